@@ -249,7 +249,7 @@ class PlannedProgram(CutProgram):
         graphs = {switch.piece.graph_id for switch in switches}
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
         if any(record.error == NO_COMPILER for record in failed):
-            message = f"What is not compiled yet runs eagerly: {NO_COMPILER}"
+            message = f"Partitions without an artifact run eagerly: {NO_COMPILER}"
             self.report(DiagnosticCode.NO_COMPILER.found(message))
         others = [record for record in failed if record.error != NO_COMPILER]
         for diagnostic in check_failures(evidence_of(self, others)):
@@ -349,7 +349,7 @@ class BackendOptions:
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
-    "There is no region: no plan was given, or an empty one, and no op in the graphs of the first call is marked. "
+    "There is no region: the plan is missing or empty, and no op in the graphs of the first call is marked. "
     "All of it runs eagerly.",
     remedy="Give a plan, or mark ops in the source with rx.region; a graph break in a marked block loses its mark.",
     upstream="",

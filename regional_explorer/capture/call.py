@@ -359,8 +359,9 @@ class Call:
             raise CaptureError(
                 RefusalCode.NO_GRADIENT,
                 "The call was repeated, and its outputs depend on none of the tensors whose gradients were taken in "
-                "its first run: the call makes them itself, or they were replaced or frozen since. Pass what requires "
-                "grad as an argument, explore the call again, or leave the backward out with grad=False.",
+                "its first run: the call makes them itself, or they were replaced or frozen since. Pass the "
+                "tensors that require grad as arguments, explore the call again, or leave the backward out with "
+                "grad=False.",
             )
         return outputs, gradients
 
@@ -482,8 +483,8 @@ def _refuse_continued(ends: Sequence[GradientInput]) -> None:
     if runs_older_nodes(ends):
         raise CaptureError(
             RefusalCode.CALL_CONTINUES,
-            "The backward of the call would go on through what you computed before the call, and free what your own "
-            "backward needs: the call uses a result of that computation, and also a tensor that it was computed from. "
+            "The backward of the call would continue into your own autograd graph, and free what your own backward "
+            "needs: the call uses a result of that graph, and also a tensor from which it was computed. "
             "Give the call detached results (h.detach().requires_grad_()), or leave the backward out with grad=False.",
         )
 

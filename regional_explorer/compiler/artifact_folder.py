@@ -406,7 +406,7 @@ class ArtifactFolder:
             raise DamagedError(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
         sha256 = sha256_of(content)
         if path.name not in (_artifact_name(sha256), _manifest_name(sha256)):
-            why = "does not have the content that its name says"
+            why = "its content does not match its name"
         if why:
             raise DamagedError(f"it {why}")
         return content
@@ -419,7 +419,7 @@ class ArtifactFolder:
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
-            f"{path} cannot be used: {why}. What it was for is compiled again.",
+            f"{path} cannot be used: {why}. The partition is compiled again.",
             region,
             "Remove the file; it is written again if the directory can be written.",
         )

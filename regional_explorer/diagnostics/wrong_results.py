@@ -116,11 +116,11 @@ def _wrong(
 
 def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str | Advice:
     if any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others):
-        return "The trace differs from eager (trace-differs): whatever compiles it gives results like these."
+        return "The trace differs from eager (trace-differs): every compiler gives such results."
     if name is VariantName.AOT_EAGER:
         return (
-            "No compiler is the cause, and no region or config a remedy: torch.compile(fn, backend='aot_eager') is "
-            "wrong by as much."
+            "No compiler is the cause, and no region or config helps: torch.compile(fn, backend='aot_eager') is as "
+            "wrong."
         )
     if name is not VariantName.REGIONAL:
         if plan_is_right:
@@ -141,9 +141,8 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
 def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:
     errors = errors_of(session, names[0], rows_with(session, names[0], NumericsVerdict.CHAOTIC))
     return DiagnosticCode.VARIANT_WRONG.found(
-        f"Nothing tells whether the results of {_named(names)} are right, since rounding is amplified without limit: "
-        f"{errors}. Zeros would pass the check as well.",
+        f"It is unknown whether the results of {_named(names)} are right, since rounding is amplified without limit: "
+        f"{errors}. Zeros would pass the check, too.",
         severity=Severity.WARNING,
-        remedy="Explore fewer steps, or a smaller part of the call: where rounding stays small, the check tells right "
-        "from wrong.",
+        remedy="Explore fewer steps, or a smaller part of the call: the check works where rounding stays small.",
     )

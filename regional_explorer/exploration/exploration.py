@@ -163,7 +163,7 @@ class Exploration(Edits, Results):
             why = (
                 f"{what.code} advises several actions: {each}."
                 if each
-                else f"{what.code} is nothing to apply. {what.remedy}"
+                else f"{what.code} has no action to apply. {what.remedy}"
             )
             raise InvalidArgumentError(why)
         return what.actions[0]

@@ -79,7 +79,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
         needs = " and ".join(f"{duration(limits_s[by])} {WORK[by]}" for by in BoundBy if limits_s[by])
         yield DiagnosticCode.KERNEL_BOUND.found(
             f"Of the {with_interval(whole, duration)} of region {region!r}, its kernels need at least {needs} "
-            f"({least_s / whole.value:.0%}), at the fastest that this machine was seen to do such work.",
+            f"({least_s / whole.value:.0%}), at the highest rates measured on this machine.",
             region=region,
             graph=graph,
             where=where,

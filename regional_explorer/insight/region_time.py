@@ -123,7 +123,7 @@ def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | 
         return f"{FALLBACKS} ", eager, " runs them eagerly; ", BENCHMARKS, " says which is faster."
     by_part: dict[str, str | Advice] = {
         GENERATED: (Action(ActionKind.KERNEL_TIMES, (region,)), " has each kernel with its bound."),
-        LIBRARY: "Eager calls the same functions: what changes their time is other shapes, or a dtype that is faster.",
+        LIBRARY: "Eager calls the same functions: only other shapes or a faster dtype change their time.",
         OUTSIDE: FEWER_LAUNCHES,
     }
     return by_part[largest]

@@ -41,8 +41,8 @@ NONDETERMINISTIC = "two eager calls differ by more than rounding"
 RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 CHAOTIC = "amplified rounding without limit: zeros would pass this check as well"
-UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to find out by running its graphs"
-EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
+UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to check that on its graphs"
+EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each op rounds differently"
 
 
 @dataclass(frozen=True)

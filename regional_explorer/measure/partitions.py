@@ -204,8 +204,8 @@ BORDERS = "borders"
 _ROW_NOTES = {
     WRAPPER: "aot_eager − eager: guards, autograd and the traced ops instead of the program's own",
     DISPATCH: "the cut graph with all regions eager − aot_eager",
-    REST: "what is left of regional − aot_eager: what regions do to each other's caches, and the spread of all rows",
-    BORDERS: "full − regional: fusion across the regions' borders, ops outside of regions, and what calls them",
+    REST: "the rest of regional − aot_eager: effects of regions on each other's caches, and the spread of all rows",
+    BORDERS: "full − regional: fusion across the regions' borders, ops outside of regions, and what calls both",
 }
 
 
@@ -269,8 +269,8 @@ def _phase_rows(
         known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
         whole_s = float(np.median(paired_gaps(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
         no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
-        note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, of which no gain is known" if no_gain else "")
-        rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="what is left of several runs")
+        note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, whose gain is unknown" if no_gain else "")
+        rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="the rest of several runs")
         rows += [*known_rows, Reconciled(phase, REST, rest_s, note=note)]
     return [*rows, *total_rows(REGIONAL), *gap_rows(BORDERS, FULL, REGIONAL), *total_rows(FULL)]
 

@@ -18,9 +18,9 @@ class When(StrEnum):
     PRODUCTS = "matrix products and convolutions take the time"
     RECOMPUTED = "kernels compute a value again for each of its readers"
     REFUSED = "Inductor refused to fuse loops that touch the same data"
-    ROUNDING = "results are rounded otherwise than in eager"
-    RANDOM = "other random numbers are drawn than in eager"
-    FAULT = "compiled code is wrong, and its fault is to be found"
+    ROUNDING = "results are rounded differently than in eager"
+    RANDOM = "random numbers differ from eager's"
+    FAULT = "compiled code is wrong, and the cause is unknown"
 
 
 FASTER = (When.LAUNCHES, When.LOOPS, When.PRODUCTS, When.RECOMPUTED, When.REFUSED)

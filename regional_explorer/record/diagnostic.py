@@ -78,7 +78,7 @@ class DiagnosticCode(StrEnum):
     CONFIG_GLOBAL = (
         "config-global",
         Severity.WARNING,
-        "it is patched in for the one compile, with whatever effect that has.",
+        "it is patched in for the one compile, whatever it does there.",
     )
     CONFIG_UNKNOWN = (
         "config-unknown",
@@ -121,7 +121,7 @@ class DiagnosticCode(StrEnum):
     UPSTREAM_MERGED = (
         "upstream-merged",
         Severity.WARNING,
-        "joins all ops of one id that no path between them keeps apart.",
+        "joins all ops of one id, unless a path through other ops separates them.",
     )
     UPSTREAM_CONFIG = (
         "upstream-config",
@@ -138,7 +138,7 @@ class DiagnosticCode(StrEnum):
     TRACE_DIFFERS = (
         "trace-differs",
         Severity.ERROR,
-        "the same, without a warning: whatever compiles this trace gives these values.",
+        "the same, without a warning: every compiler of this trace gives these values.",
     )
     CALL_NONDETERMINISTIC = "call-nondeterministic", Severity.WARNING, "the same, without a warning."
     REGION_NUMERICS = "region-numerics", Severity.WARNING, "runs it anyway."
@@ -150,7 +150,7 @@ class DiagnosticCode(StrEnum):
         Severity.INFO,
         "the same warning, without the region, often once per process; none where the code comes from a cache.",
     )
-    REGION_TIME = "region-time", Severity.INFO, "it measures nothing of this."
+    REGION_TIME = "region-time", Severity.INFO, "it does not measure this."
     OP_RECOMPUTED = "op-recomputed", Severity.INFO, "the same, without a warning."
     FUSION_REFUSED = "fusion-refused", Severity.INFO, "the same, without a warning."
     KERNEL_BOUND = "kernel-bound", Severity.INFO, "the same, without a warning."

@@ -184,7 +184,9 @@ def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
     if explored.numerics is None or not explored.numerics.withholds_speedup:
         return []
     failed = explored.numerics is NumericsVerdict.FAILED
-    what = "the results of the plan were wrong" if failed else "nothing told whether the results of the plan are right"
+    what = (
+        "the results of the plan were wrong" if failed else "it was unknown whether the results of the plan are right"
+    )
     details = f": {explored.wrong}" if explored.wrong else ""
     return [
         DiagnosticCode.VARIANT_WRONG.found(
@@ -221,7 +223,7 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
             found["with gradients, and a call here runs without"] = Severity.INFO
     return [
         DiagnosticCode.PLAN_DIFFERS.found(
-            f"The plan was explored {text}: its numerics and its figures are not of that.",
+            f"The plan was explored {text}: its numerics and its figures are of that call.",
             remedy="Explore the call the way it runs here, and save that plan; calls that differ may have a plan each.",
             severity=severity,
         )

@@ -140,7 +140,7 @@ class _Program:
         whole = (
             "there is no other op to fuse it with: little to gain"
             if single and not self.products
-            else "all that is traced, as plain torch.compile has it: what other plans are to beat"
+            else "everything that is traced, as plain torch.compile compiles it: the plan to beat"
         )
         yield self._suggestion("whole", SuggestionKind.WHOLE, (everything,), whole)
         if single:
@@ -283,7 +283,7 @@ class _Program:
             and "Norm" in modules[-1].class_name
             and names.isdisjoint(self.ops[origin].op for origin in origins)
         ]
-        why = "one kernel each in eager, too: little to gain, unless with what is beside them"
+        why = "one kernel each in eager, too: little to gain, unless they fuse with the ops beside them"
         if by_hand:
             why = f"written as up to {max(map(len, by_hand))} ops each: one kernel if compiled"
         selectors = [Selector(SelectorKind.OPS, tuple(sorted(names)))] if names else []

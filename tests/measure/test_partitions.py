@@ -194,7 +194,7 @@ def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     value, low, high = (end or 0.0 for end in ends(found["mlp"].seconds))
     assert low < value < high < 0.0
     assert found[REST].seconds.bounds is None
-    assert found[REST].seconds.why == "what is left of several runs"
+    assert found[REST].seconds.why == "the rest of several runs"
     assert DISPATCH not in found
 
 
@@ -260,7 +260,7 @@ def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
     (found,) = plan_diagnostics(of_a_call(0.62, Verdict.SLOWER))
     assert (found.code, found.severity) == ("plan-slower", Severity.WARNING)
     assert found.message == "The plan is slower than eager: 0.62× (0.59–0.65)."
-    assert found.remedy == "Mark larger regions: none is slower alone, but what runs around each costs time, too."
+    assert found.remedy == "Mark larger regions: none is slower alone, but the code around each costs time, too."
     faster = of_a_call(1.25)
     assert plan_diagnostics(faster) == []
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
