@@ -57,7 +57,7 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
 
 
 def _functions(wanted: Collection[tuple[str, int, str]]) -> list[FunctionType]:
-    """Return the live functions; those that ``gc.freeze`` set aside are looked for if one of ``wanted`` is missing.
+    """Return the live functions; if one of ``wanted`` is missing, search those that ``gc.freeze`` set aside.
 
     ``gc.get_objects`` leaves them out, and finding them takes seconds.
     """

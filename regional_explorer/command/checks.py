@@ -1,4 +1,4 @@
-"""What CI asks of a plan: compare, check, doctor."""
+"""The commands for CI: compare, check, doctor."""
 
 from __future__ import annotations
 

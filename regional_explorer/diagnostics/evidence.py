@@ -1,4 +1,4 @@
-"""The evidence for the checks: what was requested and done, indexes of nodes, users and claims, paths between nodes."""
+"""The evidence for the checks: requests and results, indexes of nodes, users and claims, paths between nodes."""
 
 from __future__ import annotations
 

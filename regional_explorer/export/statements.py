@@ -229,8 +229,8 @@ Position = tuple[int, int]
 """A line and a column, counted in bytes of UTF-8 as Python's syntax trees do."""
 
 
-class Edits:
-    """Edits of the lines of a file; whatever they do not touch stays as it is, byte by byte."""
+class LineEdits:
+    """Changes of the lines of a file; whatever they do not touch stays as it is, byte by byte."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file

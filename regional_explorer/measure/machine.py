@@ -131,7 +131,7 @@ class Watch:
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which of the rounds are used: those that were not disturbed, or all if too few would be left."""
+        """Return which rounds are used: the undisturbed ones, or all if those are too few."""
         others = self._others()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
         # Of each round the longer of the times before and after it; after the last there may have been an interrupt.

@@ -25,7 +25,8 @@ from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint, writes_inputs
+from regional_explorer.torch_api.tensors import storage_key
 
 _FORWARD_SPANS = (
     "before the first graph: the module's call, Dynamo's guards, AOTAutograd's wrappers",
@@ -129,10 +130,8 @@ def moved_bytes(target: Any, inputs: Any, outputs: Any) -> int:
     if target is operator.getitem:
         return 0
     read, written = list(_dense_tensors(inputs)), list(_dense_tensors(outputs))
-    input_storages = {tensor.untyped_storage()._cdata for tensor in read}
-    schema = getattr(target, "_schema", None)
-    mutates = schema is not None and schema.is_mutable
-    if not mutates and all(tensor.untyped_storage()._cdata in input_storages for tensor in written):
+    input_storages = {storage_key(tensor) for tensor in read}
+    if not writes_inputs(target) and all(storage_key(tensor) in input_storages for tensor in written):
         return 0
     return sum(map(_tensor_bytes, read + written))
 

@@ -173,7 +173,7 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
 
 
 def _seconds(device: str, call: Callable[[], object], calls: int, limit_s: float = math.inf) -> list[float]:
-    """Return the seconds of some calls, after one that is not timed; of one at least, if they take too long."""
+    """Return the seconds of some calls, at least one, after a call that is not timed."""
     clock = clock_for(device)
     marks: list[tuple[Any, Any]] = []
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Tables of what was measured: the call, regions, partitions, how they add up, numerics, memory, compile costs."""
+"""Tables of measurements: the call, regions, partitions, how they add up, numerics, memory, compile costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the heads of tables mean, in a sentence each: pages tell it where the head stands."""
+"""A sentence for each head of a table, which pages show at the head."""
 
 from __future__ import annotations
 

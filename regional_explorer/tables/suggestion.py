@@ -74,7 +74,7 @@ class SuggestionList(list[Suggestion]):
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        return suggestions_table(self).frame()._repr_html_()
+        return suggestions_table(self).dataframe()._repr_html_()
 
 
 def mark_call(suggestion: Suggestion) -> str:

@@ -1,4 +1,4 @@
-"""The tries of a search for the best plan: its answer in words, and one row per try."""
+"""The table of a search for the best plan: its answer in words, and one row per try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a call of compiled code cheap: one check of all its inputs, and no wrapper that has nothing to do."""
+"""Makes calls of compiled code cheap: one check of all inputs, and no wrapper without work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.autograd import profiler
 from torch._C._dynamo.guards import TensorGuards
 from torch._inductor.output_code import CompiledFxGraph
+from torch.autograd import profiler
 
 from regional_explorer.torch_api.graphs import BoxedCall, computes_nothing
 

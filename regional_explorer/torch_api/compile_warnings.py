@@ -1,4 +1,4 @@
-"""What Inductor warns of during a compile."""
+"""The warnings of Inductor during a compile."""
 
 from __future__ import annotations
 

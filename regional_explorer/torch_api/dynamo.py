@@ -10,17 +10,16 @@ import itertools
 import re
 import sys
 import threading
-import torch
-import torch._dynamo.config as dynamo_config
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from regional_explorer.record.graph import SubgraphOptions
-from regional_explorer.record.json_file import json_safe
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
-from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
+from typing import Any, TypeGuard
+from unittest import mock
+
+import torch
+import torch._dynamo.config as dynamo_config
+import torch._inductor.config as inductor_config
 from torch import fx, nn
 from torch._C._dynamo import eval_frame as frame_evaluation
 from torch._dynamo import eval_frame, external_utils, symbolic_convert
@@ -35,10 +34,13 @@ from torch._higher_order_ops.utils import _in_hop_compile
 from torch._inductor.compile_fx import _recursive_joint_graph_passes, get_cuda_device_context
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
-import torch._inductor.config as inductor_config
 from torch.fx.traceback import get_current_meta
-from typing import Any, TypeGuard
-from unittest import mock
+
+from regional_explorer.record.graph import SubgraphOptions
+from regional_explorer.record.json_file import json_safe
+from regional_explorer.record.tracing import Tracing
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
+from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 
 
 @dataclass(frozen=True)

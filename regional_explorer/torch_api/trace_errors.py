@@ -1,12 +1,13 @@
-"""What a failed trace was at: the places in the user's program and in torch where an error was raised."""
+"""The places of a failed trace, in the user's program and in torch, where an error was raised."""
 
 from __future__ import annotations
 
 import re
-import torch
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import torch
 from torch import fx
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._guards import ShapeGuard

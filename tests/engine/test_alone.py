@@ -179,7 +179,7 @@ def test_code_that_refuses_its_inputs_alone_is_told_and_not_timed(two):
     program.store.artifacts[artifact.key] = replace(artifact, call=Mock(side_effect=RuntimeError("planted")))
     program.apply_artifacts()
     context = MeasureContext.of(rx.Run(), ex.session.environment)
-    benchmark_partitions(ex.live.variants, 0.2, context, results := benchmark.Results())
+    benchmark_partitions(ex.live.variants, 0.2, context, results := benchmark.BenchmarkResults())
     compiled = {timing.partition: timing.compiled for timing in results.partition_timings}
     assert [timing is None for timing in compiled.values()] == [True, False]
     assert "first" in next(iter(compiled))

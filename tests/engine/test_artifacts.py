@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import pickle
-import re
 import shutil
 import signal
 import threading
@@ -40,7 +39,6 @@ from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.torch_api.shipping import Packed
 from tests.shared import programs
 from tests.shared.checks import facts, trained
@@ -483,15 +481,6 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
     assert any(wrong)
 
 
-def test_files_of_the_older_format_are_made_again_and_told_in_one_line(folder):
-    folder.mkdir(0o755)
-    for name in ("ee7910f2a8fbf7d1d5c2-0f3c9f55", "b3cf045d3e26a4b2f3a1-0f3c9f55"):
-        (folder / f"{name}.artifact").write_bytes(b"PK")
-    (found,) = written_anew(folder)
-    assert (str(found.code), found.region) == ("artifact-differs", None)
-    assert re.match(r"2 files in .* of format 1.*saved in format 2", found.message)
-
-
 def told_of(folder: Path, *others: dict[str, Any]) -> str:
     """Return what is told if a folder has only artifacts whose labels are others: they are kept."""
     artifacts = ArtifactFolder(folder)
@@ -624,7 +613,6 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_agai
     ex = rx.explore(net, (x,), plan=PLAN)
     earlier = ex.save_plan(tmp_path / "earlier.json")
     assert artifacts(earlier) == []
-    assert json.loads(earlier.read_text())["format"] == PLAN_FORMAT
     files = sorted(ex.save_artifacts(folder).iterdir())
     ex.save_artifacts(folder)
     assert sorted(folder.iterdir()) == files, "nothing new is written"
@@ -637,9 +625,7 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_agai
     ex.compile()
     ex.close()
     assert artifacts(ex.save_plan(tmp_path / "plan.json")) == listed_first
-    older = tmp_path / "older.json"
-    older.write_text(json.dumps({**json.loads(earlier.read_text()), "format": 2}))
-    assert_loads(net, x, older, artifacts=folder)  # a plan that lists none loads all that fit
+    assert_loads(net, x, earlier, artifacts=folder)  # a plan that lists none loads all that fit
 
 
 def test_a_directory_that_others_may_write_is_refused(net, x, explored, filled):

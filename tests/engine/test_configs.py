@@ -93,11 +93,10 @@ def test_files_keep_the_directions_and_are_as_ever_without(ex, tmp_path):
     ex.configure("up", MANY, direction="backward")
     path.write_text(dump_session(ex.session))
     assert load_session(path).plan == load_plan(ex.save_plan(tmp_path / "plan.json")) == ex.plan
-    # A file of format 1, whose regions have no directions: this version writes it as it was but for the format.
-    plan = {"format": 1, "kind": "plan", "regions": [{"name": "up", "selectors": [], "config": FEW}]}
+    plan = {"format": PLAN_FORMAT, "kind": "plan", "regions": [{"name": "up", "selectors": [], "config": FEW}]}
     path.write_text(json.dumps(plan))
     assert load_plan(path)["up"].configs == ((None, FEW),)
-    assert dump_plan(load_plan(path)) == json.dumps({**plan, "format": PLAN_FORMAT}, indent=2) + "\n"
+    assert dump_plan(load_plan(path)) == json.dumps(plan, indent=2) + "\n"
 
 
 def test_the_source_of_a_plan_sets_each_direction(ex):

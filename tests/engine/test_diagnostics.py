@@ -426,7 +426,7 @@ def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient(wri
         return y.sin()
 
     ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops=write.__name__)
-    assert "what writes in place leave in the backward" in only(ex, "region-empty").message
+    assert "the backward ops of writes in place" in only(ex, "region-empty").message
 
 
 def test_the_later_mark_wins_and_says_so() -> None:

@@ -13,7 +13,7 @@ from torch.nn.modules import module as all_modules
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
-from regional_explorer.measure.numerics import Reference, compare
+from regional_explorer.measure.numerics import Reference, compare_results
 from regional_explorer.measure.rounding import Arithmetic, Moves, Values
 from regional_explorer.torch_api.hooks import current_saved_tensors_hooks
 from tests.shared.checks import codes, only
@@ -244,5 +244,5 @@ def test_moves_that_dynamo_hides_leave_open_what_rounding_may_explain(units, are
     moves = Moves(lambda _: eager, are_known=lambda: are_known)
     reference = Reference(eager, arithmetic=Arithmetic(reduction=64), moves=moves)
     off = value * (1 + units * torch.finfo(torch.float32).eps)
-    (row,) = compare("full", Values((("output", off),), ()), reference)
+    (row,) = compare_results("full", Values((("output", off),), ()), reference)
     assert row.verdict == expected

@@ -377,8 +377,8 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         slower,
         partition_numerics=(Numerics("compiled", "mm1", error=1.0, verdict=NumericsVerdict.FAILED, partition=part.id),),
     )
-    (cured,) = wrong_results.region_diagnostics(wrong, {part.id: {"fallback_random": True}})
-    (lost,) = wrong_results.region_diagnostics(wrong, {part.id: None})
+    (cured,) = wrong_results.wrong_regions(wrong, {part.id: {"fallback_random": True}})
+    (lost,) = wrong_results.wrong_regions(wrong, {part.id: None})
     (loses,) = measured.region_diagnostics(slower)
     return {"cured": cured, "no cure": lost, "slower": loses}
 

@@ -17,8 +17,8 @@ from torch.autograd.graph import GradientEdge
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
+from regional_explorer.capture.restore import silent
 from regional_explorer.capture.trace import Capture
-from regional_explorer.capture.undo import silent
 from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN

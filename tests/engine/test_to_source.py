@@ -695,7 +695,7 @@ def test_a_mark_in_another_spelling_is_named_where_the_plan_has_it_no_longer(pro
     one = program(OTHER_SPELLINGS, lambda ex: None)
     assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
     one.ex.unmark("r").unmark("s")
-    stays = "is of no region of the plan, and stays: its text is not known to be a mark. Remove it there.\n"
+    stays = "is of no region of the plan, and stays: its text does not look like a mark. Remove it there.\n"
     assert one.ex.to_source() == f"# The mark at program.py:6 {stays}\n# The mark at program.py:10 {stays}"
 
 
@@ -776,7 +776,7 @@ REFUSED = {
     "lines outside any region": (
         REPEATED,
         lambda ex: ex.mark("r", modules="stacks.0.*"),
-        "the same lines also compute what is in no region",
+        "the same lines also compute ops of no region",
     ),
     "an op without a line": (
         "import torch\n\ncall = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n",
@@ -903,4 +903,4 @@ def test_a_line_with_other_modules_beside_the_region_is_said_to_compute_them():
             return self.act(self.linear(x))
 
     ex = rx.explore(Block(), (torch.randn(2, 4),)).mark("act", modules="act")
-    assert "the same lines also compute what is in no region" in ex.to_source()
+    assert "the same lines also compute ops of no region" in ex.to_source()

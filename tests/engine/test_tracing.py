@@ -1,7 +1,5 @@
 """How a call is traced: the options of a plan, kept in files and in production, and what the graphs consist of."""
 
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +7,7 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.configs import PRESETS
-from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
@@ -111,14 +109,6 @@ def test_options_change_what_the_plan_says(tmp_path):
     compiled = rx.compile(dropped, path, partitioner="default", joint_passes=True)
     compiled(x)
     assert rx.status(compiled).plan.tracing == rx.Tracing(joint_passes=True)
-
-
-def test_a_plan_file_of_the_third_format_keeps_its_partitioner():
-    environment = {"torch": "2.13.0", "python": "3.11.9", "device": "cpu", "threads": 2}
-    explored = {"call": "f", "environment": environment, "grad": True, "partitioner": "min_cut"}
-    older = {**json.loads(dump_plan(MLP)), "format": 3, "explored": explored}
-    assert load_plan(json.dumps(older)) == MLP.traced(MIN_CUT)
-    assert load_plan(json.dumps({**older, "explored": None})) == MLP
 
 
 def test_a_plan_with_another_tracing_traces_the_call_again():

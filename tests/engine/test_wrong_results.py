@@ -16,9 +16,9 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.command.cli import EXIT_NO, main
 from regional_explorer.compiler.fingerprint import surroundings
-from regional_explorer.diagnostics.wrong_results import variant_diagnostics
+from regional_explorer.diagnostics.wrong_results import wrong_variants
 from regional_explorer.errors import PlanError
-from regional_explorer.measure.variants import Compiled, Variants
+from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.configs import DRAWING_AS_EAGER
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.compiles
 CODE = "variant-wrong"
 
 
-def planted(function: Callable[..., Any], content: Any) -> Compiled:
+def planted(function: Callable[..., Any], content: Any) -> CompiledVariant:
     """Return what a compile would, of another function, which Inductor never sees."""
-    return Compiled(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
+    return CompiledVariant(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
 
 
 def plant_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
@@ -165,11 +165,11 @@ def test_where_rounding_decides_one_finding_is_about_all_variants() -> None:
     measured(plant_full(ex, lambda x: logistic(x) * 0.5), "aot_eager", "full")
     found = only(ex, CODE)
     assert found.severity is Severity.WARNING
-    assert "Nothing tells whether the results of plain torch.compile (full) are right" in found.message
+    assert "It is unknown whether the results of plain torch.compile (full) are right" in found.message
     assert set(ex.timings[ex.timings.variant == "full"].verdict) == {"withheld"}
     rows = tuple(replace(row, variant="regional") for row in ex.session.numerics if row.variant == "full")
     both = replace(ex.session, numerics=(*ex.session.numerics, *rows))
-    (found,) = variant_diagnostics(both, ())
+    (found,) = wrong_variants(both, ())
     assert "the plan (regional) and of plain torch.compile (full)" in found.message
 
 
@@ -230,7 +230,7 @@ def test_a_wrong_plan_is_found_and_what_helps(wrong_plan: rx.Exploration) -> Non
 def test_a_plan_whose_regions_are_right_alone_is_not_blamed_on_one(wrong_plan: rx.Exploration) -> None:
     session = wrong_plan.session
     alone = Numerics("compiled", "mul", verdict=NumericsVerdict.OK, partition=session.partitions[0].id)
-    (found,) = variant_diagnostics(replace(session, partition_numerics=(alone,)), ())
+    (found,) = wrong_variants(replace(session, partition_numerics=(alone,)), ())
     assert found.remedy.startswith("No region is wrong alone")
 
 
@@ -366,7 +366,7 @@ def row(variant: str, tensor: str, error: float, verdict: NumericsVerdict = Nume
 def test_graphs_that_are_wrong_without_a_compiler_are_one_finding_for_all_that_follow_them() -> None:
     rows = [row(name, "output", 1.0) for name in ("aot_eager", "regional", "full")]
     session = replace(sessions.measured(), numerics=(*rows, row("full", "grad w", 2.0)))
-    trace, full = sorted(variant_diagnostics(session, ()), key=lambda found: "plain" in found.message[:40])
+    trace, full = sorted(wrong_variants(session, ()), key=lambda found: "plain" in found.message[:40])
     assert "(aot_eager) and of the plan (regional) are wrong: output: 1 from eager (0.1 is allowed)" in trace.message
     assert "No compiler is the cause" in trace.remedy
     assert "(full) are wrong: grad w: 2 from eager" in full.message

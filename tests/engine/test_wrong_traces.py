@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.measure import timings as measured_timings
-from regional_explorer.measure.numerics import compare, run_once
+from regional_explorer.measure.numerics import compare_results, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api import dynamo
@@ -331,7 +331,7 @@ def test_the_float64_run_goes_on_from_what_eager_code_between_two_graphs_writes(
 
     ex = rx.explore(f, (torch.randn(64),))
     assert ex.session.breaks
-    (row,) = compare("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
+    (row,) = compare_results("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
     assert row.eager_error < 1e-7
     assert not row.judged_by_eager
 

@@ -13,11 +13,11 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
+from regional_explorer.insight.diagnose import from_times, recomputed_in_kernels, remedies, wins
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import partitions, race, timings
 from regional_explorer.measure.__main__ import torch_threads
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.timings import MeasureContext
@@ -98,9 +98,9 @@ def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by, need
 
 def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often():
     kept = ArtifactCode("y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
-    again = recomputed_ops("r", PART, kept)
+    again = recomputed_in_kernels("r", PART, kept)
     assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
-    assert recomputed_ops("r", PART, PART.code) is None
+    assert recomputed_in_kernels("r", PART, PART.code) is None
 
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere():
@@ -348,7 +348,7 @@ def test_inputs_of_all_kinds_and_candidates_are_recorded_in_one_run_and_freed_on
     assert held == [[True], [True, True], [True, False, True]], "the first is the user's own tensor"
     assert runs == ["run"] * 2
 
-    results = Results()
+    results = BenchmarkResults()
     monkeypatch.setattr(partitions, "_measure_dispatch", lambda *_: None)
     context = MeasureContext.of(Run(), ex.session.environment)
     partitions.benchmark_partitions(ex.live.variants, 0.1, context, results)

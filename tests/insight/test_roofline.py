@@ -31,7 +31,7 @@ from regional_explorer.record.roofline import (
     EAGER_OPS,
     BitwiseTrial,
     FullGraph,
-    Reach,
+    PhaseReach,
     RegionReach,
     Roundings,
     borders,
@@ -39,7 +39,7 @@ from regional_explorer.record.roofline import (
     roundings,
     size_of,
 )
-from regional_explorer.tables.roofline import ops_table, reach_table, regions_table
+from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
 from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.sessions import op, session, timing, trained
@@ -88,7 +88,7 @@ HALF = Figure(0.5, 0.4, 0.6)
 
 def reach(eager_s, regional_s, full_s, share, **more):
     times = (eager_s, regional_s, full_s, eager_s - full_s)
-    return Reach(Phase.FORWARD, *map(exactly, times), share, **more)
+    return PhaseReach(Phase.FORWARD, *map(exactly, times), share, **more)
 
 
 def test_shares_are_withheld_where_full_gains_nothing():
@@ -320,5 +320,5 @@ def test_memory_that_nothing_was_written_to_is_not_compared():
 def test_a_part_of_a_gain_is_no_more_than_all_of_it(share, said):
     text = reach_table([reach(2.0, 1.5, 1.0, share)], None, ()).text()
     assert text.endswith(said)
-    of_region = regions_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
+    of_region = region_reach_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
     assert ("%" in of_region.text()) is (0.0 <= share.value <= 1.0)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.page.answer import answer_text
@@ -194,7 +194,7 @@ def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     value, low, high = (end or 0.0 for end in ends(found["mlp"].seconds))
     assert low < value < high < 0.0
     assert found[REST].seconds.bounds is None
-    assert found[REST].seconds.why == "what is left of several runs"
+    assert found[REST].seconds.why == "the rest of several runs"
     assert DISPATCH not in found
 
 
@@ -260,7 +260,7 @@ def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
     (found,) = plan_diagnostics(of_a_call(0.62, Verdict.SLOWER))
     assert (found.code, found.severity) == ("plan-slower", Severity.WARNING)
     assert found.message == "The plan is slower than eager: 0.62× (0.59–0.65)."
-    assert found.remedy == "Mark larger regions: none is slower alone, but what runs around each costs time, too."
+    assert found.remedy == "Mark larger regions: none is slower alone, but the code around each costs time, too."
     faster = of_a_call(1.25)
     assert plan_diagnostics(faster) == []
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
@@ -279,7 +279,7 @@ def test_neither_the_call_nor_its_partitions_hide_that_the_others_were_disturbed
     of_call, of_partition = (busy, calm) if quiet == "the partitions" else (calm, busy)
     base = measured()
     assert base.conditions
-    results = Results(conditions=replace(base.conditions, noise=of_call))
+    results = BenchmarkResults(conditions=replace(base.conditions, noise=of_call))
     results.add_noise(of_partition)
     assert results.conditions
     assert results.conditions.noise == of_call, "what the verdicts on the call depend on"

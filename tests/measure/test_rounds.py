@@ -687,7 +687,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
     )
     calls = [TimedCall(name, partial(clock.spend, call_s)) for name, call_s in calls_s.items()]
     rounds = run_rounds(calls, budget_s, clock=clock)
-    results = benchmark.Results(conditions=timings.conditions_of(rounds, ENVIRONMENT))
+    results = benchmark.BenchmarkResults(conditions=timings.conditions_of(rounds, ENVIRONMENT))
     began_s = clock.now()
     benchmark._read_memory(variants, calls, rounds, budget_s, MeasureContext(Run(), ENVIRONMENT, clock), results)
     assert clock.now() - began_s <= budget_s * memory.BUDGET_SHARE

@@ -21,9 +21,9 @@ from regional_explorer.record.statistics import (
     MIN_FLOOR,
     QUIET_LIMIT,
     Floats,
+    confidence_interval,
     disagreement,
     floor_of,
-    interval,
     iqr,
     median_figure,
     paired_ratios,
@@ -58,14 +58,14 @@ def test_medians_and_ratios_of_the_rounds_that_both_have() -> None:
 
 def test_the_interval_is_the_binomial_one() -> None:
     # P(at most 1 of 10 heads) = 11/1024 and P(at most 2) = 56/1024: at 95 %, 2.5 % a side, the second from each end.
-    assert interval(counted(10), 0.95) == (2.0, 9.0)
+    assert confidence_interval(counted(10), 0.95) == (2.0, 9.0)
     # P(no head in 10) = 1/1024: at 99.8 % the ends themselves, and nine are too few.
-    assert interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
-    assert interval(counted(9), CONFIDENCE) is None
-    assert interval(counted(0), CONFIDENCE) is None
+    assert confidence_interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
+    assert confidence_interval(counted(9), CONFIDENCE) is None
+    assert confidence_interval(counted(0), CONFIDENCE) is None
     # A hundred: 40 and 61 at 95 %, as tables of the sign test have it; and far more values than 2.0**n can count.
-    assert interval(counted(100), 0.95) == (40.0, 61.0)
-    low, high = interval(counted(5001), 0.95) or (0.0, 0.0)
+    assert confidence_interval(counted(100), 0.95) == (40.0, 61.0)
+    low, high = confidence_interval(counted(5001), 0.95) or (0.0, 0.0)
     assert low + high == 5002.0
     assert high - low == pytest.approx(1.96 * np.sqrt(5001), abs=2)
 
@@ -98,7 +98,7 @@ def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_loo
     wrong = 0
     for ratios in runs:
         for look in (20, 40, 80, 160, rounds):
-            low, high = interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
+            low, high = confidence_interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
             if high - low < 0.03 or look == rounds:
                 wrong += verdict_of(ratios[:look], floor=0.0) in (Verdict.FASTER, Verdict.SLOWER)
                 break

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.folds import Stretch, pieces, stretches
 from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_command, quoted
-from regional_explorer.picture.layout import Placement, layers, place
+from regional_explorer.picture.layout import PlacedScene, layers, place
 from regional_explorer.picture.open_folds import compose, shown_graphs
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.picture.svg import digraph, draw, session_svg
@@ -248,7 +248,7 @@ def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
 def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
     a, b = sessions.op("a", "aten.mul.Tensor", "b"), sessions.op("b", "aten.mul.Tensor", "a")
     session: Session = sessions.session((Graph("0", GraphKind.INFERENCE, 0, (a, b)),))
-    placed: Placement = layers(compose(session))
+    placed: PlacedScene = layers(compose(session))
     assert len(placed.boxes) == 2
 
 

@@ -306,7 +306,7 @@ def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
 
 def test_the_ends_of_a_peak_in_an_edited_file_need_not_be_whole_bytes() -> None:
     peak = MemoryPeak("eager", Figure(2e6, 1_500_000.5, 2_500_000.5), "resident set")
-    frame = memory_table(replace(measured_alone(), memory=(peak,))).frame()
+    frame = memory_table(replace(measured_alone(), memory=(peak,))).dataframe()
     assert frame[["low_bytes", "high_bytes"]].to_numpy().tolist() == [[1_500_000, 2_500_000]]
 
 

@@ -54,7 +54,7 @@ def steps(rows: tuple[Step, ...] = STEPS) -> Table[Step]:
 
 
 def test_the_frame_has_exact_values_in_the_unit_of_their_names() -> None:
-    frame = steps().frame()
+    frame = steps().dataframe()
     assert list(frame.columns) == ["step", "time_us", "moved_bytes"]
     assert next(frame.itertuples(index=False, name=None)) == ("load", 1500.0, 3 << 20)
     assert frame["time_us"].isna().tolist() == [False, True]
@@ -75,7 +75,7 @@ def test_texts_and_elements_have_the_heads_in_order_and_values_for_people() -> N
 
 def test_without_rows_numbers_stay_numbers_and_it_says_what_is_missing() -> None:
     empty = steps(())
-    assert empty.frame()["time_us"].sum() == 0.0
+    assert empty.dataframe()["time_us"].sum() == 0.0
     assert empty.text() == "Steps\n  No step."
     assert to_html(*empty.nodes()) == '<h4>Steps</h4><p class="rx-empty">No step.</p>'
 
@@ -89,10 +89,10 @@ def test_a_fold_is_closed_unless_a_row_is_bad() -> None:
 
 def test_figures_of_another_plan_say_so() -> None:
     found = replace(steps(), outdated=True)
-    assert found.frame()["plan"].tolist() == ["another", "another"]
+    assert found.dataframe()["plan"].tolist() == ["another", "another"]
     assert found.text().startswith("Steps of another plan")
     assert "rx-outdated" in to_html(*found.nodes())
-    assert replace(steps(), outdated=False).frame()["plan"].tolist() == ["current", "current"]
+    assert replace(steps(), outdated=False).dataframe()["plan"].tolist() == ["current", "current"]
 
 
 # --------------------------------------------------------------------------------------------- as a notebook shows them

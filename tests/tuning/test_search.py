@@ -261,7 +261,7 @@ def test_traces_that_no_plan_in_the_race_needs_are_freed(ledger: Ledger) -> None
 def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
-    frame = table.frame()
+    frame = table.dataframe()
     assert list(frame["plan"]) == [one.title for one in table.rows]
     assert frame["plan"][0] == tuning.answer
     assert set(frame["outcome"]) <= {str(one) for one in Outcome}

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.picture.open_folds import compose
-from regional_explorer.picture.page_records import PARTITIONS, Records, first_tab, tabs
+from regional_explorer.picture.page_records import PARTITIONS, Records, first_tab, graph_tabs
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
@@ -238,20 +238,20 @@ def test_the_tab_of_partitions_has_a_box_for_each() -> None:
 
 def test_tabs() -> None:
     session, empty = sessions.trained(2), sessions.session()
-    assert [(tab["id"], tab["title"], tab["graphs"]) for tab in tabs(session)] == [
+    assert [(tab["id"], tab["title"], tab["graphs"]) for tab in graph_tabs(session)] == [
         ("0/forward", "forward", [0]),
         ("0/backward", "backward", [1]),
         (PARTITIONS, PARTITIONS, [0, 1]),
     ]
     assert [first_tab(one) for one in (session, empty)] == ["0/forward", ""]
-    assert [tab["id"] for tab in tabs(sessions.session((sessions.layers(1),)))] == ["0/forward"]
+    assert [tab["id"] for tab in graph_tabs(sessions.session((sessions.layers(1),)))] == ["0/forward"]
     for found in read_all(*(Asked(one, tab) for one in (session, empty) for tab in ("nowhere", ""))):
         assert found.titles == []
 
 
 def test_hostile_names_are_sent_clean() -> None:
     every = map(sessions.hostile, sessions.HOSTILE)
-    hostile = [(session, tab) for session in every for tab in tabs(session)]
+    hostile = [(session, tab) for session in every for tab in graph_tabs(session)]
     pictures = read_all(*(Asked(session, tab["id"], EVERYTHING) for session, tab in hostile))
     for (_, tab), found in zip(hostile, pictures, strict=True):
         json.dumps([tab, found.state], ensure_ascii=False).encode()
