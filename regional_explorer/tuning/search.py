@@ -48,7 +48,7 @@ from regional_explorer.tuning.space import (
     together,
     ways,
     whole,
-    without_wrapper,
+    without_cpp_wrapper,
 )
 from regional_explorer.tuning.spending import Spending
 
@@ -202,7 +202,7 @@ class _Search(Generic[P]):
         """
         best = self._best()
         if best is not None and WRAPPER.items() <= self.candidates[best].more.items():
-            bare = without_wrapper(self.candidates[best])
+            bare = without_cpp_wrapper(self.candidates[best])
             if bare.title in self.tries and self.tries[bare.title].score is not None:
                 self._try_keys_on(bare, self.candidates[best])
         while (best := self._best()) is not None and self._try_keys_on(self.candidates[best], self.candidates[best]):

@@ -113,7 +113,7 @@ def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[C
         yield candidate(SearchStage.KEYS, base.root, changed)
 
 
-def without_wrapper(one: Candidate) -> Candidate:
+def without_cpp_wrapper(one: Candidate) -> Candidate:
     """Return a plan under its config without the C++ wrapper."""
     more = {key: value for key, value in one.more.items() if key not in WRAPPER}
     return candidate(one.stage, one.root, more)
