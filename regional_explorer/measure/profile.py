@@ -1,4 +1,4 @@
-"""Times every op of a call, and what runs around the graphs."""
+"""Times every op of a call, and the code around the graphs."""
 
 from __future__ import annotations
 

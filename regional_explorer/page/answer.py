@@ -176,9 +176,9 @@ def _ratio(speed: Speed | None) -> str:
 
 _RESULTS: Mapping[NumericsVerdict, str] = {
     NumericsVerdict.OK: "The results are those of eager, within rounding.",
-    NumericsVerdict.FAILED: "The results of {plan} are wrong, so that no speed is given",
-    NumericsVerdict.CHAOTIC: "Whether the results of {plan} are right cannot be told, since rounding is amplified "
-    "without limit, so that no speed is given",
+    NumericsVerdict.FAILED: "The results of {plan} are wrong: no speed is given",
+    NumericsVerdict.CHAOTIC: "It is unknown whether the results of {plan} are right, since rounding is amplified "
+    "without limit: no speed is given",
     NumericsVerdict.NOT_COMPARABLE: "The results cannot be compared with those of eager; ex.numerics says why.",
     NumericsVerdict.NOT_CHECKED: "The results were not checked.",
     NumericsVerdict.NOT_COMPARED: "The results were not compared.",
