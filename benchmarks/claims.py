@@ -1,7 +1,7 @@
 """Checks the claims of sessions: of fifty functions and of eight models, on a quiet machine and beside other work.
 
-``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks for impossible figures in all that a session says of a
-call, its regions and their kernels: every count is expected to be 0, and the exit status is 1 if one is not.
+``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks for impossible figures in all that a session
+says of a call, its regions and their kernels: every count is expected to be 0; the exit status is 1 if one is not.
 """
 
 from __future__ import annotations

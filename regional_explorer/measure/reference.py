@@ -101,7 +101,7 @@ class Float64:
         return implementation
 
     def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the exact value of a result, never the user's own tensor: what the call wrote to it is undone."""
+        """Return the exact value of a result as a copy: writes to the user's own tensor are restored."""
         value = dense(tensor)
         exact: torch.Tensor = self._exact_value(value)
         return exact.clone() if exact is value else exact

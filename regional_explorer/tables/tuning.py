@@ -122,7 +122,7 @@ def _beside(one: Try) -> str:
 
 
 def what_was_not(tuning: Tuning) -> Iterator[str]:
-    """Yield how many plans had which outcome, what was not tried, where the time went, and what disturbed."""
+    """Yield how many plans had which outcome, the plans not tried, where the time went, and disturbances."""
     told = [f"{number} {outcome}" for outcome, number in sorted(tuning.counts.items())]
     if told:
         yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(told)}."

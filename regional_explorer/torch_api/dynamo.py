@@ -198,7 +198,7 @@ def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
 
 
 class _EagerStance:
-    """The stance ``usual``, except that the thread that made this runs what was compiled as if it were not.
+    """The stance ``usual``, but in the thread that made this, compiled functions run uncompiled.
 
     What operators such as flex_attention compile for their own eager run is compiled: they have no right gradient
     without, and what Dynamo traces for them runs op by op.
@@ -547,7 +547,7 @@ def calling_wrapper() -> Any | None:
 
 
 def backend_of(compiled: Any) -> Any | None:
-    """Return the backend of what ``torch.compile`` returned, or ``Module.compile()`` left in a module; else None."""
+    """Return the backend of a function that ``torch.compile`` returned, or of a compiled module; else None."""
     callback = getattr(_context_of(compiled), "callback", None)
     return None if callback is None else eval_frame.innermost_backend(callback)
 

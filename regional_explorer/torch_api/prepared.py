@@ -96,7 +96,7 @@ class _WithViews:
         return results
 
     def settled(self) -> BoxedCall:
-        """Return the same without what is done around the first call."""
+        """Return the same call without the work around the first one."""
         return _WithViews(settled_call(self.graph), self.aliases)
 
 
