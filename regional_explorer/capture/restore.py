@@ -479,7 +479,7 @@ class AssignedState:
                 scope.assign(before)
         self._restore_data()
 
-    def restore_what_stays(self) -> None:
+    def restore_all(self) -> None:
         """Restore everything, even what ``not_restored`` names, since nobody will read that list."""
         for scope, before in self._before_first:
             scope.assign(before)

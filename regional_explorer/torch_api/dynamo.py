@@ -490,10 +490,10 @@ def traced_call() -> TracedCall | None:
 
 def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
-    return lambda function: cleanups.append(_told_whether_it_returned(function))
+    return lambda function: cleanups.append(_cleanup_with_outcome(function))
 
 
-def _told_whether_it_returned(function: Callable[[bool], object]) -> Callable[[], None]:
+def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], None]:
     outer_error = sys.exc_info()[1]  # of an except block that the call is in
 
     def cleanup() -> None:
@@ -514,7 +514,7 @@ def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], obj
     def enter() -> Callable[[], object]:
         if eval_frame._stance.stance == "force_eager":  # by ``running_uncompiled``, or by torch.compiler.set_stance
             return lambda: None
-        return _told_whether_it_returned(function)
+        return _cleanup_with_outcome(function)
 
     def stop() -> None:
         with contextlib.suppress(ValueError):  # a call that ran meanwhile stopped it

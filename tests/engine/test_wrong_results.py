@@ -389,13 +389,13 @@ def test_a_call_that_does_not_repeat_itself_is_the_cause_of_all(monkeypatch: pyt
     ex = rx.explore(lambda x: untraced_drift(x.sin()) * 2, (torch.rand(8),)).mark("r", ops="*")
     plant_full(ex, lambda x: x.sin() * 3)
     changing = itertools.count()
-    looked = "regional_explorer.measure.benchmark.unless_repeating"
-    from regional_explorer.measure.reference import unless_repeating
+    looked = "regional_explorer.measure.benchmark.recheck_eager"
+    from regional_explorer.measure.reference import recheck_eager
 
     def looks(reference: Any, run_eager: Any) -> Any:
         if next(changing):
             monkeypatch.setattr(Drift, "added", itertools.repeat(1.0))
-        return unless_repeating(reference, run_eager)
+        return recheck_eager(reference, run_eager)
 
     monkeypatch.setattr(looked, looks)
     upstream = planted(lambda x: x.sin() * 4, None)
