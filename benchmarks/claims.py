@@ -1,7 +1,7 @@
-"""Whether what the tool says can be: of fifty functions and of eight models, on a quiet machine and beside other work.
+"""Checks the claims of sessions: of fifty functions and of eight models, on a quiet machine and beside other work.
 
-``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks through all that a session says of a call, its
-regions and their kernels for what cannot be: every count is expected to be 0, and the exit status is 1 if one is not.
+``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks for impossible figures in all that a session
+says of a call, its regions and their kernels: every count is expected to be 0; the exit status is 1 if one is not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHARE = "shares outside 0 to 100 %, or that do not add up"
 WHOLE = "parts that exceed their whole"
 NEGATIVE = "negative times and sizes"
 INTERVAL = "figures outside of their interval"
-TEXT = "percentages that cannot be, and what is undefined, in texts"
+TEXT = "impossible percentages and undefined figures, in texts"
 LIMIT = "kernel-bound, and another config is 15 % faster"
 VERDICT = "verdicts beside other work that contradict those without"
 ROUNDING = 1e-9
@@ -161,7 +161,7 @@ class Seen:
         Raises:
             AssertionError: something was said that cannot be.
         """
-        yield heads("what cannot be", "found", "of")
+        yield heads("impossible", "found", "of")
         for kind, number in self.said.items():
             yield cells(kind, self.wrong[kind], number)
         if self.wrong:

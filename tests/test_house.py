@@ -57,7 +57,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 NOTEBOOK = {"pandas", "IPython", "ipywidgets", "anywidget"}
 
 
-def test_rooms_of_the_record_and_its_views_import_without_torch_and_notebook_packages() -> None:
+def test_records_and_views_import_without_torch() -> None:
     python(IMPORT_ROOMS, "record", "style", "tables", "picture", "page")
 
 
@@ -68,7 +68,7 @@ def test_rooms_of_the_record_and_its_views_import_without_torch_and_notebook_pac
         ("regional_explorer.backend", NOTEBOOK),
     ],
 )
-def test_importing_the_package_or_the_production_backend_loads_nothing_heavy(package: str, heavy: set[str]) -> None:
+def test_package_and_backend_import_nothing_heavy(package: str, heavy: set[str]) -> None:
     loaded = python(LOADED, package).json
     assert package in loaded
     assert not {name.partition(".")[0] for name in loaded} & heavy
@@ -105,7 +105,7 @@ print(json.dumps([errors, ex.regions.region.tolist(), ex.save(sys.argv[1]).name,
 """
 
 
-def test_what_needs_a_missing_package_names_the_pip_command_and_all_else_works(tmp_path: Path) -> None:
+def test_missing_package_names_the_pip_command(tmp_path: Path) -> None:
     """Without pandas production works; without the notebook packages all but the panel and Graphviz's picture."""
     without_pandas, without_notebook = map(
         json.loads, python(WITHOUT_PACKAGES, tmp_path / "page.html").out.splitlines()

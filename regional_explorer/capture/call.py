@@ -383,7 +383,7 @@ class Call:
             yield
         except BaseException:
             self._before_first.restore()
-            self._state.restore_what_stays()
+            self._state.restore_all()
             raise
 
     @contextlib.contextmanager

@@ -237,7 +237,7 @@ def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
 
 
 def _flat_tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors among arguments or results of an op, of which some may be lists of tensors."""
+    """Yield the tensors among arguments or results of an op, also from lists."""
     items = (item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,)))
     return (item for item in items if isinstance(item, torch.Tensor))
 
@@ -404,7 +404,7 @@ class AssignedState:
         return bool(self._before or self._tensor_data or self._leaves)
 
     def first_run_ended(self) -> bool:
-        """Watch from now on only what the first run changed; return whether a second run is needed to learn the rest.
+        """Watch only what the first run changed from now on; return whether a second run has to show the rest.
 
         Changes of containers among the arguments are restored in any case.
         """
@@ -479,7 +479,7 @@ class AssignedState:
                 scope.assign(before)
         self._restore_data()
 
-    def restore_what_stays(self) -> None:
+    def restore_all(self) -> None:
         """Restore everything, even what ``not_restored`` names, since nobody will read that list."""
         for scope, before in self._before_first:
             scope.assign(before)

@@ -117,7 +117,7 @@ def _traced_marks(tree: ast.Module) -> ast.Module:
 
 
 def _mark_as_manager(decorator: ast.expr) -> ast.expr | None:
-    """Return the context manager that marks the body of a function as ``decorator`` does, None if that is no mark."""
+    """Return the context manager that marks like ``decorator``, None if ``decorator`` is no mark."""
     if not isinstance(decorator, ast.Call):
         return None
     name = ast.unparse(decorator.func)

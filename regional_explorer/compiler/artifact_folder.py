@@ -363,7 +363,7 @@ class ArtifactFolder:
         return entry.sha256
 
     def finish(self) -> None:
-        """Write a manifest of what was written, when it is all that a graph needs."""
+        """Write a manifest of the written artifacts, once a graph has all of its own."""
         if not self._written:
             return
         content = manifest_content(self._written)

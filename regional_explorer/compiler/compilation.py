@@ -109,7 +109,7 @@ class _Building:
     done: list[Started] = field(default_factory=list)
 
     def close(self) -> None:
-        """Keep what is complete, and skip the builds that have not begun."""
+        """Keep complete compiles, and skip the builds that have not begun."""
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()

@@ -125,7 +125,7 @@ def as_recorded(value: Any, layout: Layout) -> bool:
 
 
 def same_dtype(value: Any, layout: Layout) -> bool:
-    """Return whether ``value`` has the dtype of ``layout``; True for what is not a tensor."""
+    """Return whether ``value`` has the dtype of ``layout``, or is no tensor."""
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 

@@ -159,7 +159,7 @@ class CutProgram:
         return self.plan
 
     def adopt_learned(self) -> None:
-        """Copy what is known about equal partitions of earlier cuts to those of a new cut."""
+        """Give the partitions of a new cut what was learned of equal ones in earlier cuts."""
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Set how a graph that a later call traced runs, first and from then on."""

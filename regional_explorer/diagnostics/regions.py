@@ -610,7 +610,7 @@ MOST_ATTRIBUTES = 16
 
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` for what the first call changed and what is not restored."""
+    """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
     if evidence.not_restored:
         yield DiagnosticCode.STATE_KEPT.found(
             "The first call changed state that later calls see: "

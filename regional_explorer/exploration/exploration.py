@@ -544,7 +544,7 @@ class Exploration(Edits, Results):
             )
 
     def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
-        """Yield each region that is compiled, or is to be, with its part of a budget and of a run."""
+        """Yield each enabled region with its part of a budget and of a run."""
         states = State.STALE, State.COMPILED, State.MEASURED
         compiled = {part.region for part in self.session.partitions if part.state in states}
         plan = self.plan

@@ -137,7 +137,7 @@ class Live:
         weakref.finalize(self, _note_dropped, weakref.ref(self.capture)).atexit = False
 
     def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool) -> None:
-        """Compile what is stale, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
+        """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
         results = BenchmarkResults()
         try:
             with self.capture.generated.collected():

@@ -202,7 +202,7 @@ def _measured_by_content(
 
 
 def _compiles(run: Session) -> set[tuple[str, float]]:
-    """Return what tells the compiles of a run apart: the key of each artifact, and the seconds of its one compile."""
+    """Return what identifies the compiles of a run: the key of each artifact, and the seconds of its one compile."""
     return {(key, artifact.compile.seconds) for key, artifact in run.artifacts.items() if artifact.compile}
 
 

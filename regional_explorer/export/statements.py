@@ -348,7 +348,7 @@ class LineEdits:
         return fixed
 
     def _remove_mark(self, site: Site) -> None:
-        """Remove the lines of a mark, and indent what was in its ``with`` less."""
+        """Remove the lines of a mark, and dedent the body of its ``with``."""
         assert site.mark is not None  # noqa: S101 - that is what is removed
         first, last = site.mark.call.lineno, site.mark.call.end_lineno or 0
         if isinstance(site.node, ast.With):

@@ -156,7 +156,7 @@ class ClockNotes:
             self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
 
     def parts(self, number: int, marks: Sequence[float]) -> Mapping[Any, float]:
-        """Return the seconds of each kernel and of what ran between them in one call, without those of the clocks."""
+        """Return the seconds of each kernel and of the code between them in one call, without the clocks' own."""
         clock_s, taken = overhead_s(CpuClock()), self.calls[number]
         between_s = marks[-1] - marks[0] - sum(taken.values()) - clock_s * len(taken)
         kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in taken.items()}
@@ -166,7 +166,7 @@ class ClockNotes:
 def kernel_calls(
     whole: TimedCall, generated: Callable[[], object], clocked: Callable[[], object], notes: ClockNotes
 ) -> tuple[TimedCall, TimedCall, TimedCall]:
-    """Return what is timed in turn: the artifact as a whole, its generated code alone, and that with clocks."""
+    """Return the calls to time: the whole artifact, its generated code alone, and that code with clocks."""
 
     def before() -> None:
         whole.before()

@@ -141,7 +141,7 @@ MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional'
 
 
 def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ...]:
-    """Return what each region gains alone, as a share of what full gains."""
+    """Return each region's gain alone, as a share of full's gain."""
     return tuple(
         RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _part(timing.gain_s, reach.gain_s))
         for name, timing in whole_region_timings(session).items()

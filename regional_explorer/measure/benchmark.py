@@ -20,17 +20,17 @@ from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, pea
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
-    failing_twice,
     nondeterministic,
     not_comparable,
     run_once,
     verdict,
+    with_confirmed_failures,
 )
 from regional_explorer.measure.reference import (
+    comparable_if_in_order,
     find_reference,
+    recheck_eager,
     rows_drawing_as_eager,
-    unless_out_of_order,
-    unless_repeating,
 )
 from regional_explorer.measure.rounds import RoundsResult, Stop, variant_failed
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
@@ -210,7 +210,7 @@ def check_numerics(
             results.diagnostics.append(variant_failed(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
-            again = untimed(partial(unless_repeating, reference, partial(run_once, call)))
+            again = untimed(partial(recheck_eager, reference, partial(run_once, call)))
             if again.nondeterministic:
                 reference, rows = again, nondeterministic(rows)
                 results.numerics[:] = nondeterministic(results.numerics)
@@ -234,7 +234,7 @@ def _numerics_rows(
 
     def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
         with program.using_twins(drawing if config else [], config):
-            return failing_twice(lambda: compare_results(name, run_once(call, function), reference, note))
+            return with_confirmed_failures(lambda: compare_results(name, run_once(call, function), reference, note))
 
     try:
         if draws_its_own:  # neither a second call nor rounding explains that
@@ -262,10 +262,10 @@ def _rows_of_twin(
     try:
         with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
             results.costs.append(twin.cost)
-            found = failing_twice(
+            found = with_confirmed_failures(
                 lambda: compare_results(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
             )
-            return unless_out_of_order(found, (live.gm for live in variants.program.capture.live))
+            return comparable_if_in_order(found, (live.gm for live in variants.program.capture.live))
     except CancelledError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever torch raises: full itself has run

@@ -173,7 +173,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
 
 
 def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads: Threads) -> dict[str, list[str]]:
-    """Return a warning for each call that is launch-bound, by name; none of one that raises now, or is cancelled."""
+    """Return a warning for each launch-bound call, by name; calls that raise now or are cancelled get none."""
     warnings = {}
     for timed_call in timed_calls:
         with suppress(Exception):

@@ -141,7 +141,7 @@ def nondeterministic(rows: Iterable[Numerics]) -> tuple[Numerics, ...]:
     return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
 
 
-def failing_twice(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
+def with_confirmed_failures(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
     """Return the rows of a call; before any is "failed", the call is repeated, and has to fail in the same tensor."""
     rows = rows_of_a_call()
     if verdict(rows) is not NumericsVerdict.FAILED:

@@ -1,4 +1,4 @@
-"""Times every op of a call, and what runs around the graphs."""
+"""Times every op of a call, and the code around the graphs."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class _MarkedCall:
     overheads_s: list[float] = field(default_factory=list)
 
     def parts(self, number: int, phases: Sequence[Any]) -> Mapping[OpKey, float]:
-        """Return the seconds of each op, and of what ran around the graphs, of one call: without those of the marks."""
+        """Return the seconds of each op and of the code around the graphs in one call, without the marks' own."""
         overhead = overhead_s(self.clock)
         self.overheads_s.append(overhead)
         seconds: defaultdict[OpKey, float] = defaultdict(float)

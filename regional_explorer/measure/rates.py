@@ -99,7 +99,7 @@ class Rates:
         return fastest_s * (CALLS + 1)
 
     def seconds(self, work: Work) -> float:
-        """Return the seconds that ``work`` needs at least, by what was measured so far."""
+        """Return the least seconds that ``work`` needs, by the rates measured so far."""
         return sum(amount / self._rate(*key) for key, amount in work.items())
 
     def bound_s(self, work: Work, fastest_s: float) -> float | None:

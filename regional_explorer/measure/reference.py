@@ -26,10 +26,10 @@ from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
     error_in_words,
-    failing_twice,
     not_comparable,
     run_once,
     verdict,
+    with_confirmed_failures,
 )
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
@@ -101,7 +101,7 @@ class Float64:
         return implementation
 
     def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the exact value of a result, never the user's own tensor: what the call wrote to it is undone."""
+        """Return the exact value of a result as a copy: writes to the user's own tensor are restored."""
         value = dense(tensor)
         exact: torch.Tensor = self._exact_value(value)
         return exact.clone() if exact is value else exact
@@ -193,7 +193,7 @@ def reference_of(
     graphs: Iterable[fx.GraphModule], run_eager: Callable[[], Values], float64: Callable[[], Values], moves: Moves
 ) -> Reference:
     """Run a call, or a piece of it, eagerly twice, then in float64; return the reference for other runs."""
-    reference = unless_repeating(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
+    reference = recheck_eager(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
     if reference.nondeterministic:
         return reference
     return dataclasses.replace(reference, exact=_unless_refused(float64), moves=moves)
@@ -228,10 +228,10 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
     if traced is None or not wrong_rows:
         return reference
-    by_eager = unless_repeating(by_eager, run_eager)
+    by_eager = recheck_eager(by_eager, run_eager)
     if by_eager.nondeterministic:
         return by_eager
-    by_trace = unless_repeating(dataclasses.replace(reference, eager=traced), run_captured)
+    by_trace = recheck_eager(dataclasses.replace(reference, eager=traced), run_captured)
     return dataclasses.replace(
         by_eager,
         diagnostics=(trace_differs(capture, by_eager, traced, wrong_rows),),
@@ -239,7 +239,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     )
 
 
-def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
+def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
     """Return the reference, marked as nondeterministic if another eager run differs from its own."""
     eager = Reference(reference.eager, arithmetic=reference.arithmetic)
     rows = compare_results("eager", run_eager(), eager)
@@ -273,13 +273,13 @@ RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
 def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
     """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw eager's numbers."""
     try:
-        return unless_out_of_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
+        return comparable_if_in_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
     except RegionCompileError as error:
         why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
         return not_comparable(rows_under({}, ""), why)
 
 
-def unless_out_of_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
+def comparable_if_in_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
     """Return the rows of a twin, not comparable if it draws in another order than eager and its outputs differ.
 
     Gradients alone are wrong whatever was drawn: they do not fit the outputs.
@@ -350,7 +350,7 @@ def check_partition(
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
             compiled = alone(workpiece, twin(more) if more else artifact, args)
-            return failing_twice(lambda: compare_results(COMPILED, run(compiled), reference, note))
+            return with_confirmed_failures(lambda: compare_results(COMPILED, run(compiled), reference, note))
 
         rows = rows_drawing_as_eager(rows_under, [gm]) if piece.draws else rows_under({}, "")
         may_be_cured = seek_cure and verdict(rows) == NumericsVerdict.FAILED

@@ -461,7 +461,7 @@ class _RoundsRun:
             self.history.append(samples_of_round)
 
     def _run_another_before(self, entry: str, order: random.Random) -> None:
-        """Call another variant once if ``entry`` is of the one that ran last, and would find its caches warm.
+        """Call another variant once if the variant of ``entry`` ran last and would find its caches warm.
 
         Otherwise the baseline would be favoured: it has two entries, so it would often follow itself.
         """

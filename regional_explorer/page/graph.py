@@ -1,4 +1,4 @@
-"""What a page is told of the graphs: tabs, names of regions and pieces, overlays; and the elements around a graph."""
+"""The data of graphs for a page: tabs, names of regions and pieces, overlays; and the elements around a graph."""
 
 from __future__ import annotations
 

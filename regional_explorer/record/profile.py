@@ -106,12 +106,12 @@ class Profile(Record, frozen=True):
 
     @property
     def around_s(self) -> float:
-        """Seconds of what runs around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
+        """Seconds of the code around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
         return sum(row.seconds.value for row in self.by(ProfileKind.AROUND))
 
     @property
     def whole_s(self) -> float:
-        """Seconds of the call: its ops, and what runs around the graphs."""
+        """Seconds of the call: its ops, and the code around the graphs."""
         return self.seconds.value + self.around_s
 
     @property

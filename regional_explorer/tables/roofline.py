@@ -91,8 +91,8 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
     worth = (
         ""
         if bandwidth is None
-        else f" What a border is worth at most is its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
-        f"({bandwidth.how}); what launching and calling cost comes on top."
+        else f" A border is worth at most its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
+        f"({bandwidth.how}), and the cost of launches and calls on top."
     )
 
     def at_most_s(row: Border) -> float | None:

@@ -55,7 +55,7 @@ def settled_call(call: BoxedCall, unseen: Collection[int]) -> BoxedCall:
 
 
 def without_wrapper(call: Callable[..., Any], gm: fx.GraphModule) -> BoxedCall | None:
-    """Return Inductor's own function in what AOTAutograd made of ``gm``, if what is around it has nothing to do.
+    """Return Inductor's function inside AOTAutograd's wrappers of ``gm``, if these have nothing to do.
 
     AOTAutograd's wrapper copies results into inputs that the graph writes, and makes those results that are views of an
     input, so that a later write to the input is noticed. A graph that does neither needs none of it.

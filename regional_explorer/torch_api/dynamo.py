@@ -198,7 +198,7 @@ def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
 
 
 class _EagerStance:
-    """The stance ``usual``, except that the thread that made this runs what was compiled as if it were not.
+    """The stance ``usual``, but in the thread that made this, compiled functions run uncompiled.
 
     What operators such as flex_attention compile for their own eager run is compiled: they have no right gradient
     without, and what Dynamo traces for them runs op by op.
@@ -492,10 +492,10 @@ def traced_call() -> TracedCall | None:
 
 def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
-    return lambda function: cleanups.append(_told_whether_it_returned(function))
+    return lambda function: cleanups.append(_cleanup_with_outcome(function))
 
 
-def _told_whether_it_returned(function: Callable[[bool], object]) -> Callable[[], None]:
+def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], None]:
     outer_error = sys.exc_info()[1]  # of an except block that the call is in
 
     def cleanup() -> None:
@@ -516,7 +516,7 @@ def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], obj
     def enter() -> Callable[[], object]:
         if eval_frame._stance.stance == "force_eager":  # by ``running_uncompiled``, or by torch.compiler.set_stance
             return lambda: None
-        return _told_whether_it_returned(function)
+        return _cleanup_with_outcome(function)
 
     def stop() -> None:
         with contextlib.suppress(ValueError):  # a call that ran meanwhile stopped it
@@ -549,7 +549,7 @@ def calling_wrapper() -> Any | None:
 
 
 def backend_of(compiled: Any) -> Any | None:
-    """Return the backend of what ``torch.compile`` returned, or ``Module.compile()`` left in a module; else None."""
+    """Return the backend of a function that ``torch.compile`` returned, or of a compiled module; else None."""
     callback = getattr(_context_of(compiled), "callback", None)
     return None if callback is None else eval_frame.innermost_backend(callback)
 

@@ -44,7 +44,7 @@ def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[
 
 
 def functions_held(value: object) -> tuple[Callable[..., Any], ...]:
-    """Return the functions of the user's that an object of torch's calls, if it is one that is made of hooks."""
+    """Return the user's functions that an object of torch calls, if it is made of hooks."""
     match value:
         case ALL_MODULES._WrappedHook():  # of hooks that run before a state dict is loaded
             return (value.hook,)

@@ -250,7 +250,7 @@ def _output_names(extern: Any) -> list[str]:
 
 
 def _read_bytes(launch: Launch) -> dict[str, int]:
-    """Return the least bytes read per buffer, of which an extern call may be given a part."""
+    """Return the least bytes read per buffer; an extern call may get a part of a buffer."""
     read = least_bytes(_memory_reads(launch))
     if launch.extern is not None:
         views = grouped((view.get_name(), view) for view in launch.extern.inputs if view.get_name() in read)

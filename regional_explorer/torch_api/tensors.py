@@ -17,7 +17,7 @@ MODULE_STORES = ("_parameters", "_buffers", "_modules")
 
 
 def has_buffers(module: torch.nn.Module) -> bool:
-    """Return whether a module has a place for buffers, which one that was traced by torch.jit lacks."""
+    """Return whether a module has a place for buffers; a module traced by torch.jit has none."""
     return "_buffers" in vars(module)
 
 

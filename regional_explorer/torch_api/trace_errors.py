@@ -25,7 +25,7 @@ def original_error(error: BaseException) -> BaseException:
 
 
 def stacks_at(error: BaseException, nodes: Iterable[fx.Node]) -> Iterator[str]:
-    """Yield stack traces of what torch was at when it raised, innermost first: code it ran, traced, or made a graph of.
+    """Yield the stack traces of an error, innermost first: code that torch ran, traced, or made a graph of.
 
     ``nodes`` are those of the graphs made so far: a guard is known by torch's own line alone, and a node has the rest.
     """

@@ -135,7 +135,7 @@ def told(compiled):
     return [(str(found.code), found.region) for found in rx.status(compiled).diagnostics]
 
 
-def test_what_one_process_saved_the_next_ones_load(net, x, folder):
+def test_artifacts_are_loaded_by_later_processes(net, x, folder):
     """What one at work has not come to, such as the backward, is no difference."""
     torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
     assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
@@ -188,7 +188,7 @@ def test_a_fresh_process_without_a_compiler_runs_compiled_code(filled, tmp_path)
 
 
 @pytest.mark.slow
-def test_processes_that_start_together_all_compile_and_leave_what_another_loads(folder, tmp_path):
+def test_concurrent_processes_write_usable_artifacts(folder, tmp_path):
     with ThreadPoolExecutor() as pool:
         runs = list(pool.map(lambda index: fresh(folder, tmp_path / f"cache{index}"), range(3)))
     assert {run[0] for run in runs} == {"['compiled']"}
@@ -252,7 +252,7 @@ def rewrite(folder: Path, change: Callable[[Packed], Packed]) -> None:
     artifacts.finish()
 
 
-def test_writers_at_once_leave_what_can_be_read(folder):
+def test_concurrent_writers_leave_readable_files(folder):
     """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
     labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
     start = threading.Barrier(4)
@@ -357,7 +357,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
+def test_damaged_artifact_is_reported_and_rewritten(saved, folder, damage):
     ex, whole = saved
     packed = {entry.label.key: read(whole, entry) for entry in listed(whole)}
     DAMAGES[damage](shutil.copytree(whole, folder))
@@ -373,7 +373,7 @@ def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
     assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed in wanted.values())
 
 
-def test_a_damaged_artifact_is_told_by_the_call_that_compiles_it_anew(net, x, filled):
+def test_damaged_artifact_is_reported_by_the_call(net, x, filled):
     DAMAGES["no libraries"](filled)
     compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=filled)
     assert {code for code, _ in told(compiled)} == {"artifact-damaged"}
@@ -508,7 +508,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("why", DIFFERENT)
-def test_why_no_artifact_fits_is_told(why, folder):
+def test_reason_for_misfit_is_reported(why, folder):
     message = told_of(folder, DIFFERENT[why])
     assert message.startswith(f"Region 'r' is compiled again: no artifact in {folder} fits, ")
     assert why in message
@@ -519,11 +519,11 @@ def test_of_several_artifacts_the_nearest_says_why(folder):
     assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
 
 
-def test_a_processor_that_can_do_more_runs_what_another_made():
+def test_newer_processor_runs_older_artifacts():
     assert not replace(MACHINE, cpu=()).mismatch(MACHINE)
 
 
-def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled):
+def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
     here = torch.get_num_threads()
     configured = PLAN.configured("act", {"max_fusion_size": 4})
     why = "'act'.*compiled under max_fusion_size=8, here 4.*write them where the program runs, and the way it runs"
@@ -551,7 +551,7 @@ def test_with_strict_it_is_an_error_in_every_call(code, net, x, filled):
             strict(x)
 
 
-def test_a_directory_that_cannot_be_written_is_told(net, x, explored, folder, monkeypatch):
+def test_unwritable_directory_is_reported(net, x, explored, folder, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
@@ -570,7 +570,7 @@ def assert_refused(match, net, ex, path):
             use()
 
 
-def test_what_is_no_directory_is_refused(net, explored, tmp_path):
+def test_file_as_directory_is_refused(net, explored, tmp_path):
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "file", 3, ""):
         assert_refused("directory", net, explored[0], wrong)
@@ -604,9 +604,7 @@ def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, explor
     assert_loads(net, x, plan, artifacts=folder, trust_artifacts=True)
 
 
-def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_again_writes_nothing(
-    net, x, folder, tmp_path
-):
+def test_plan_lists_its_artifacts_and_second_save_writes_nothing(net, x, folder, tmp_path):
     def artifacts(path):
         return json.loads(path.read_text()).get("artifacts", [])
 

@@ -89,7 +89,7 @@ def test_the_kv_cache_of_a_model_is_compared():
     assert verdict(rows) == "ok"
 
 
-def test_what_is_not_compared_is_listed_and_does_no_harm():
+def test_uncompared_outputs_are_listed():
     def f(x):
         y = x.sin()
         return y, iter([y])
@@ -117,7 +117,7 @@ def test_sparse_outputs_and_gradients_are_compared():
 
 @pytest.mark.compiles
 @pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
-def test_what_is_traced_anew_in_every_round_gets_no_verdict():
+def test_retracing_variant_gets_no_verdict():
     turns = itertools.count()
 
     @torch.compiler.disable

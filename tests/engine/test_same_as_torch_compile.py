@@ -240,7 +240,7 @@ def as_torch_compile(fn, args, config=None):
 
 
 @pytest.mark.compiles
-def test_autograd_notices_a_write_to_what_a_result_shows():
+def test_autograd_notices_write_to_viewed_result():
     """Code of torch.compile alone does not: it returns views of the weight that the backward takes as they are."""
     x, w = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True)
     for function in (transposed, as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
@@ -276,7 +276,7 @@ def test_views_are_made_of_those_results_alone_that_can_be_written():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=pytest.mark.slow)])
-def test_what_inductor_takes_as_it_is_is_saved_and_loaded(tmp_path, monkeypatch, config):
+def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
     args = (floats(4, 8), floats(6, 8))
     ex = as_torch_compile(transposed, args, config)
     assert all(("CppWrapper" in artifact.code) is bool(config) for artifact in ex.live.program.store.artifacts.values())
@@ -304,7 +304,7 @@ def test_the_code_of_the_whole_graph_is_that_of_one_region():
 
 @pytest.mark.compiles
 @pytest.mark.slow
-def test_kernels_for_a_gpu_are_named_by_what_was_decomposed():
+def test_gpu_kernels_are_named_by_decomposed_ops():
     pytest.importorskip("triton")
 
     def rounded(x):

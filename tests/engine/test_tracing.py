@@ -66,7 +66,7 @@ def test_joint_passes_find_attention_before_the_split():
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="a replacement knows nothing of what it replaces")
-def test_an_op_that_joint_passes_put_in_has_the_origin_of_what_it_replaces():
+def test_op_of_joint_passes_keeps_its_origin():
     args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
     ex = traced(attention, args, AS_TORCH_COMPILE)
     ops = [node for graph in ex.session.graphs for node in graph.ops if graph.kind == "forward"]
@@ -101,7 +101,7 @@ def test_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
     assert rx.explore(net, (x,), plan=path).plan.tracing == tracing
 
 
-def test_options_change_what_the_plan_says(tmp_path):
+def test_options_override_the_plan(tmp_path):
     x = torch.randn(4, 4, requires_grad=True)
     path = rx.explore(dropped, (x,), partitioner="min_cut").save_plan(tmp_path / "plan.json")
     ex = rx.explore(dropped, (x,), plan=path, decompositions=True)

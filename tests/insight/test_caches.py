@@ -75,7 +75,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("changed", "around", "said"), CHANGES.values(), ids=CHANGES)
-def test_one_fact_is_changed_and_that_one_is_named_with_what_it_was_and_is(changed, around, said):
+def test_changed_part_is_named_with_both_values(changed, around, said):
     before = content_of()
     assert before == content_of()
     with around or contextlib.nullcontext():
@@ -95,7 +95,7 @@ class Known(CustomGraphPass):
         return b"known"
 
 
-def test_a_default_that_is_given_is_no_change_nor_is_a_custom_pass_while_its_uuid_is_the_same():
+def test_given_default_is_no_change():
     assert not [*changes_of_key(content_of(), content_of(max_fusion_size=inductor_config.max_fusion_size))]
     first, second = (content_of(pre_grad_custom_pass=Known()) for _ in range(2))
     assert first == second
@@ -120,7 +120,7 @@ def test_the_nearest_known_compile_is_the_one_with_fewest_changes():
     assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
 
 
-def test_a_miss_of_what_was_compiled_before_says_that_the_entry_is_gone_and_no_look_up_says_nothing():
+def test_miss_of_known_compile_says_entry_is_gone():
     known, content = KnownCompiles(), CompileContent({}, ("add(x)",))
     for made in (BYPASS, OFF):
         assert known.compared("one", made, content).nearest is None
@@ -138,7 +138,7 @@ def big_content(number, ops=3000):
     return CompileContent(parts, tuple(texts))
 
 
-def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
+def test_known_compiles_take_little_memory():
     known = KnownCompiles()
     for number in range(10):
         known.compared(f"artifact {number}", MISS, big_content(number))
@@ -161,7 +161,7 @@ def test_of_too_many_or_too_large_compiles_the_oldest_are_forgotten(monkeypatch)
     assert [*known.artifacts.values()][-1] == "last"
 
 
-def test_the_time_inside_an_event_is_not_counted_twice_and_what_is_left_is_other():
+def test_nested_event_time_is_counted_once():
     times = Times()
     for name, begin in (("GraphLowering.codegen", 0), ("Scheduler.__init__", 10), ("unheard of", 20)):
         times.begin(name, begin * 10**9)
@@ -194,7 +194,7 @@ def cache_row():
 
 
 @pytest.mark.compiles
-def test_a_cold_compile_is_a_miss_though_it_was_compiled_before_and_its_times_add_up():
+def test_cold_compile_is_a_miss_and_its_phases_add_up():
     ex = explored()
     ex.compile(cold=True)
     assert list(ex.caches.answer) == ["miss"]
@@ -232,7 +232,7 @@ def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
 
 
 @pytest.mark.compiles
-def test_a_pass_without_uuid_bypasses_the_cache_and_caches_that_are_off_are_named():
+def test_cache_bypass_and_disabled_caches_are_named():
     with inductor_config.patch(post_grad_custom_pre_pass=same):
         row = cache_row()
     assert row["answer"] == "bypass"

@@ -150,7 +150,7 @@ def test_enough_are_planted() -> None:
 
 
 @pytest.mark.parametrize("name", [*WRONG, *WRONG_BY_LITTLE])
-def test_what_is_wrong_is_found(name: str) -> None:
+def test_wrong_results_are_found(name: str) -> None:
     program, variant = (WRONG | WRONG_BY_LITTLE)[name]
     values, reference = given(program, variant)
     assert name in WRONG_BY_LITTLE or beyond(values, reference.eager, PROGRAMS[program].terms), "not planted well"
@@ -158,7 +158,7 @@ def test_what_is_wrong_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG_TRACES)
-def test_a_trace_that_is_wrong_is_told_and_what_runs_it_is_called_wrong(name: str) -> None:
+def test_wrong_trace_is_reported(name: str) -> None:
     function, sizes = WRONG_TRACES[name]
     ex = rx.explore(function, [torch.randn(shape, requires_grad="gradient" in name) for shape in pairwise(sizes)])
     call, program = ex.live.call, ex.live.program
@@ -170,7 +170,7 @@ def test_a_trace_that_is_wrong_is_told_and_what_runs_it_is_called_wrong(name: st
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_right_is_not_called_wrong(name: str) -> None:
+def test_right_results_are_not_called_wrong(name: str) -> None:
     program, variant = RIGHT[name]
     values, reference = given(program, variant)
     assert right(values, reference, PROGRAMS[program].terms), "not right"
@@ -207,15 +207,15 @@ def test_the_terms_of_a_sum_are_counted(
 
 
 @pytest.mark.parametrize("name", ROUNDED_OTHERWISE)
-def test_what_rounds_otherwise_is_not_called_wrong(name: str) -> None:
+def test_different_rounding_is_not_called_wrong(name: str) -> None:
     program, variant, expected = ROUNDED_OTHERWISE[name]
     rows = compare_results("planted", *given(program, variant))
     assert verdict(rows) == expected, rows
     assert verdict(rows).withholds_speedup is (expected == "chaotic")
-    assert all("rounds otherwise" in row.note for row in rows if row.verdict == "not comparable")
+    assert all("rounds differently" in row.note for row in rows if row.verdict == "not comparable")
 
 
-def test_equal_terms_that_are_summed_one_after_the_other_are_much_farther_off_than_eager() -> None:
+def test_sequential_sums_are_farther_off() -> None:
     """As in the gradient of a bias before a mean: each addition rounds the same way, and eager sums pairwise."""
     program, variant, _ = ROUNDED_OTHERWISE["equal terms, one after the other"]
     (row,) = compare_results("planted", *given(program, variant))

@@ -247,26 +247,26 @@ def test_a_malformed_plan_is_refused_with_one_line(
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\xef\xbb\xbf{}"])
-def test_what_is_no_text_is_no_json(tmp_path: Path, content: bytes) -> None:
+def test_undecodable_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(SessionError, match="is not JSON"):
         load(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"], "", "\0", ".", "nowhere/x.json"])
-def test_what_is_no_file_is_told(path: Any) -> None:
+def test_missing_file_is_reported(path: Any) -> None:
     for read, error in ((load, SessionError), (load_plan, PlanError)):
         with pytest.raises(error, match=r"Give the path|Cannot read"):
             read(path)
 
 
-def test_a_text_is_called_what_it_is_whatever_was_expected() -> None:
+def test_wrong_kind_of_file_is_named() -> None:
     for read, error, kind, what in ((load, SessionError, "plan", "session"), (load_plan, PlanError, "session", "plan")):
         with pytest.raises(error, match=f"^The text is not a saved {what}"):
             read(f'{{"kind":"{kind}"}}')
 
 
-def test_what_is_written_can_be_read_whatever_a_mark_holds(tmp_path: Path) -> None:
+def test_any_annotation_survives_saving(tmp_path: Path) -> None:
     deep: Any = []
     deep.append(deep)
     for value in (10**400, deep, {"a": {1, 2}}, {"float": "x"}, float("nan"), b"x", {3: [None, True, -1.5]}):
@@ -276,7 +276,7 @@ def test_what_is_written_can_be_read_whatever_a_mark_holds(tmp_path: Path) -> No
         assert repr(load(path).session.graphs[0].nodes[0].annotation) == repr(node.annotation)
 
 
-def test_records_refuse_what_they_cannot_be() -> None:
+def test_records_refuse_impossible_values() -> None:
     region = PLAN.regions[0]
     for make, message in (
         (lambda: Plan((region, region)), "Two regions are called"),

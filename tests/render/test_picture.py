@@ -191,7 +191,7 @@ def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None) ->
     assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
 
 
-def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() -> None:
+def test_rows_put_boxes_below_their_inputs() -> None:
     scene = compose(sessions.trained(5), everything=True)
     placed = layers(scene)
     for section in scene.sections:
@@ -266,7 +266,7 @@ def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @needs_graphviz
-def test_what_the_user_adds_is_shown() -> None:
+def test_users_own_statements_are_drawn() -> None:
     made = digraph(sessions.trained(1))
     made.node("mine", label="added by hand")
     svg = made._repr_svg_()

@@ -99,7 +99,7 @@ def test_the_selection_reaches_up_and_down() -> None:
 # ------------------------------------------------------------------------------------------------------------ the time
 
 
-def test_boxes_tell_their_share_of_the_time_in_the_direction_of_their_graph() -> None:
+def test_boxes_show_their_share_of_the_time() -> None:
     session = sessions.profiled(sessions.trained(3))
     shares = TimeShares.of(session)
     assert shares
@@ -127,7 +127,7 @@ def test_a_profile_of_a_machine_too_busy_to_tell_is_not_painted() -> None:
 # ---------------------------------------------------------------------------------------------- from session to session
 
 
-def test_what_boxes_say_of_other_graphs_follows_these() -> None:
+def test_boxes_follow_changes_of_other_graphs() -> None:
     """A backward is traced after its forward, another frame when the call has inputs of another shape."""
     trained, records = sessions.trained(2), Records()
     forward = trained.graphs[0]
@@ -165,7 +165,7 @@ def test_modules_fold_where_no_region_is_marked() -> None:
 # ----------------------------------------------------------------------------------------------------------- the boxes
 
 
-def test_what_indexes_a_tensor_is_an_op_like_others() -> None:
+def test_indexing_is_an_op() -> None:
     found = read(indexed(), "0/forward", EVERYTHING)
     edges = {("x", "relu"), ("relu", "argmax"), ("relu", "rows"), ("argmax", "rows"), ("rows", "first")}
     assert {(found.box_of(tail), found.box_of(head)) for tail, head in edges | {("first", "chunk")}} == set(found.edges)
@@ -174,7 +174,7 @@ def test_what_indexes_a_tensor_is_an_op_like_others() -> None:
     assert len(found.titles) == 7
 
 
-def test_what_is_special_about_a_node_is_told() -> None:
+def test_special_nodes_are_labelled() -> None:
     found = read(
         session_of(
             Node("w", Role.PARAMETER, "w"),
