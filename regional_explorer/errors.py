@@ -304,6 +304,12 @@ def require_notebook(what: str, packages: Sequence[str] = ("IPython", "ipywidget
         )
 
 
+def in_a_line(error: Exception) -> str:
+    """Return the first line of an error, with the name of its class unless it is one of ours."""
+    text = (str(error).splitlines() or [""])[0]
+    return text if isinstance(error, RegionalExplorerError) else f"{type(error).__name__}: {text}"
+
+
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 op`` or ``1,200 ops``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

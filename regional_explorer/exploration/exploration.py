@@ -74,6 +74,7 @@ from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
+from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.ledger import Ledger, default_path
 from regional_explorer.tuning.limits import checked_limits
@@ -380,6 +381,35 @@ class Exploration(Edits, Results):
         if apply and found.plan is not None:
             self.plan = found.plan
         return TuningResult(found)
+
+    def suggest(self, budget_s: float | None = None, *, run: Run = PLAIN_RUN) -> SuggestionList:
+        """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
+
+        They follow from the graphs, and from ``ex.profile()`` if it was run. Without a budget nothing is compiled or
+        run, and the order is a guess. With one each is compiled and its distinct pieces are measured alone, on the
+        inputs that they get in the call: a suggestion gains what they do, times its instances, less the cost of the cut.
+        Nothing is marked: ``ex.mark(one.name, *one.selectors)`` does that.
+
+        Args:
+            budget_s: seconds for compiling and measuring; what they do not reach keeps its guess.
+            run: cancelled between steps; what was measured stays.
+
+        Raises:
+            MeasureError: the budget is invalid.
+            NoCompilerError: there is no C++ compiler.
+            BusyError: a search is under way, or another thread, such as a job of the panel, measures.
+        """
+        found = super().suggest()
+        if budget_s is None:
+            return found
+        check_budget(budget_s)
+        check_run(run)
+        with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("suggest"):
+            self.live.require_open()
+            measured = self.live.measure_suggestions(
+                found, budget_s, run, lambda measuring: self.exclusive_use.step(run, "suggest" if measuring else "")
+            )
+        return SuggestionList(measured)
 
     # ------------------------------------------------------------------------------------------ code, time and roofline
 

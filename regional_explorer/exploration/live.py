@@ -42,6 +42,7 @@ from regional_explorer.record.plan_file import (
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import Tuning
 from regional_explorer.regions.select import Assignment, assign, members
@@ -49,6 +50,7 @@ from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import tune
+from regional_explorer.tuning.suggested import measure_suggestions
 
 
 def initial_program(
@@ -159,6 +161,18 @@ class Live:
         with bench.closing():
             self.tuning = tune(bench, limits, ledger, keep)
         Stop(self.tuning.stopped).raise_interrupt()
+
+    def measure_suggestions(
+        self,
+        found: Sequence[Suggestion],
+        budget_s: float,
+        run: Run,
+        turn: Callable[[bool], AbstractContextManager[Any]],
+    ) -> list[Suggestion]:
+        """Return suggestions with what each would gain; see ``Exploration.suggest``."""
+        bench = LiveBench(self.variants, self.environment, run, turn)
+        with bench.closing():
+            return measure_suggestions(bench, found, budget_s)
 
     @property
     def session(self) -> Session:

@@ -290,13 +290,16 @@ def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[Region
 
 
 def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[Reconciled]:
-    if cut is None:
-        return []
-    samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)]
-    if samples[0] is None or samples[1] is None:
-        return []
-    gap = figure_of(paired_gaps(samples[0], samples[1]), cut.noise)
-    return [Reconciled(phase, DISPATCH, gap, note=_ROW_NOTES[DISPATCH])]
+    gap = dispatch_s(phase, cut)
+    return [] if gap is None else [Reconciled(phase, DISPATCH, gap, note=_ROW_NOTES[DISPATCH])]
+
+
+def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
+    """Return by how many seconds the cut graph takes longer with all regions eager; None if that was not measured."""
+    samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)] if cut else [None, None]
+    if cut is None or samples[0] is None or samples[1] is None:
+        return None
+    return figure_of(paired_gaps(samples[0], samples[1]), cut.noise)
 
 
 def _region_gain_row(phase: Phase, region: RegionTiming) -> Reconciled | None:

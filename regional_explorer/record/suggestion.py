@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Selector
-from regional_explorer.record.record import Count, Quantity, Record
+from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class SuggestionKind(StrEnum):
@@ -45,11 +47,29 @@ class Suggestion(Record, frozen=True):
     """The suggestions that contain all of it, the smallest first, so the whole last."""
     overlaps: tuple[str, ...] = ()
     """The suggestions that share ops with it while each has ops of its own."""
+    gain_s: Figure | None = None
+    """What each call would save, less what the borders of the region cost; None unless its pieces were measured."""
+    compile_s: Seconds | None = None
+    """The seconds waited for its compile; None unless it was compiled."""
+    why_not: str = ""
+    """Why it was not measured although that was asked for."""
 
     @property
     def selection(self) -> str:
         """The selectors as text."""
         return ", ".join(map(str, self.selectors))
+
+    @property
+    def brings_nothing(self) -> bool:
+        """Whether it was measured to save nothing, or nothing that its interval tells from none."""
+        return self.gain_s is not None and (self.gain_s.bounds or (0.0,))[0] <= 0.0
+
+    @property
+    def calls_to_pay_off(self) -> float | None:
+        """After how many calls its compile pays off, infinite if never; None unless it was measured."""
+        if self.gain_s is None or self.compile_s is None:
+            return None
+        return math.inf if self.brings_nothing else float(math.ceil(self.compile_s / self.gain_s.value))
 
     @property
     def relation(self) -> str:

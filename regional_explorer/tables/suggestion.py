@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regional_explorer.errors import count
+from regional_explorer.record.figure import once
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.style.element import clean
-from regional_explorer.style.formats import NONE, percent
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.style.formats import NONE, duration, percent
+from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_SUGGESTED = 6
 """How many suggestions are shown; a list has all."""
@@ -19,7 +20,8 @@ def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
 
     ``distinct`` counts the instances that differ, each of which is to be compiled; ``fusable`` the ops that are neither
     matrix products nor views. ``share`` and ``fusable_share`` are parts of the profiled time, NaN without a profile.
-    ``relation`` says which suggestions contain it or overlap it.
+    ``gain_us`` is what each call would save if the region was measured; ``relation`` says which suggestions contain it
+    or overlap it.
     """
     return Table(
         "Suggested regions",
@@ -39,12 +41,22 @@ def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
             Number("fusable", lambda one: one.fusable),
             Number("share", lambda one: one.share, write=percent, dtype="float64"),
             Number("fusable_share", lambda one: one.fusable_share, "of it fusable", write=percent, dtype="float64"),
+            Number("gain_us", lambda one: one.gain_s, "gain"),
+            *bound_columns("gain_us_low", "gain_us_high", lambda one: one.gain_s),
+            Number("compile_s", lambda one: once(one.compile_s), "compile"),
+            Number("pays_off_after_calls", lambda one: one.calls_to_pay_off, "paid for after", dtype="float64"),
             Column("relation", lambda one: one.relation, text=lambda one: clean(one.relation) or NONE),
-            Column("why", lambda one: one.why),
+            Column("why", lambda one: one.why_not or one.why),
         ),
         found,
+        heads=_heads(measured=any(one.gain_s or one.why_not for one in found)),
         empty="Nothing to suggest: no op was traced.",
     )
+
+
+def _heads(*, measured: bool) -> tuple[str, ...]:
+    gain = ("gain", "CI", "paid for after") if measured else ()
+    return ("name", "selector", "instances", "ops", "fusable", "share", "of it fusable", *gain, "relation", "why")
 
 
 class SuggestionList(list[Suggestion]):
@@ -68,6 +80,8 @@ class SuggestionList(list[Suggestion]):
     @property
     def order(self) -> str:
         """How they were put in order."""
+        if any(one.gain_s for one in self):
+            return "The order is measured: what each gains alone in each call, less the cost of its borders."
         if self and self[0].share is None:
             return (
                 "The order is a guess, by the number of ops that could be fused; ex.profile() says how long these take."
@@ -84,7 +98,20 @@ def mark_call(suggestion: Suggestion) -> str:
     return f"ex.mark({', '.join(map(repr, (suggestion.name, *map(str, suggestion.selectors))))})"
 
 
+def _measured(one: Suggestion) -> str:
+    """Return what a suggestion gains, and after how many calls its compile pays off."""
+    assert one.gain_s is not None  # noqa: S101 - it was measured
+    if one.brings_nothing:
+        return "brings nothing"
+    bounds = one.gain_s.bounds
+    between = f" ({duration(bounds[0])}–{duration(bounds[1])})" if bounds else ""
+    pays_off = one.calls_to_pay_off
+    return f"saves {duration(one.gain_s.value)} a call{between}, pays off after {pays_off:,.0f} calls"
+
+
 def _in_words(one: Suggestion) -> str:
+    if one.gain_s is not None:
+        return "; ".join(filter(None, (_measured(one), clean(one.why), one.relation)))
     instances = count(one.instances, "instance") if one.kind is not SuggestionKind.WHOLE else ""
     share, fusable = one.share, one.fusable_share
     time = f"{percent(share)} of the time, {percent(fusable)} in ops to fuse" if share and fusable is not None else ""

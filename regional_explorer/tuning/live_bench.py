@@ -27,7 +27,7 @@ from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for
 from regional_explorer.measure.numerics import error_in_words
-from regional_explorer.measure.partitions import distinct
+from regional_explorer.measure.partitions import benchmark_partitions, distinct
 from regional_explorer.measure.race import as_in_the_call, race, surely_slower, timed_call
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
@@ -228,6 +228,12 @@ class LiveBench:
             for name, one in kinds.items()
             if name in result.samples
         ]
+
+    def alone(self, prepared: LivePlan, budget_s: float) -> BenchmarkResults:
+        """Return the figures of each distinct partition of a compiled plan alone, and of the cut, as a benchmark's."""
+        results = BenchmarkResults()
+        benchmark_partitions(prepared.variants, budget_s, self._silent, results)
+        return results
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
         """Race a piece against itself under other plans of the same cut; those that are not right are left out.

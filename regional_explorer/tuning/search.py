@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from regional_explorer.errors import NoCompilerError, RegionalExplorerError, count
+from regional_explorer.errors import NoCompilerError, count, in_a_line
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.race import surely_slower
 from regional_explorer.measure.rounds import FIRST_CALLS, RoundsResult, Stop
@@ -94,7 +94,7 @@ def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning
     except KeyboardInterrupt:
         search.stopped = Stop.INTERRUPTED
     except Exception as error:
-        search.stopped = _in_a_line(error)
+        search.stopped = in_a_line(error)
         so_far = search.tuning()
         keep(so_far)
         error.add_note(f"{answer(so_far)} ex.tuning has the tries so far.")
@@ -165,7 +165,7 @@ class _Search(Generic[P]):
         except (NoCompilerError, CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
-            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=_in_a_line(error))
+            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=in_a_line(error))
         else:
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
@@ -276,7 +276,7 @@ class _Search(Generic[P]):
             except (CancelledError, NoCompilerError):
                 raise
             except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-                self.pieces.append(replace(known, why_not=_in_a_line(error)))
+                self.pieces.append(replace(known, why_not=in_a_line(error)))
                 results = {}
             else:
                 self.pieces.append(self._piece_race(known, results))
@@ -346,7 +346,7 @@ class _Search(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - torch may raise anything in other ways of tracing
-            self.tries[one.title] = Try(one.title, one.stage, Outcome.FAILED, one.plan, why=_in_a_line(error))
+            self.tries[one.title] = Try(one.title, one.stage, Outcome.FAILED, one.plan, why=in_a_line(error))
             return None
         if (other := self.prepared_keys.setdefault(prepared.key, one.title)) != one.title:
             self._note_same(one, other)
@@ -416,7 +416,7 @@ class _Search(Generic[P]):
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-            self._drop(title, Outcome.FAILED, _in_a_line(error))
+            self._drop(title, Outcome.FAILED, in_a_line(error))
             return False
         not_bitwise = self.limits.numbers is Numbers.BITWISE and not checked.bitwise
         if checked.wrong:
@@ -540,7 +540,7 @@ class _Search(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - as when it was tried first
-            self._drop(title, Outcome.FAILED, _in_a_line(error), remember=False)
+            self._drop(title, Outcome.FAILED, in_a_line(error), remember=False)
             return False
         self.time.stop_if_cancelled()
         if built is None or built.failure:
@@ -689,8 +689,3 @@ def _surely_behind(one: Try, best: Try) -> float:
 
 
 NOT_BITWISE = "its results are not those of eager to the bit"
-
-
-def _in_a_line(error: Exception) -> str:
-    text = (str(error).splitlines() or [""])[0]
-    return text if isinstance(error, RegionalExplorerError) else f"{type(error).__name__}: {text}"
