@@ -387,7 +387,7 @@ class Exploration(Edits, Results):
 
         They follow from the graphs, and from ``ex.profile()`` if it was run. Without a budget nothing is compiled or
         run, and the order is a guess. With one each is compiled and its distinct pieces are measured alone, on the
-        inputs that they get in the call: a suggestion gains what they do, times its instances, less the cost of the cut.
+        inputs that they get in the call: a suggestion gains what all its pieces do, less the cost of the cut.
         Nothing is marked: ``ex.mark(one.name, *one.selectors)`` does that.
 
         Args:
