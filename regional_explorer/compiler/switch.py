@@ -280,7 +280,7 @@ class Switch:
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
         fits = None if keeps_checking else fitting(self.known.inputs, args, self._unguarded)
-        call = settled_call(artifact.call)
+        call = settled_call(artifact.call, self.piece.unseen)
 
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.

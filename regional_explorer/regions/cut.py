@@ -35,6 +35,7 @@ from regional_explorer.torch_api.graphs import (
     bodies,
     boxed,
     inductor_knows_fallback,
+    is_only_kept,
     propose_partitions,
     resolve,
     runs_random,
@@ -230,7 +231,8 @@ class Piece:
 
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
     it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
-    ``prepared`` is what the trace has done for Inductor.
+    ``prepared`` is what the trace has done for Inductor. ``unseen`` are the places of results that only the backward
+    gets: no code of the user can write to them.
     """
 
     claim: Claim
@@ -241,6 +243,7 @@ class Piece:
     outputs: tuple[str, ...]
     carved: tuple[str, ...] = ()
     prepared: Prepared | None = None
+    unseen: frozenset[int] = frozenset()
 
     @cached_property
     def eager(self) -> BoxedCall:
@@ -355,7 +358,12 @@ def _new_piece(cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepare
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
     of_nodes, of_inputs, of_outputs, of_carved = map(_names_of, (part.nodes, inputs, outputs, carved))
-    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared)
+    unseen = frozenset(
+        place
+        for place, node in enumerate(outputs)
+        if is_only_kept(node) and all(user in inside or user.op == "output" for user in node.users)
+    )
+    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen)
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

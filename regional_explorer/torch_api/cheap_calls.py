@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -40,13 +40,14 @@ def picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda values: [values[place] for place in places]
 
 
-def settled_call(call: BoxedCall) -> BoxedCall:
+def settled_call(call: BoxedCall, unseen: Collection[int]) -> BoxedCall:
     """Return what runs compiled code once it has run: without what Inductor does around the first call of a graph.
 
-    A profiler that is open hears the name of the graph, as from torch.
+    ``unseen`` are the places of results that no code of the user can write to. A profiler that is open hears the name
+    of the graph, as from torch.
     """
     if hasattr(call, "settled"):
-        return call.settled()  # type: ignore[no-any-return]
+        return call.settled(unseen)  # type: ignore[no-any-return]
     if not isinstance(call, CompiledFxGraph) or call.current_callable is None:
         return call
     run = call.current_callable

@@ -39,7 +39,7 @@ from torch.fx.traceback import get_current_meta
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.tracing import Tracing
-from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, runs_random
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
 from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 
 
@@ -310,6 +310,8 @@ def aot_backend(
         if backward is not None:
             before_forward(backward)
             backward = None
+        if metadata := TracingContext.get().fw_metadata:
+            note_kept(gm, metadata.num_forward)
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:

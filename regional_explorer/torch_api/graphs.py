@@ -291,6 +291,22 @@ def is_kept_by_caller(node: fx.Node) -> bool:
     return node.name.startswith(("primals", "arg", "tangents"))
 
 
+_KEPT = "regional_explorer_kept"
+
+
+def note_kept(forward: fx.GraphModule, returned: int) -> None:
+    """Note which results of a forward nobody but its backward gets: those after the first ``returned`` ones."""
+    results: Any = forward.graph.output_node().args[0]
+    for node in {*results[returned:]} - {*results[:returned]}:
+        if isinstance(node, fx.Node):
+            node.meta[_KEPT] = True
+
+
+def is_only_kept(node: fx.Node) -> bool:
+    """Return whether ``note_kept`` noted a node, in its graph or in the piece that was copied from there."""
+    return _KEPT in node.meta
+
+
 def is_of_module(node: fx.Node) -> bool:
     """Return whether Dynamo took an input of its graph from a module: a parameter or a buffer."""
     return "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +95,13 @@ class _WithViews:
                 results[alias.result] = source.as_strided(shown.shape, shown.stride(), shown.storage_offset())
         return results
 
-    def settled(self) -> BoxedCall:
-        """Return the same call without the work around the first one."""
-        return _WithViews(settled_call(self.graph), self.aliases)
+    def settled(self, unseen: Collection[int]) -> BoxedCall:
+        """Return the same without what is done around the first call, and for results that nobody can write to."""
+        needed = tuple(
+            alias for alias in self.aliases if alias.of_input or not {alias.source, alias.result} <= {*unseen}
+        )
+        graph = settled_call(self.graph, unseen)
+        return _WithViews(graph, needed) if needed else graph
 
 
 @dataclass(frozen=True, eq=False)

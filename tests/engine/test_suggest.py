@@ -183,7 +183,9 @@ def test_models_of_transformers_are_suggested_by_their_parts(name: str, expected
 
 
 def test_a_profile_gives_shares_and_the_order(tmp_path: Path) -> None:
-    with rx.explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
+    with rx.explore(
+        programs.Stack(), (torch.randn(2048, 16),)
+    ) as ex:  # ops of some time: shorter ones may count as none
         before = ex.suggest()
         assert all(one.share is one.fusable_share is None for one in before)
         assert "The order is a guess, by the number of ops" in repr(before)
@@ -193,8 +195,9 @@ def test_a_profile_gives_shares_and_the_order(tmp_path: Path) -> None:
         assert "The order is a guess, by the profiled time of ops" in repr(found)
         assert {one.name for one in found} == {one.name for one in before}
         shares = {one.name: (one.share or 0.0, one.fusable_share or 0.0) for one in found}
-        assert all(0 < fusable <= share <= 1 for share, fusable in shares.values())
-        assert all(shares[one.name][0] <= shares[outer][0] for one in found for outer in one.inside)
+        rounding = 1 + 1e-9
+        assert all(0 < fusable <= share * rounding <= rounding**2 for share, fusable in shares.values())
+        assert all(shares[one.name][0] <= shares[outer][0] * rounding for one in found for outer in one.inside)
         assert list(found) == sorted(found, key=lambda one: -shares[one.name][1])
         assert rx.load(ex.save(tmp_path / "profiled.json")).suggest() == found
         assert "share" in found._repr_html_()
