@@ -292,7 +292,7 @@ def venv(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_an_environment_that_was_made_here_is_brought_up_to_date(venv: Path) -> None:
+def test_foreign_environment_is_not_updated(venv: Path) -> None:
     planned = commands(f"VENV={venv}")
     assert f"{venv}/bin/python -m pytest" in planned
     assert "install.sh" not in planned
