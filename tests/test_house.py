@@ -236,7 +236,7 @@ def names_of(file: Path) -> set[str]:
 @pytest.mark.parametrize("page", ["upstream.md", "architecture.md", "a-cell-followed.md"])
 def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    given = re.findall(r"\(`(\w+/\w+\.py)`(?:, `([\w.]+)`)?\)", text)
+    given = re.findall(r"\(`(\w+/\w+\.py)`(?:,\s+`([\w.]+)`)?\)", text)
     given += [(file, name) for name, file in re.findall(r"`(\w+)`\s+in\s+`(\w+/\w+\.py)`", text)]
     assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
     rooms = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
@@ -292,7 +292,7 @@ def venv(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_an_environment_that_was_made_here_is_brought_up_to_date(venv: Path) -> None:
+def test_foreign_environment_is_not_updated(venv: Path) -> None:
     planned = commands(f"VENV={venv}")
     assert f"{venv}/bin/python -m pytest" in planned
     assert "install.sh" not in planned

@@ -108,7 +108,7 @@ def test_a_program_that_runs_a_notebook_gets_the_value_too() -> None:
     assert sum("text/html" in output.get("data", {}) for output in made) == 1
 
 
-def test_a_cell_with_misplaced_arguments_is_spelled_in_its_own_words(shell: Any, capsys: Output) -> None:
+def test_misplaced_arguments_are_respelled(shell: Any, capsys: Output) -> None:
     shell.run_cell("import regional_explorer as rx\ny = 3\nrx.explore(f, x, k=y)", store_history=True)
     out, err = capsys.readouterr()
     assert 'rx.explore(f, (x,), {"k": y})' in out + err

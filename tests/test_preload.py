@@ -87,7 +87,7 @@ def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: Events
     assert done == ["first", "second"]
 
 
-def test_nothing_is_imported_for_who_does_not_use_torch(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preloading_needs_an_imported_torch(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     stage = Mock()
     ahead = Preload((stage,), lambda: None, idle_s=0.0)

@@ -146,7 +146,7 @@ def test_from_where_the_time_goes_to_a_saved_comparison_by_pointer_alone(noteboo
 
 
 @pytest.mark.compiles
-def test_what_was_measured_stays_with_what_an_edit_leaves_as_it_is(notebook: Lab) -> None:
+def test_edit_keeps_figures_of_unchanged_regions(notebook: Lab) -> None:
     pointer = Pointer(notebook)
     panel, press = pointer.panel, pointer.panel.button
     panel.rows.first.locator(".rxt-time").click()

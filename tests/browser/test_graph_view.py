@@ -143,7 +143,7 @@ def test_searching(show: Show) -> None:
     expect(graph.count).to_have_text("")
 
 
-def test_what_is_typed_brings_the_first_hit_into_view(show: Show) -> None:
+def test_search_shows_the_first_match(show: Show) -> None:
     graph = show(DEEP)
     graph.press(*["+"] * 10)
     expect(graph.root.locator(".rxg-map")).to_be_visible()
@@ -413,7 +413,7 @@ def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(alone
     assert here.evaluate("state.selection") == ["0/forward:gelu2"]
 
 
-def test_while_the_kernel_is_busy_the_last_selection_holds_in_whichever_view_it_was_made(alone: Alone) -> None:
+def test_last_selection_wins_while_the_kernel_is_busy(alone: Alone) -> None:
     page = alone(SessionView(sessions.trained(3)))
     page.evaluate("void show()")
     errors: list[str] = []
@@ -436,7 +436,7 @@ def test_while_the_kernel_is_busy_the_last_selection_holds_in_whichever_view_it_
     assert errors == []
 
 
-def test_nodes_are_shown_in_the_tab_that_has_them_or_else_in_that_of_the_first(alone: Alone) -> None:
+def test_nodes_are_shown_in_their_tab(alone: Alone) -> None:
     page = alone(SessionView(sessions.trained(3), shown={"tab": "partitions"}))
     shown, tip = page.get_by_role("tab", selected=True), Graph(page.locator(".rxg")).tip
     page.evaluate("tell({ show: ['0/backward:tanh1'] })")
@@ -483,7 +483,7 @@ def test_a_double_click_on_plus_opens_one_box_and_does_nothing_else(folded: Grap
     folded.says("241 nodes in 7 boxes")
 
 
-def test_keys_act_on_what_is_pointed_at_and_light_nothing_afterwards(deep: Graph) -> None:
+def test_keys_act_on_the_pointed_box(deep: Graph) -> None:
     deep.click("add0")
     deep.point("gelu0")
     deep.page.keyboard.press("Enter")

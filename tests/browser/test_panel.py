@@ -88,7 +88,7 @@ def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Explorer) ->
     expect(twin).to_be_hidden()
 
 
-def test_a_region_is_switched_and_its_config_opened_by_pointer_and_by_keyboard(notebook: Lab, panel: Explorer) -> None:
+def test_region_row_works_by_pointer_and_keyboard(notebook: Lab, panel: Explorer) -> None:
     panel.switch("mlp").uncheck()
     expect(panel.row("mlp")).to_contain_text("eager")
     assert notebook.printed("ex.plan['mlp'].enabled") == "False"
@@ -149,7 +149,7 @@ while not Path("go on").exists():
 """
 
 
-def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: Lab, panel: Explorer) -> None:
+def test_press_while_busy_acts_on_the_shown_state(notebook: Lab, panel: Explorer) -> None:
     notebook.add_cell_and_start(BUSY)
     wait_for_file(notebook, "busy")
     graph = Graph.fitted(panel.output)
@@ -165,7 +165,7 @@ def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: 
     expect(panel.row("quick")).to_have_count(0)
 
 
-def test_a_change_leaves_what_it_does_not_concern(notebook: Lab, panel: Explorer) -> None:
+def test_change_leaves_other_elements(notebook: Lab, panel: Explorer) -> None:
     panel.name.fill("half a na")
     elements = [found.element_handle() for found in (panel.name, panel.button("Mark"), panel.budget)]
     notebook.run_code("ex.configure('softmax', max_fusion_size=16)")
@@ -178,7 +178,7 @@ def test_a_change_leaves_what_it_does_not_concern(notebook: Lab, panel: Explorer
     expect(panel.row("softmax")).not_to_contain_text("max_fusion_size=16")
 
 
-def test_a_config_is_changed_through_its_fields_and_a_wrong_value_is_told_there(notebook: Lab, panel: Explorer) -> None:
+def test_config_fields_change_and_show_errors(notebook: Lab, panel: Explorer) -> None:
     panel.open_config("mlp")
     expect(panel.root.get_by_role("heading", name="Config of mlp")).to_be_visible()
     size = panel.root.get_by_role("spinbutton", name="max_fusion_size")
@@ -197,7 +197,7 @@ def test_a_config_is_changed_through_its_fields_and_a_wrong_value_is_told_there(
     expect(field).to_have_value("abc")
 
 
-def test_the_config_is_copied_as_python_and_a_copy_button_says_when_that_failed(notebook: Lab, panel: Explorer) -> None:
+def test_config_is_copied_as_python(notebook: Lab, panel: Explorer) -> None:
     page, copy = notebook.page, panel.config.locator("[data-do=copy]")
     code = "ex.configure('mlp', {'max_fusion_size': 4})"
     copy.dblclick()
@@ -216,7 +216,7 @@ def test_the_config_is_copied_as_python_and_a_copy_button_says_when_that_failed(
     expect(copy).to_have_text("Copy as Python")
 
 
-def test_what_is_typed_and_taken_back_does_not_stay_for_the_next_region(alone: Callable[[SessionView], Page]) -> None:
+def test_withdrawn_text_does_not_reach_the_next_region(alone: Callable[[SessionView], Page]) -> None:
     exploration = make()
     exploration.configure("act", {"max_fusion_size": 4})
     panel = Panel(control_of(exploration))
@@ -290,7 +290,7 @@ def test_every_control_has_a_name_and_shows_its_focus_and_no_text_is_tiny(panel:
 
 
 @pytest.mark.compiles
-def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(notebook: Lab, panel: Explorer) -> None:
+def test_kernel_stays_usable_while_measuring(notebook: Lab, panel: Explorer) -> None:
     field = panel.root.get_by_role("textbox", name="cpp.simdlen")
     field.fill("None")
     field.press("Enter")
@@ -340,7 +340,7 @@ panel => {
 """
 
 
-def test_another_panel_marks_modules_and_a_selection_made_before_undo_is_answered_stays(notebook: Lab) -> None:
+def test_second_panel_marks_and_selection_survives_undo(notebook: Lab) -> None:
     other = Explorer(notebook, 2)
     expect(other.root).to_contain_text("No region yet")
     other.kind.select_option("modules")
@@ -401,7 +401,7 @@ RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.ses
 
 
 @pytest.mark.compiles
-def test_after_a_restart_nothing_is_left_running_and_the_panel_keeps_its_plan(notebook: Lab, panel: Explorer) -> None:
+def test_restart_keeps_the_plan_of_the_panel(notebook: Lab, panel: Explorer) -> None:
     panel.switch("softmax").uncheck()
     expect(panel.row("softmax")).to_contain_text("eager")
     panel.measure(budget_s=300)

@@ -205,7 +205,7 @@ def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(page: Page, tmp_pa
     assert target.read_bytes().startswith(b"%PDF")
 
 
-def test_what_is_closed_is_printed_by_any_browser_and_closed_again(page: Page) -> None:
+def test_closed_parts_are_printed(page: Page) -> None:
     # A browser that does not know this selector leaves the rule out.
     sheet = "document.querySelector('style')"
     page.evaluate(f"{sheet}.textContent = {sheet}.textContent.replace('::details-content', '::unknown')")
@@ -228,7 +228,7 @@ def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -
 
 
 @pytest.mark.parametrize("hostile", sessions.HOSTILE[:6], ids=lambda one: ascii(one[:12]))
-def test_what_a_program_is_called_runs_nothing(open_page: Open, hostile: str) -> None:
+def test_hostile_names_run_nothing(open_page: Open, hostile: str) -> None:
     page = open_page(sessions.hostile(hostile))
     expect(page.locator(".rxg-canvas")).to_be_visible()
     assert page.locator("script").count() == 2

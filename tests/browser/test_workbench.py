@@ -91,7 +91,7 @@ def test_a_module_of_several_is_meant_alone_or_with_all_alike(panel: Explorer) -
     panel.graph.search.press("Escape")
 
 
-def test_the_numbers_beside_the_source_mark_and_are_what_tooltips_show(notebook: Lab, panel: Explorer) -> None:
+def test_line_numbers_mark_and_match_tooltips(notebook: Lab, panel: Explorer) -> None:
     number = panel.line("return x.square").locator(".rxs-number").inner_text()
     panel.kind.select_option("lines")
     panel.pattern.fill(number)
@@ -126,7 +126,7 @@ def test_escape_closes_ends_and_clears_wherever_the_focus_is(notebook: Lab, pane
         expect(panel.row("loss")).to_have_attribute("aria-selected", "false")
 
 
-def test_tab_completion_offers_what_comes_next(notebook: Lab) -> None:
+def test_tab_completion_offers_the_next_word(notebook: Lab) -> None:
     items, keyboard = notebook.page.locator(".jp-Completer-item:visible"), notebook.page.keyboard
     notebook.cell(notebook.add_cell_and_run("")).locator(".cm-content").click()
     for line, first in (

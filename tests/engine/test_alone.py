@@ -188,7 +188,7 @@ def test_refused_inputs_are_reported_not_timed(two):
     assert ex.partitions.state.tolist() == ["failed", "compiled"]
 
 
-def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs():
+def test_curing_config_is_found():
     """Where a twin refuses them the eager piece runs in its place, and gives of course what eager gives."""
     ex = rx.explore(lambda x, y: F.gelu(x * y) * x + y, programs.pair(grad=False)).mark("r", ops="*")
     ex.compile()
@@ -362,7 +362,7 @@ def test_interrupt_keeps_results_and_is_raised(two, at, budget_s, measured):
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
-def test_without_a_region_regional_is_not_timed_beside_aot_eager():
+def test_regional_without_regions_is_not_timed():
     ex = rx.explore(programs.textbook, programs.pair(grad=False), plan=rx.Plan())
     timings = ex.benchmark(variants=("eager", "aot_eager", "regional"), budget_s=0.1)
     assert set(timings.variant) == {"eager", "aot_eager"}
@@ -370,7 +370,7 @@ def test_without_a_region_regional_is_not_timed_beside_aot_eager():
 
 
 @pytest.mark.parametrize(("as_eager", "verdict"), [(False, "not comparable"), (True, "failed")])
-def test_a_call_that_draws_is_wrong_where_inductor_draws_as_eager_does(as_eager, verdict, monkeypatch):
+def test_wrong_random_call_is_found_on_equal_draws(as_eager, verdict, monkeypatch):
     """Of ``full`` a twin draws as eager does; ``upstream`` has none."""
     monkeypatch.setattr(
         benchmark, "compare", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)

@@ -265,7 +265,7 @@ def doubled_sine(x):
     return y * 2
 
 
-def test_of_torch_jit_functions_are_explored_and_modules_refused(recwarn):
+def test_torch_jit_modules_are_refused(recwarn):
     scripted, traced = torch.jit.script(torch.nn.Tanh()), torch.jit.trace(torch.nn.Tanh(), (X,))
     for module in (scripted, traced):
         with pytest.raises(

@@ -286,7 +286,7 @@ artifacts.save(OTHER, lambda: PACKED)
 """
 
 
-def test_a_killed_writer_leaves_nothing_that_is_loaded(folder):
+def test_killed_writer_leaves_no_loadable_file(folder):
     """It is killed in the middle of a file; another file is there, but no manifest."""
     python(KILLED, folder, status=-signal.SIGKILL)
     assert {path.suffix for path in folder.iterdir()} == {".artifact", ".tmp"}
@@ -450,7 +450,7 @@ def other_parts(draw: st.DrawFn, packed: Packed) -> Packed:
 
 
 @pytest.mark.parametrize("times", COUNTS)
-def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
+def test_loading_any_file_never_raises(saved, tmp_path, times):
     """Files with the right names and other contents, as another version or a program may have written them."""
     ex, folder = saved
     entries = listed(folder)
@@ -514,7 +514,7 @@ def test_reason_for_misfit_is_reported(why, folder):
     assert why in message
 
 
-def test_of_several_artifacts_the_nearest_says_why(folder):
+def test_nearest_artifact_explains_the_misfit(folder):
     setting, config = {"settings": {"threads": "1"}}, {"config": {"max_fusion_size": "4"}}
     assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
 
@@ -576,7 +576,7 @@ def test_file_as_directory_is_refused(net, explored, tmp_path):
         assert_refused("directory", net, explored[0], wrong)
 
 
-def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, filled, monkeypatch):
+def test_unnamed_directory_is_never_loaded(net, x, filled, monkeypatch):
     monkeypatch.chdir(filled)
     compiled = rx.compile(net, PLAN)
     compiled(x)
@@ -586,7 +586,7 @@ def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, filled, m
 # ------------------------------------------------------------------------------------------------- whose code is loaded
 
 
-def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, explored, filled, tmp_path):
+def test_only_listed_artifacts_are_loaded(net, x, explored, filled, tmp_path):
     ex, folder = explored[0], filled
     plan = ex.save_plan(tmp_path / "plan.json")
     assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))

@@ -90,7 +90,7 @@ def told(diagnosed, code):
 
 
 @pytest.mark.parametrize("partitioner", ["default", "min_cut"])
-def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_path, partitioner):
+def test_compile_matches_the_exploration(x, tmp_path, partitioner):
     net = programs.Stack(2)
     ex = rx.explore(net, (x,), plan=PLAN, partitioner=partitioner)
     ex.compile()
@@ -361,7 +361,7 @@ def test_unapplied_config_is_reported_until_changed(net, x, saved_plan):
     assert not explored.diagnostics
 
 
-def test_without_any_region_it_is_said(x):
+def test_missing_regions_are_reported(x):
     compiled = rx.compile(lambda x: x.sin() * 2)
     with pytest.warns(UserWarning, match=r"\[region-empty\] There is no region"):
         compiled(x)
@@ -450,7 +450,7 @@ def test_copies_and_pickles_as_torch_compile_does(net, x, tmp_path):
 
 
 @pytest.mark.skipif(not ISOLATES, reason="torch 2.11 counts all compiles of one function")
-def test_one_function_compiled_often_does_not_meet_the_recompile_limit():
+def test_repeated_compiles_share_no_recompile_limit():
     for _ in range(10):
         compiled = rx.compile(programs.textbook)
         compiled(*programs.pair(grad=False))
@@ -778,7 +778,7 @@ def test_untraced_first_call_is_reported(x, strict):
 
 
 @pytest.mark.filterwarnings("error:.*traced nothing")
-def test_a_first_call_that_is_to_run_eagerly_is_no_finding(net, x):
+def test_eager_first_call_is_no_finding(net, x):
     compiled = rx.compile(net, strict=True)
     with torch.compiler.set_stance("force_eager"):
         compiled(x)
@@ -800,7 +800,7 @@ def test_recompile_limit_is_reported(strict):
         assert "recompile_limit allows" in repr(rx.status(compiled))
 
 
-def test_a_float_is_no_input_of_another_dtype(tmp_path):
+def test_float_input_is_no_other_dtype(tmp_path):
     def scaled(x, scale):
         with rx.region("r"):
             return (x * scale).sin()
@@ -866,7 +866,7 @@ def of_sizes():
 
 
 @pytest.mark.parametrize("layers", [of_flags, of_counts, of_gradients, of_sizes])
-def test_a_function_that_one_call_traces_twice_is_as_it_was_explored(layers, tmp_path):
+def test_function_traced_twice_matches_its_exploration(layers, tmp_path):
     layer, modules = layers()
     step = torch.compiler.disable(lambda x: x, recursive=False)
 
@@ -962,7 +962,7 @@ def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved
     torch.testing.assert_close(strict(other), net(other))
 
 
-def test_evaluation_is_noted_and_a_call_in_the_explored_mode_fits(net, x, saved_plan, tmp_path):
+def test_evaluation_is_reported_and_explored_mode_fits(net, x, saved_plan, tmp_path):
     compiled = rx.compile(net, saved_plan, strict=True)
     with torch.no_grad():
         compiled(x)
@@ -973,7 +973,7 @@ def test_evaluation_is_noted_and_a_call_in_the_explored_mode_fits(net, x, saved_
         rx.compile(net, path, strict="environment")(x)
 
 
-def test_a_plan_saved_before_modes_were_part_of_it_is_held_to_none(net, x, saved_plan):
+def test_plan_without_modes_fits_every_mode(net, x, saved_plan):
     values = json.loads(saved_plan.read_text())
     assert values["explored"].pop("modes") == {"dtypes": ["float32"], "grad": True}
     saved_plan.write_text(json.dumps(values))

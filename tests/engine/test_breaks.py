@@ -82,7 +82,7 @@ def test_library_break_repeats_torchs_hint():
         ("register_forward_hook", Printer().method, "forward hook"),
     ],
 )
-def test_a_break_in_a_hook_says_so_and_names_its_modules(register, hook, kind):
+def test_break_in_a_hook_names_its_modules(register, hook, kind):
     found = only(exploring(layers(0, 1, register=register, hook=hook)), "graph-break")
     assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
     assert [line.text for line in found.where] == ['print("a graph break")']
@@ -126,7 +126,7 @@ def test_a_break_in_the_users_own_module_names_it():
     assert "Move this line" not in found.remedy
 
 
-def test_a_disabled_function_passes_on_that_the_decorator_can_go():
+def test_disabled_function_repeats_torchs_advice():
     @torch.compiler.disable
     def plain(x):
         return x.cos()
@@ -175,7 +175,7 @@ def test_eager_ops_of_a_break_are_counted():
     assert "modules '0' (Linear), '1' (BatchNorm1d), '2' (ReLU)." in found.message
 
 
-def test_nothing_is_counted_where_dynamo_goes_on_behind_the_break():
+def test_traced_ops_after_a_break_are_not_counted():
     def call(x):
         x = x.sin()
         print("a graph break")

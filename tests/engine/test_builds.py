@@ -82,7 +82,7 @@ def test_caches_that_hold_all_are_known_without_torch(surroundings, monkeypatch)
     assert not toolchain.toolchain_is_built()
 
 
-def test_nothing_starts_where_no_compiler_is_there(surroundings, monkeypatch):
+def test_warming_needs_a_compiler(surroundings, monkeypatch):
     monkeypatch.setenv("CXX", str(surroundings / "none"))
     assert toolchain.toolchain_is_built()
     build = toolchain.ToolchainBuild()

@@ -291,13 +291,13 @@ def test_retrace_names_the_failed_guard():
     assert all("x.size()[0]" in message and "size mismatch" not in message for message in others)
 
 
-def test_where_sizes_are_static_nothing_is_known_of_dynamic_ones():
+def test_static_traces_say_nothing_of_dynamic_sizes():
     ex = traces_of(waved, [(16,), (5,), (6,)], dynamic=False)
     assert "is not known: none had dynamic sizes" in only(ex, "recompiled").remedy
     assert "expected 5, actual 6" in only(ex, "recompiled").message
 
 
-def test_another_dtype_is_no_matter_of_sizes():
+def test_other_dtype_is_not_blamed_on_sizes():
     ex = rx.explore(waved, (torch.randn(8),))
     ex.live.capture.run(torch.randn(8, dtype=torch.float64))
     assert "dynamic=True" not in only(ex, "recompiled").remedy

@@ -341,7 +341,7 @@ def test_a_call_on_other_shapes_keeps_the_figures_of_the_plan(tmp_path):
     assert ex.session.is_outdated
 
 
-def test_a_trace_without_tensors_as_inputs_says_so():
+def test_trace_without_tensor_inputs_is_reported():
     scale = [2]
 
     def scaled():
@@ -419,7 +419,7 @@ def broken(x):
 BROKEN = {"constant": 1.0}
 
 
-def test_plain_torch_compile_is_cold_where_any_of_its_graphs_is():
+def test_full_compile_is_cold_if_any_graph_is():
     def cost():
         ex = rx.explore(broken, (torch.randn(3, 5, 7),), plan=rx.Plan())
         ex.benchmark(variants=("eager", "full"), budget_s=0.2)
@@ -470,7 +470,7 @@ def chain(x):
     return b + 1
 
 
-def test_nobody_but_the_piece_holds_its_inputs():
+def test_inputs_of_a_piece_are_freed():
     """Then it can free them while it runs, which upstream's pieces cannot."""
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()

@@ -81,7 +81,7 @@ def test_wrong_configs_are_refused(ex, refused, error, said):
         refused(ex)
 
 
-def test_files_keep_the_directions_and_are_as_ever_without(ex, tmp_path):
+def test_files_keep_configs_of_directions(ex, tmp_path):
     path = tmp_path / "file.json"
     ex.configure("up", FEW)
     text = dump_session(ex.session)

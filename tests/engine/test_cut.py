@@ -45,7 +45,7 @@ def test_pieces_that_an_edit_does_not_change_are_used_again():
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_regions_that_feed_each_other_both_ways_leave_the_first_whole(tmp_path):
+def test_mutual_feeding_splits_the_later_region(tmp_path):
     ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
     cut = cut_by_region(ex, "0/inference")
     assert cut["a"] == [["sin", "mul"]]

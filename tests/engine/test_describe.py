@@ -227,7 +227,7 @@ def test_empty_exclusion_is_refused(ex: rx.Exploration, text: str, message: str)
     assert message in str(error.value)
 
 
-def test_marks_in_the_source_are_combined_with_nothing() -> None:
+def test_source_marks_cannot_be_combined() -> None:
     mark = rx.Selector(SelectorKind.ANNOTATION, ("id:a",))
     with pytest.raises(rx.SelectorError, match="A mark in the source"):
         rx.Selector(SelectorKind.ANNOTATION, ("id:a",), without=(rx.Selector(SelectorKind.OPS, ("gelu",)),))

@@ -317,7 +317,7 @@ def test_split_after_break_names_its_graph() -> None:
     assert len(ex.mark("r", nodes="1/inference:exp").partitions) == 1
 
 
-def test_a_body_that_calls_share_says_for_whom_it_is_compiled() -> None:
+def test_shared_body_names_its_callers() -> None:
     class Block(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -352,7 +352,7 @@ def test_nothing_captured_is_an_error() -> None:
         rx.explore(X.sum().item, ())
 
 
-def test_a_lost_block_is_of_the_region_that_the_plan_has_for_its_mark() -> None:
+def test_lost_block_names_its_region_of_the_plan() -> None:
     def unnamed(size: int) -> Any:
         return annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": size}}})
 
@@ -375,7 +375,7 @@ def test_a_lost_block_is_of_the_region_that_the_plan_has_for_its_mark() -> None:
 
 
 @needs_region_ids
-def test_a_backward_alone_is_of_the_region_that_the_plan_has_for_its_mark(tmp_path: Path) -> None:
+def test_unmarked_forward_names_its_region_of_the_plan(tmp_path: Path) -> None:
     source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
     before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
     ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
@@ -386,7 +386,7 @@ def test_a_backward_alone_is_of_the_region_that_the_plan_has_for_its_mark(tmp_pa
     ("block", "op"),
     [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
 )
-def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
+def test_copies_and_sums_have_gradients(block, op) -> None:
     def copies(x):
         with rx.region("r"):
             y = block(x)
@@ -545,7 +545,7 @@ def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
         ("config-nested", "inner"),
     ],
 )
-def test_a_disabled_region_is_not_said_to_be_compiled(code: str, region: str, tmp_path: Path) -> None:
+def test_disabled_region_is_not_reported_as_compiled(code: str, region: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
     assert code not in codes(ex)
 
@@ -562,7 +562,7 @@ def test_the_remedy_of_a_nested_config_is_one() -> None:
     assert "config-nested" not in codes(ex.configure("i", {"max_fusion_size": 3}))
 
 
-def test_ops_that_the_plan_gives_to_no_inner_mark_are_not_called_nested() -> None:
+def test_reassigned_ops_are_not_nested() -> None:
     ex = rx.explore(inner_block, (X,))
     nested = ex.plan
     for edit in (lambda: ex.unmark("outer"), lambda: ex.unmark("inner"), lambda: ex.mark("later", ops="cos")):
@@ -652,7 +652,7 @@ def test_value_guard_is_one_line() -> None:
     assert not re.search(r"\n|  |User stack", found.message)
 
 
-def test_recompiled_names_no_region_where_there_is_none() -> None:
+def test_recompiled_without_regions_names_none() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):
         ex.live.capture.run(torch.ones(size))

@@ -105,7 +105,7 @@ def test_blocks_of_the_source_merge_under_one_config():
     assert ex.diagnostics == []
 
 
-def test_a_merged_region_stands_where_the_first_stood(ex):
+def test_merged_region_takes_the_place_of_the_first(ex):
     ex.mark("a", ops="aten.pow*").mark("b", ops="aten.gelu*").mark("c", ops="aten.mean*")
     ex.disable("c").merge("c", "a")
     assert [(region.name, region.enabled) for region in ex.plan.regions] == [("c", True), ("b", True)]

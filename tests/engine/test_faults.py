@@ -184,7 +184,7 @@ def planted(*_args):
     raise ZeroDivisionError("planted")
 
 
-def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkeypatch):
+def test_indescribable_partitions_are_not_stale(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     assert set(ex.partitions.state) == {"stale"}
     monkeypatch.setattr(workpiece, "fingerprint", planted)
@@ -295,7 +295,7 @@ def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
 
 
 @pytest.mark.parametrize("error", PLANTED, ids=lambda error: type(error).__name__)
-def test_compiled_code_that_raises_in_a_later_call_is_found_by_the_next(explored, error):
+def test_later_failure_is_found_by_the_next_call(explored, error):
     ex, errors = explored
     x = torch.randn(8)
     ex.compiled(x)
@@ -334,7 +334,7 @@ def test_raising_region_stays_eager_after_undo(explored):
     assert b.artifact is not None
 
 
-def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
+def test_shared_error_is_no_failure_of_the_region():
     def f(table, index):
         with rx.region("r"):
             return torch.nn.functional.embedding(index, table).sin()

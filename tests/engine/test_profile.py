@@ -253,7 +253,7 @@ def test_a_call_of_views_alone_has_a_profile(monkeypatch):
     assert ex.session.profile.bandwidth.bytes_per_s.value > 0
 
 
-def test_a_size_that_only_a_run_tells_moves_nothing_that_is_known():
+def test_unknown_size_moves_unknown_bytes():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(lambda x: x[x > 0] * 2, (torch.randn(16),))
     assert all("mul" not in bytes_moved(live.gm) for live in ex.live.program.capture.live)
@@ -275,7 +275,7 @@ def test_the_copy_bandwidth_says_how_it_was_measured():
     assert "copies of 1,024 KiB to fresh memory" in found.how
 
 
-def test_copying_is_not_said_to_take_longer_than_the_op(monkeypatch):
+def test_copy_time_does_not_exceed_the_op(monkeypatch):
     """As 113.5 µs beside 51.9 µs, when the rate was that of large copies to memory that is new."""
 
     class Slow(Rates):

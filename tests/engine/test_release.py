@@ -29,7 +29,7 @@ CASES = [f"{name}, {how}" for name in ("straight", "graph break", "module") for 
 
 
 @pytest.mark.parametrize("case", [*CASES, "whole compile"])
-def test_nothing_is_left_of_an_exploration(growth: dict[str, dict[str, int]], case: str) -> None:
+def test_closed_exploration_leaves_no_objects(growth: dict[str, dict[str, int]], case: str) -> None:
     left = {kind: count for kind, count in growth[case].items() if count >= exploring_often.CYCLES}
     assert not left, "each exploration leaves something"
 
@@ -106,7 +106,7 @@ def test_release_during_collection_loses_no_code() -> None:
     assert mine not in PyCodeCache.modules
 
 
-def test_one_of_two_explorations_of_a_function_stays_when_the_other_goes() -> None:
+def test_closing_one_exploration_keeps_the_other() -> None:
     first, second = rx.explore(broken, pair()), rx.explore(broken, pair())
     compiled, args = second.compiled, pair()
     graphs = len(second.session.graphs)

@@ -61,7 +61,7 @@ def test_a_config_that_changes_the_code_is_not_reported():
 
 
 @pytest.mark.compiles
-def test_of_several_keys_those_without_effect_are_reported():
+def test_keys_without_effect_are_reported():
     ex = loop()
     ex.configure("r", {"max_fusion_size": 1}).compile()
     ex.configure("r", {"epilogue_fusion": False, "split_reductions": False}).compile()
@@ -81,7 +81,7 @@ def test_a_value_without_effect_is_reported_though_another_value_has_one():
 
 
 @pytest.mark.compiles
-def test_code_under_other_settings_proves_nothing():
+def test_code_under_other_settings_does_not_count():
     ex = loop()
     with torch._inductor.config.patch(max_fusion_size=1):
         ex.compile()

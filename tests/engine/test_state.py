@@ -246,7 +246,7 @@ def test_a_call_that_cannot_be_repeated_is_refused_and_undone():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("where", ["before", "inside"])
-def test_a_tensor_that_the_call_lets_require_grad_does_not_afterwards(where):
+def test_requires_grad_is_restored(where):
     x, w = torch.randn(4, 4), torch.randn(4, 4)
 
     def step(x, w):

@@ -102,7 +102,7 @@ def test_body_with_options_is_one_region(asking, tmp_path):
     assert [graph.options for graph in read.graphs] == [graph.options for graph in asking.session.graphs]
 
 
-def test_options_without_a_config_or_of_torchs_own_compiler_ask_for_none():
+def test_options_without_config_request_none():
     wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
     for given in (options(), MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped)):
         assert explored(options=given).plan["Block"].configs == ((None, {}),)

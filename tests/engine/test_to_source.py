@@ -806,12 +806,12 @@ def test_a_region_that_no_mark_can_say_is_named(explored, case):
     assert one.path.read_bytes() == one.before
 
 
-def test_a_cut_that_marks_do_not_give_is_said(shared):
+def test_cut_beyond_marks_is_reported(shared):
     shared.ex.plan = rx.Plan(shared.ex.plan.regions, cut="marked")
     assert "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n" in shared.ex.to_source()
 
 
-def test_line_numbers_are_said_to_be_those_before_the_change(shared):
+def test_line_numbers_are_labelled_as_old(shared):
     shared.ex.mark("off", lines="gate:3-3").disable("off")
     said = str(shared.ex.to_source())
     assert "Its line numbers are those before this change.\n" in said

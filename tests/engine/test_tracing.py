@@ -217,13 +217,13 @@ def test_a_dynamic_size_is_not_summed():
     assert "of a size that may change" in kept_text(ex.session)
 
 
-def test_without_a_backward_nothing_is_said():
+def test_call_without_backward_keeps_no_tensors():
     ex = rx.explore(gated, pair_of(), grad=False)
     assert len(ex.kept) == 0
     assert kept_text(ex.session) == ""
 
 
-def test_a_size_that_the_backward_needs_is_no_tensor_that_is_kept():
+def test_sizes_are_not_kept_tensors():
     ex = rx.explore(lambda x: (x.sin() @ x.T).flatten().mean(), (torch.randn(4, 8, requires_grad=True),), dynamic=True)
     rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
     linear = torch.nn.Linear(8, 8)

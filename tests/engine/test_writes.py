@@ -44,7 +44,7 @@ def test_a_call_that_only_writes_is_checked(called_before):
     assert torch.equal(buf, before), "put back"
 
 
-def test_a_call_with_nothing_to_compare_is_not_called_ok():
+def test_call_without_outputs_is_not_ok():
     lost = []
 
     def f(x):

@@ -146,11 +146,11 @@ def test_a_wrong_full_is_found_with_its_first_tensors_and_their_errors(
     )
 
 
-def test_a_right_full_is_no_finding() -> None:
+def test_right_full_gives_no_finding() -> None:
     assert CODE not in codes(measured(plant_full(rx.explore(two, pair()), two), "aot_eager", "full"))
 
 
-def test_of_many_wrong_tensors_the_first_are_named() -> None:
+def test_first_wrong_tensors_are_named() -> None:
     def many(x: torch.Tensor) -> list[torch.Tensor]:
         return [x.sin() * factor for factor in range(1, 9)]
 
@@ -160,7 +160,7 @@ def test_of_many_wrong_tensors_the_first_are_named() -> None:
     assert "; and 5 more of 8 tensors" in message
 
 
-def test_where_rounding_decides_one_finding_is_about_all_variants() -> None:
+def test_chaotic_rounding_is_one_finding() -> None:
     ex = rx.explore(logistic, (torch.rand(1000),))
     measured(plant_full(ex, lambda x: logistic(x) * 0.5), "aot_eager", "full")
     found = only(ex, CODE)
@@ -244,7 +244,7 @@ def warned(work: Callable[[], Any]) -> tuple[Any, list[str]]:
     return result, [str(one.message) for one in about]
 
 
-def test_a_plan_that_was_wrong_says_so_wherever_it_goes(
+def test_wrong_plan_is_reported_everywhere(
     wrong_plan: rx.Exploration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ex, x = wrong_plan, torch.rand(64, 64)
@@ -294,7 +294,7 @@ def marked(x):
 """
 
 
-def test_a_plan_that_is_right_is_saved_and_compiled_without_a_word(tmp_path: Path) -> None:
+def test_right_plan_gives_no_warning(tmp_path: Path) -> None:
     ex = measured(rx.explore(marked, (torch.rand(64, 64),)), "regional")
     path, said = warned(lambda: ex.save_plan(tmp_path / "plan.json"))
     explored = json.loads(path.read_text())["explored"]
@@ -302,7 +302,7 @@ def test_a_plan_that_is_right_is_saved_and_compiled_without_a_word(tmp_path: Pat
     assert warned(lambda: rx.compile(marked, path, strict=True))[1] == []
 
 
-def test_of_a_plan_that_was_not_checked_nothing_is_known(tmp_path: Path) -> None:
+def test_unchecked_plan_is_unknown(tmp_path: Path) -> None:
     path = rx.explore(marked, (torch.rand(64, 64),)).save_plan(tmp_path / "plan.json")
     assert json.loads(path.read_text())["explored"].get("numerics") is None
     assert warned(lambda: rx.compile(marked, path, strict=True))[1] == []

@@ -172,13 +172,13 @@ def test_a_variant_with_results_of_its_own_is_not_timed_against_the_trace(monkey
 
 
 @pytest.mark.compiles
-def test_without_the_trace_among_the_variants_nothing_is_timed_against_it(monkeypatch):
+def test_comparison_with_trace_needs_the_trace(monkeypatch):
     _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64), variants=("full",))
     assert set(compared.values()) == {None}
 
 
 @pytest.mark.compiles
-def test_where_the_trace_is_right_it_is_no_baseline(monkeypatch):
+def test_right_trace_is_no_baseline(monkeypatch):
     ex, compared = compared_with_the_trace(monkeypatch, lambda x: x.sin().relu(), torch.randn(64, 64))
     assert set(compared.values()) == {None}
     assert "against trace" not in repr(ex)
@@ -210,7 +210,7 @@ def without_a_gradient(x, y):
         (without_a_gradient, "", "grad args[1]"),
     ],
 )
-def test_a_difference_is_found_where_it_begins_whatever_the_default_device(function, first_node, message):
+def test_first_difference_is_found_on_any_default_device(function, first_node, message):
     args = programs.pair() if message else (torch.randn(32),)
     with torch.device("meta"):
         found = difference(function, *args)
@@ -256,7 +256,7 @@ def masked(x):
     return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
 
 
-def test_draws_from_elsewhere_are_named_as_such():
+def test_foreign_random_numbers_are_named():
     found = difference(masked, torch.randn(8))
     assert "where the random states differ" in found.message
     assert "NumPy" in found.message
@@ -393,7 +393,7 @@ def dropout(x):
 
 
 @pytest.mark.filterwarnings("ignore:The call was traced again")
-def test_where_plain_aot_fails_the_exploration_runs_and_a_later_trace_does():
+def test_exploration_runs_where_plain_aot_fails():
     ex = rx.explore(dropout, (torch.randn(2, 4, 8, requires_grad=True),))
     found = only(ex, "aot-eager-failed")
     assert found.graph == "0/backward"

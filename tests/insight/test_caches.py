@@ -148,7 +148,7 @@ def test_known_compiles_take_little_memory():
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
 
-def test_of_too_many_or_too_large_compiles_the_oldest_are_forgotten(monkeypatch):
+def test_oldest_known_compiles_are_forgotten(monkeypatch):
     known = KnownCompiles()
     for number in range(key_changes.MOST_KNOWN + 5):
         known.compared(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
@@ -215,7 +215,7 @@ def test_cold_compile_is_a_miss_and_its_phases_add_up():
 
 
 @pytest.mark.compiles
-def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
+def test_cached_compile_lowers_nothing():
     compiled()
     again = compiled()
     assert list(again.caches.answer) == ["hit"]

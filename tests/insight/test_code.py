@@ -145,7 +145,7 @@ def test_code_follows_a_cold_recompile():
     assert part.text.endswith(added)
 
 
-def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkeypatch):
+def test_code_is_of_one_plan_despite_other_threads(monkeypatch):
     ex = uncompiled()
     record_layouts, threads = Program.record_layouts, []
 
@@ -283,7 +283,7 @@ def test_different_code_on_relowering_is_reported():
         assert "Inductor wrote other code" in shown
 
 
-def test_a_compile_in_this_process_is_as_before_after_code_was_looked_at():
+def test_compile_works_after_code_was_read():
     ex = explored()
     ex.code("r")
     warm_toolchain("cpu")
@@ -318,7 +318,7 @@ def test_an_option_that_changes_the_code_is_seen_without_compiling(norm):
     assert norm.live.program.store.compiles == 0
 
 
-def test_an_option_that_changes_nothing_is_said_to(norm):
+def test_option_without_effect_is_reported(norm):
     diff = norm.code("r", config={}).diff(norm.code("r", config={"shape_padding": False}))
     assert diff.same
     assert "Nothing changed in region 'r'" in str(diff)
@@ -449,6 +449,6 @@ print("mended")
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="limits as POSIX has them")
 @pytest.mark.parametrize("how", ["full", "no directory", "gone"])
-def test_code_and_kernel_times_where_no_file_can_be_written(how, tmp_path):
+def test_code_recovers_from_unwritable_files(how, tmp_path):
     """No file may grow, as on a full disk; or the cache directory is below a file; or somebody has deleted it."""
     assert_mended(BROKEN, how, tmp_path)

@@ -65,7 +65,7 @@ def test_findings_from_kernel_times(kernel_s, bound_s, whole_s, codes):
     assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
 
 
-def test_nothing_is_found_where_the_intervals_leave_it_open():
+def test_open_intervals_give_no_finding():
     def codes(kernel, between):
         times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0), rounds=5)
         return [item.code for item in from_times("r", [dataclasses.replace(PART, times=times)])]
@@ -96,14 +96,14 @@ def test_limit_of_the_code_has_a_remedy(bound_by, needs, remedy):
     assert item.remedy.startswith(remedy)
 
 
-def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often():
+def test_recomputed_op_is_found_by_its_remedy():
     kept = ArtifactCode("y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
     again = recomputed_in_kernels("r", PART, kept)
     assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
     assert recomputed_in_kernels("r", PART, PART.code) is None
 
 
-def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere():
+def test_remedy_must_not_be_slower_anywhere():
     faster, slower, same = (
         timing("remedy", 1.0, None, verdict=verdict) for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
     )

@@ -186,7 +186,7 @@ def test_a_warning_is_of_its_region_alone_and_once_for_equal_partitions():
 
 
 @pytest.mark.compiles
-def test_of_code_from_a_cache_the_warnings_are_known_once_it_was_lowered():
+def test_warnings_of_cached_code_need_lowering():
     for _ in range(2):
         ex = rx.explore(lambda a, b: a - b, complex_pair()).mark("r", ops="*")
         ex.compile()

@@ -68,7 +68,7 @@ def explored():
         (Verdict.UNKNOWN, "full may not be faster"),
     ],
 )
-def test_full_is_said_to_be_no_faster_only_where_that_is_certain(verdict, text):
+def test_full_is_called_no_faster_only_if_certain(verdict, text):
     timings = tuple(
         timing(name, seconds, 1e-3 / seconds, phase=Phase.FORWARD, verdict=verdict)
         for name, seconds in (("eager", 1e-3), ("regional", 1e-3), ("full", 2e-3))
@@ -298,7 +298,7 @@ def test_many_results_take_memory_by_their_number_not_by_its_square():
     assert peak(800) < 6 * peak(200)
 
 
-def test_memory_that_nothing_was_written_to_is_not_compared():
+def test_unwritten_memory_is_not_compared():
     ex = rx.explore(lambda x: torch.empty_like(x)[:0].sum() + x.sin().mean(), (torch.ones(64),))
     assert not [row.op for row in op_differences(ex.live.variants) if "empty" in row.op]
 
@@ -317,7 +317,7 @@ def test_memory_that_nothing_was_written_to_is_not_compared():
         (Figure(-0.5, -0.6, -0.4), "none"),
     ],
 )
-def test_a_part_of_a_gain_is_no_more_than_all_of_it(share, said):
+def test_share_of_a_gain_is_at_most_one(share, said):
     text = reach_table([reach(2.0, 1.5, 1.0, share)], None, ()).text()
     assert text.endswith(said)
     of_region = region_reach_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])

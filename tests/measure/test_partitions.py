@@ -177,7 +177,7 @@ def test_steps_between_totals_add_up() -> None:
     assert found["eager"].seconds.value + sum(between.values()) == pytest.approx(found["full"].seconds.value)
 
 
-def test_a_total_that_the_steps_do_not_add_up_to_says_so() -> None:
+def test_mismatched_total_is_reported() -> None:
     eager, aot_eager, *others = variants()
     for median_s, note in ((12.2e-4, ""), (13e-4, "the rows above add up to 1.20 ms: the machine was not the same")):
         uneven = [eager, replace(aot_eager, median_s=exactly(median_s)), *others]
@@ -314,7 +314,7 @@ def with_trace(speedup: float, verdict: Verdict, traced_s: float = 3e-3, eager_s
     return replace(base, timings=(eager, traced, base.timings[1]))
 
 
-def test_no_larger_region_is_advised_where_every_op_is_in_one() -> None:
+def test_larger_region_is_not_advised_if_all_ops_are_in_one() -> None:
     (found,) = plan_diagnostics(of_one_region(with_trace(0.62, Verdict.SLOWER)))
     assert "arger region" not in found.remedy
     assert found.remedy.startswith("Every op is in one region, so there is no larger one to mark.")
@@ -329,7 +329,7 @@ def test_no_larger_region_is_advised_where_every_op_is_in_one() -> None:
     assert found.remedy.endswith("Use plain torch.compile for this call.")
 
 
-def test_a_region_of_every_op_that_is_slower_is_not_to_be_made_larger() -> None:
+def test_slower_whole_region_is_not_enlarged() -> None:
     slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
     (found,) = region_diagnostics(of_one_region(slower))
     assert found.remedy == "ex.disable('mlp'): every op is in one region, so there is no larger one to mark."
@@ -376,7 +376,7 @@ def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
 
 
 @pytest.mark.parametrize("why", ["cheap", "not slower", "not measured", "of another plan", "no region gains"])
-def test_nothing_is_said_of_the_trace_where_it_takes_nothing(why: str) -> None:
+def test_free_trace_is_not_mentioned(why: str) -> None:
     session = with_trace(1.25, Verdict.FASTER, traced_s=1.1e-3 if why == "cheap" else 3e-3, eager_s=1e-3)
     eager, traced, regional = session.timings
     session = {

@@ -233,7 +233,7 @@ def test_rounds_stop_when_precise_or_out_of_budget(rounds: Rounds, taking: Make)
     assert result.samples["full"][FORWARD] == (4.0,)
 
 
-def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+def test_waiting_for_a_turn_costs_no_budget(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
     class Queue(SameThread):
         """A place where every turn has to be waited for."""
 
@@ -452,7 +452,7 @@ def test_launches_are_separated_from_work() -> None:
     assert launch_share(both, clock) == pytest.approx(0.5)
 
 
-def test_a_system_that_does_not_tell_of_other_processes_gives_none(tmp_path: Path) -> None:
+def test_unknown_load_of_other_processes_is_none(tmp_path: Path) -> None:
     assert others_s(tmp_path / "nothing") is None
     (tmp_path / "stat").write_text("cpu  one two\n")
     assert others_s(tmp_path / "stat") is None
@@ -592,7 +592,7 @@ def test_gpu_state_is_reported() -> None:
 
 
 @pytest.mark.parametrize("states", [(COOL, HOT), (None, None)], ids=["gpu", "cpu"])
-def test_a_clock_that_fell_is_said_of_the_run(
+def test_fallen_clock_is_reported(
     clock: FakeClock, taking: Make, states: tuple[DeviceState | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timings, "device_state", Mock(side_effect=states))
@@ -706,7 +706,7 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
     assert found.least_bytes >= LEAST_RESIDENT
 
 
-def test_where_the_mark_cannot_be_reset_there_is_no_gauge() -> None:
+def test_no_gauge_without_resettable_mark() -> None:
     """Samples of the resident set would miss what lives for a moment, and so say less than there was."""
     assert gauge_for("cpu", reset=lambda: False) is None
 

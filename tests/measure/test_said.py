@@ -31,12 +31,12 @@ def wrong(claims: Iterable[Claim]) -> list[Claim]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_is_said_that_cannot_be(seed: int) -> None:
+def test_sessions_make_no_impossible_claim(seed: int) -> None:
     assert not wrong(claims_of(drawn(seed)[1]))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_in_a_saved_page_is_undefined(seed: int) -> None:
+def test_saved_page_has_no_undefined_values(seed: int) -> None:
     """Its graphs are drawn from JSON, which has no word for what is undefined."""
     page = page_html(drawn(seed)[1])
     text = json.dumps(Page(page).data, ensure_ascii=False)

@@ -84,7 +84,7 @@ def test_interval_of_quotient_keeps_its_coverage(rounds: int) -> None:
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.985
 
 
-def test_a_figure_has_bounds_or_says_why_not_also_when_divided() -> None:
+def test_figure_has_bounds_or_a_reason() -> None:
     assert median_figure([1.0, 2.0, 3.0]) == Figure(2.0, why="too few rounds (3)")
     assert median_figure(counted(8)) == Figure(4.5, 1.0, 8.0)
     even = Figure(1.0, 0.5, 2.0)
@@ -246,7 +246,7 @@ def test_parts_add_up_and_intervals_cover(rounds: int) -> None:
     assert np.mean(covered) >= 0.985
 
 
-def test_parts_over_the_middle_rounds_add_up_where_medians_do_not() -> None:
+def test_means_over_middle_rounds_add_up() -> None:
     # In every round one of ten ops is disturbed, each op in one round of ten.
     seconds = np.ones((20, 10)) + 5.0 * (np.arange(20)[:, None] % 10 == np.arange(10))
     parts = Parts(dict(enumerate(seconds.T)))
@@ -319,7 +319,7 @@ def test_other_work_hides_no_five_percent(share: float, cores: float) -> None:
     assert found == 1.0
 
 
-def test_where_others_work_most_of_the_time_nothing_is_said() -> None:
+def test_constantly_busy_machine_gives_no_verdict() -> None:
     """The quickest fifth of the rounds is disturbed, too: held against it, times are wrong in nearly every run."""
     assert shares_of_runs(0.7, 1.5) == (0.0, 1.0, 1.0, 0.0)
     assert shares_of_runs(0.7, 0.2)[2] < 0.1
@@ -460,7 +460,7 @@ def test_contradicting_medians_are_reported() -> None:
     assert disagreement(0.534, Figure(0.528)) == "", "equal as they are shown"
 
 
-def test_of_a_run_that_was_too_busy_nothing_has_an_interval() -> None:
+def test_too_busy_run_has_no_intervals() -> None:
     quiet = seen({"eager": [2.0] * 40, "full": [1.0] * 40}, control=[2.0] * 40)
     assert (timing_of(quiet).speedup, timing_of(quiet).verdict) == (exactly(2.0), Verdict.FASTER)
     busy_noise, why = Noise(rounds=100, disturbed=80), "the machine was too busy"

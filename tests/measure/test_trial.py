@@ -12,7 +12,7 @@ from regional_explorer.measure.__main__ import PIECES, PLANTED_SLOWDOWNS, main, 
 from regional_explorer.record.benchmark import Verdict
 
 
-def test_any_difference_counts_between_equals_and_the_right_one_elsewhere() -> None:
+def test_false_alarms_and_misses_are_counted() -> None:
     methods = ("rounds", "torch.utils.benchmark")
     lines = table((planted, method, one) for planted in (0.03, 0.0) for method in methods for one in Verdict)
     others = "1 no difference, 1 inconclusive, 1 machine busy, 1 not enough data, 1 withheld, 1 no verdict"

@@ -147,7 +147,7 @@ def test_the_ratio_to_torch_compile_is_of_the_same_rounds() -> None:
             assert ratios[0] <= own.value <= ratios[-1]
 
 
-def test_whether_torch_compile_was_measured_is_said() -> None:
+def test_missing_torch_compile_is_reported() -> None:
     for session, answer in answers():
         if answer.state in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
             missing = plan_speed(session, VariantName.FULL).verdict == NOT_MEASURED
@@ -245,7 +245,7 @@ def test_slower_plan_is_never_advised() -> None:
 
 
 @pytest.mark.parametrize("form", [str, lambda answer: answer.markdown, lambda answer: answer.json])
-def test_nothing_in_an_answer_is_undefined(form: Any) -> None:
+def test_answer_has_no_undefined_values(form: Any) -> None:
     for session, _ in answers():
         text = form(ShownAnswer.of(session))
         assert all(claim.holds for claim in text_claims(text)), text

@@ -94,7 +94,7 @@ def test_each_state_gives_results_and_next_step() -> None:
     assert "Next: ex.benchmark(budget_s=" in told(no_verdict)
 
 
-def test_wrong_results_are_said_in_place_of_a_speed() -> None:
+def test_wrong_results_replace_the_speed() -> None:
     text = told(sessions.measured(numerics=NumericsVerdict.FAILED))
     assert "The results of your plan are wrong: no speed is given: output 0: one element off by" in text
     assert "×" not in text

@@ -92,7 +92,7 @@ def test_layers_and_regions_with_other_shapes_or_types_are_not_equal(other: Tens
     assert likes == [None, regions[0], None, *regions[:1] * 3]
 
 
-def test_a_sum_of_gradients_stands_where_all_stand_that_it_sums() -> None:
+def test_gradient_sum_is_in_the_common_module() -> None:
     nodes = (
         op("a", modules=["m", "m.left"]),
         op("b", modules=["m", "m.right"]),
@@ -129,7 +129,7 @@ def test_many_ops_of_a_module_fold_by_line_and_are_called_by_its_text() -> None:
     assert names(module.parts) == [f"x{n} = f(y)" for n in range(4)]
 
 
-def test_many_ops_that_nothing_folds_are_in_runs() -> None:
+def test_unfolded_ops_are_grouped_in_runs() -> None:
     nodes = [Node(f"op{n}", Role.OP, f"aten.f{n * n * n % 997}.default") for n in range(2000)]
     found = outline(graph(*nodes), ())
     assert len(found) == 45

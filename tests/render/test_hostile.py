@@ -40,7 +40,7 @@ every_text = pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: 
 
 
 @every_text
-def test_in_texts_and_attributes_of_elements(text: str) -> None:
+def test_hostile_names_in_elements(text: str) -> None:
     html = to_html(node("b", text, title=text))
     assert (html.count("<"), html.count(">")) == (2, 2)
     assert html.partition(">")[0].count('"') == 2
@@ -48,7 +48,7 @@ def test_in_texts_and_attributes_of_elements(text: str) -> None:
 
 
 @every_text
-def test_in_the_report_and_its_picture(text: str) -> None:
+def test_hostile_names_in_the_report(text: str) -> None:
     session = sessions.hostile(text)
     svg = session_svg(session)
     root = parse(svg)
@@ -64,7 +64,7 @@ def test_in_the_report_and_its_picture(text: str) -> None:
 
 
 @every_text
-def test_in_the_text_it_neither_breaks_lines_nor_steers_the_terminal(text: str) -> None:
+def test_hostile_names_in_the_text(text: str) -> None:
     said = session_text(sessions.hostile(text))
     assert not UNSEEN.search(said)
     assert "\t" not in said
@@ -75,7 +75,7 @@ SCRIPTS = ("<!--", "</script><script>alert(1)</script><!--", "a\u2028b\u2029c")
 
 
 @pytest.mark.parametrize("text", [*sessions.HOSTILE, *SCRIPTS], ids=lambda text: ascii(text[:12]))
-def test_in_the_saved_page(text: str) -> None:
+def test_hostile_names_in_the_saved_page(text: str) -> None:
     html = page_html(sessions.hostile(text))
     page = Page(html)
     assert len(page.texts["script"]) == len(re.findall(r"<script\b", html)) == 2
@@ -87,7 +87,7 @@ def test_in_the_saved_page(text: str) -> None:
 
 
 @every_text
-def test_in_tables_of_the_panel(text: str) -> None:
+def test_hostile_names_in_the_panel(text: str) -> None:
     session = sessions.hostile(text)
     (region,) = session.plan.regions
     session = replace(session, plan=Plan((replace(region, config={}),)))  # its keys are checked

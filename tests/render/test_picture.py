@@ -137,7 +137,7 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
     assert not re.search(r"url\(|@import|href|\bid=|javascript|<!|<\?", svg)
 
 
-def test_a_failed_region_is_said_in_words_and_drawn_apart() -> None:
+def test_failed_region_is_named_and_drawn() -> None:
     session = sessions.trained(1, state=State.FAILED, error="CppCompileError: boom")
     svg = session_svg(session)
     assert {"mlp · 3 ops · failed", "mlp · max_autotune=True · failed"} <= texts(svg)
@@ -148,7 +148,7 @@ def test_a_failed_region_is_said_in_words_and_drawn_apart() -> None:
     assert Badge.RANDOM not in compose(session).marks
 
 
-def test_an_empty_session_has_a_picture_that_says_so() -> None:
+def test_picture_of_empty_session_says_so() -> None:
     assert texts(session_svg(sessions.session())) == {"Nothing to draw: the graph has no op."}
 
 
@@ -255,7 +255,7 @@ def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
 # -------------------------------------------------------------------- a Digraph that shows itself without an executable
 
 
-def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_picture_needs_no_dot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     made = digraph(sessions.trained(2))
     bundle = made._repr_mimebundle_()

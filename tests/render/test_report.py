@@ -121,7 +121,7 @@ def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
     ]
 
 
-def test_of_many_failed_tensors_the_first_are_shown_and_the_note_says_so() -> None:
+def test_first_failed_tensors_are_shown() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
     right, wrong = replace(session.numerics[0], verdict=NumericsVerdict.OK), session.numerics[0]
     for count, which in ((8, "all that failed"), (9, "the first 8 that failed in each variant")):
@@ -323,7 +323,7 @@ def test_tables_without_figures_are_left_out_everywhere() -> None:
 # -------------------------------------------------------------------------------------------------- the saved page
 
 
-def test_the_page_names_no_other_place_and_runs_nothing_but_its_script() -> None:
+def test_page_is_self_contained() -> None:
     page = page_html(sessions.measured(sessions.troubled()))
     assert page.startswith("<!DOCTYPE html>")
     assert not re.search(r"url\(|@import|http(?!-equiv|://www\.w3\.org/2000/svg)", page)

@@ -101,7 +101,7 @@ def test_unknown_elements_are_refused(tag: str, attributes: dict[str, str]) -> N
         node(tag, **attributes)
 
 
-def test_nothing_stands_for_nothing() -> None:
+def test_empty_nodes_give_no_markup() -> None:
     assert node("p", "", None, "a", title=None, hidden=False) == ["p", {}, "a"]
     assert to_html(node("input", type="checkbox", checked=True, class_="x", data_of="a&b")) == (
         '<input type="checkbox" checked class="x" data-of="a&amp;b"/>'

@@ -143,7 +143,7 @@ def test_boxes_follow_changes_of_other_graphs() -> None:
 # --------------------------------------------------------------------------------------------------------------- folds
 
 
-def test_folds_open_and_close_and_those_opened_by_hand_close_no_other_one() -> None:
+def test_folds_open_and_close_independently() -> None:
     session, stack = sessions.trained(60), "layers.1–59 × 59"
     closed = read(session, "0/forward")
     repeat, piece = closed.opens[closed.titles.index(stack)], closed.around[closed.titles.index("gelu")]

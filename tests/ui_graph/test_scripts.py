@@ -30,7 +30,7 @@ def test_one_view_sends_little() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_nothing_is_fetched_no_markup_is_made_and_styles_stay_our_own(path: Path) -> None:
+def test_scripts_fetch_nothing_and_make_no_markup(path: Path) -> None:
     text = path.read_text(encoding="utf-8").replace('"http://www.w3.org/2000/svg"', "")  # a name, never fetched
     found = re.findall(
         r"https?:|//\w+\.|fetch\(|XMLHttp|WebSocket|@import|url\(|innerHTML|outerHTML|insertAdjacent|document\.write|eval\(",
@@ -199,7 +199,7 @@ def test_an_edge_over_several_rows_runs_beside_the_boxes_between() -> None:
 
 
 @needs_node
-def test_a_tall_graph_stands_in_columns_and_nothing_is_placed_nowhere() -> None:
+def test_tall_graph_is_laid_out_in_columns() -> None:
     count = 200
     tall, empty = places(
         equal_boxes(count, 1, edges=[[box, box + 1] for box in range(count - 1)]), equal_boxes(0, edges=[])
