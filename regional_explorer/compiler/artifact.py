@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
-from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical, size_at
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, size_at
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
@@ -117,9 +117,11 @@ class ArtifactStore:
             return None
 
         def assemble(packed: Packed) -> Artifact:
-            sizes = Sizes.unpacked(packed.sizes, wanted.workpiece.inputs)
+            workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
+            sizes = Sizes.unpacked(packed.sizes, workpiece.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            loaded = load_compiled(wanted.workpiece.piece.gm, packed.code, libraries, wanted.config)
+            gm, fakes, _ = workpiece.canonical(mode)
+            loaded = load_compiled(gm, fakes, mode, wanted.config, workpiece.piece.prepared, packed.code, libraries)
             return _assembled_artifact(wanted, dataclasses.replace(loaded, build=wanted.key), sizes)
 
         with compile_lock(), self.generated.collected():
@@ -163,7 +165,7 @@ class ArtifactStore:
         self.compiles += 1
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
-            gm, fakes, symbols = canonical(wanted.workpiece.piece, wanted.workpiece.inputs, mode)
+            gm, fakes, symbols = wanted.workpiece.canonical(mode)
             facts = CompileFacts.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))

@@ -158,7 +158,7 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
             reasons: dict[tuple[str, ...], str] = {
                 (key,): reason
                 for key, value in config.items()
-                if value != catalogue()[key].default and (reason := inert_reason(key, device_type))
+                if value != catalogue()[key].default and (reason := inert_reason(key, device_type, frozen=program.capture.tracing.frozen))
             }
             for keys in keys_of_same_code(region_records):
                 observed = tuple(key for key in keys if (key,) not in reasons)

@@ -242,6 +242,8 @@ class CutProgram:
         """Return the key of the artifact that a partition needs under these ``settings``, None if it needs none."""
         if switch.workpiece is None or not self.plan[switch.piece.claim.region].enabled:
             return None
+        if not switch.workpiece.is_current:
+            return None
         return switch.workpiece.wanted(self.config_for(switch), settings).key
 
     def config_for(self, switch: Switch) -> dict[str, Any]:
@@ -310,6 +312,13 @@ def stacklevel_of_caller() -> int:
     files = [frame.filename for frame in inspect.stack(0)]
     generated = "<eval_with_key>"  # the code of an fx graph
     return next((level for level, file in enumerate(files) if not file.startswith((*inner, generated))), 1)
+
+
+def _warn_of_stale(switch: Switch, why: str) -> None:
+    region = switch.piece.claim.region
+    warnings.warn(
+        f"Region {region!r} runs eagerly until the next ex.compile(): {why}.", stacklevel=stacklevel_of_caller()
+    )
 
 
 def recompiles(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
@@ -422,6 +431,7 @@ class Program(CutProgram):
     def adopt_facts(self) -> None:
         """Copy the known facts to pieces that were cut before; the next recorded run collects those of the others."""
         for switch in self.switches:
+            switch.on_stale = _warn_of_stale
             if facts := self._facts.get(switch.piece.content):
                 switch.adopt(facts)
             else:
@@ -431,6 +441,7 @@ class Program(CutProgram):
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Record the partitions of a graph of a later call, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
+            switch.on_stale = _warn_of_stale
             switch.record()
         if cut.switches and not self.recording:
             partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
@@ -446,10 +457,12 @@ class Program(CutProgram):
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
         Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
-        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime.
+        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime, and always
+        where weights are constants: only a run shows which the call has now.
         """
         settings = surroundings()
-        if not self.switches or (self._recorded_settings == settings and not self._has_unknown_layouts):
+        is_known = self._recorded_settings == settings and not self._has_unknown_layouts
+        if not self.switches or (is_known and not self.capture.tracing.frozen):
             return
         if self._recorded_settings != settings:
             self._facts.clear()
@@ -509,7 +522,11 @@ class Program(CutProgram):
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
         switches = [
-            (switch.workpiece and switch.workpiece.inputs, switch.failure, id(switch.refused))
+            (
+                switch.workpiece and (switch.workpiece.inputs, switch.workpiece.weights, switch.workpiece.is_current),
+                switch.failure,
+                id(switch.refused),
+            )
             for switch in self.switches
         ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]

@@ -230,7 +230,8 @@ class Piece:
 
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
     it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
-    ``prepared`` is what the trace has done for Inductor.
+    ``prepared`` is what the trace has done for Inductor. ``unwritten`` are the inputs of the call among ``inputs`` that
+    no op of its graph writes to; it is empty unless weights are frozen.
     """
 
     claim: Claim
@@ -241,6 +242,7 @@ class Piece:
     outputs: tuple[str, ...]
     carved: tuple[str, ...] = ()
     prepared: Prepared | None = None
+    unwritten: frozenset[str] = frozenset()
 
     @cached_property
     def eager(self) -> BoxedCall:
@@ -277,13 +279,23 @@ def pieces_of(
     the trace has done for Inductor with the graph.
     """
     pieces = []
+    unwritten = _unwritten_inputs(cut.gm) if prepared is not None and prepared.frozen else frozenset()
     for graph in cut.graphs():
         for part in graph.parts:
             carved = [node for node in part.nodes if node in graph.carved]
             known = (known_pieces or {}).get((graph.id, _names_of(part.nodes), _names_of(carved)))
-            pieces.append(_new_piece(graph, part, carved, prepared) if known is None else copy.copy(known))
+            pieces.append(
+                _new_piece(graph, part, carved, prepared, unwritten if graph is cut else frozenset())
+                if known is None
+                else copy.copy(known)
+            )
             pieces[-1].claim = part.claim
     return pieces
+
+
+def _unwritten_inputs(gm: fx.GraphModule) -> frozenset[str]:
+    written = {storage_id(source) for node in gm.graph.nodes for source in written_inputs(node)}
+    return frozenset(node.name for node in gm.graph.find_nodes(op="placeholder") if storage_id(node) not in written)
 
 
 def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
@@ -349,13 +361,16 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
     return gm
 
 
-def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node], prepared: Prepared | None) -> Piece:
+def _new_piece(
+    cut: CutGraph, part: Part, carved: list[fx.Node], prepared: Prepared | None, unwritten: frozenset[str]
+) -> Piece:
     inside = set(part.nodes)
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
     of_nodes, of_inputs, of_outputs, of_carved = map(_names_of, (part.nodes, inputs, outputs, carved))
-    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared)
+    fixed = unwritten.intersection(of_inputs)
+    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, fixed)
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

@@ -30,7 +30,13 @@ from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
-from regional_explorer.torch_api.prepared import InductorGraph, is_lowered_as_it_is, lower_as_it_is
+from regional_explorer.torch_api.frozen import Frozen, without_constants
+from regional_explorer.torch_api.prepared import (
+    InductorGraph,
+    frozen_as_it_is,
+    is_lowered_as_it_is,
+    lower_as_it_is,
+)
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx
 from torch._dynamo import utils as dynamo_utils
@@ -362,19 +368,27 @@ def compile_piece(
 
 
 def load_compiled(
-    gm: fx.GraphModule, code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    prepared: Prepared | None,
+    code: bytes,
+    libraries: Mapping[str, Path],
 ) -> Compiled:
-    """Load the artifact of ``gm`` that was compiled under ``config`` and packed elsewhere, without a compiler.
+    """Load the artifact that ``start_compile`` would make, and that was packed elsewhere, without a compiler.
 
-    This runs its code.
+    This runs its code. Constants are folded and packed again: they are not in the artifact.
 
     Raises:
         ShipmentError: it cannot be loaded.
     """
 
     def load(at_code: Callable[[str], None]) -> Any:
-        with _compile_context(config, fake_mode_with_symbols(), at_code):
-            return unpack(code, libraries)
+        with _compile_context(config, mode, at_code):
+            is_as_it_is = prepared is not None and is_lowered_as_it_is(gm, config)
+            frozen = frozen_as_it_is(gm, inputs, mode, prepared) if is_as_it_is and prepared.frozen else None
+            return unpack(code, libraries, frozen)
 
     with compile_lock():
         loaded = _noted_compile(load, gm, config)
@@ -439,7 +453,8 @@ def run_inductor(
         ):
             if prepared is not None and is_lowered_as_it_is(gm, config):
                 return lower_as_it_is(gm, inputs, mode, prepared)
-            return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
+            fakes = without_constants(gm, inputs)
+            return torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
 
