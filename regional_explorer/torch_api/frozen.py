@@ -30,6 +30,9 @@ C++ templates pack weights of their own (torch 2.13, docs/upstream.md).
 """
 
 
+UNCACHED = "weights are constants, and the key of the cache leaves out what they hold"
+
+
 def is_weight(value: Any) -> TypeGuard[torch.Tensor]:
     """Return whether a value is a parameter, or a tensor that Dynamo found in a module: a buffer.
 

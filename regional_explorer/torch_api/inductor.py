@@ -30,7 +30,7 @@ from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
-from regional_explorer.torch_api.frozen import Frozen, without_constants
+from regional_explorer.torch_api.frozen import UNCACHED, without_constants
 from regional_explorer.torch_api.prepared import (
     InductorGraph,
     frozen_as_it_is,
@@ -415,7 +415,7 @@ def _noted_compile(
     settings = {**changed_config(), **config}
     is_as_it_is = isinstance(artifact, InductorGraph)
     if is_as_it_is:  # which comes after those passes
-        record = replace(record, pre_grad_passes="")
+        record = replace(record, pre_grad_passes="", reason=UNCACHED if artifact.frozen else record.reason)
 
     def pack() -> Packed:
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
