@@ -123,7 +123,7 @@ class PlannedProgram(CutProgram):
         return in_range
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Compile the partitions of a graph in its first run; refuse one of a training call if weights are constants."""
+        """Compile the partitions of a graph in its first run; refuse a training call under frozen weights."""
         if self.capture.tracing.frozen and cut.live.kind is not GraphKind.INFERENCE:
             cut.live.implementation = functools.partial(_raise_plan_error, TRAINS_FROZEN)
             return

@@ -275,9 +275,10 @@ def canonical(
 ) -> tuple[fx.GraphModule, list[Any], Symbols]:
     """Return the piece with names that depend only on its structure, fakes for its inputs, and its symbols.
 
-    An input that is a constant has that instead of a fake. Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from a tensor's layout
+    Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from a tensor's layout
     become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
-    norm in tensorify_python_scalars: "KeyError: s40").
+    norm in tensorify_python_scalars: "KeyError: s40"). An input among the ``constants``, by place, has that tensor
+    instead of a fake.
     """
     traced_values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
     fakes, symbols = _input_fakes(traced_values, inputs, mode)

@@ -118,8 +118,6 @@ GLOBAL: Mapping[str, str] = {
 }
 """Keys that cannot be set for one region, each with the reason; so are those named after caches."""
 
-_GEMM_REASON = "C++ GEMM templates need constant weights: rx.explore(…, frozen=True)"
-
 INERT_KEYS: Mapping[str, str] = {
     "freezing": "weights become constants by frozen=True of rx.explore alone, for all regions",
     "freezing_discard_parameters": "weights of the user's are never discarded",
@@ -128,12 +126,15 @@ INERT_KEYS: Mapping[str, str] = {
 """Keys that Inductor accepts for a region and then does not use."""
 
 INERT_KEYS_ON_CPU: Mapping[str, str] = {
-    "max_autotune": _GEMM_REASON,
-    "max_autotune_gemm": _GEMM_REASON,
     "max_autotune_pointwise": "it tunes Triton kernels",
     "coordinate_descent_tuning": "it tunes Triton kernels",
     "shape_padding": "it pads GPU matrix products",
 }
+
+_GEMM_REASON = "C++ GEMM templates need constant weights, as by frozen=True of rx.explore"
+
+INERT_UNLESS_FROZEN: Mapping[str, str] = {"max_autotune": _GEMM_REASON, "max_autotune_gemm": _GEMM_REASON}
+"""Keys that have an effect on the CPU only where weights are constants."""
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "cpu": (
@@ -275,8 +276,8 @@ def inert_reason(key: str, device_type: str, *, frozen: bool = False) -> str | N
     if device_type != "cpu":
         return INERT_KEYS.get(key)
     gpu_reason = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
-    on_cpu = INERT_KEYS_ON_CPU.get(key)
-    return INERT_KEYS.get(key) or (None if frozen and on_cpu is _GEMM_REASON else on_cpu) or gpu_reason
+    gemm_reason = None if frozen else INERT_UNLESS_FROZEN.get(key)
+    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gemm_reason or gpu_reason
 
 
 def _refusal_reason(entry: ConfigEntry) -> str | None:

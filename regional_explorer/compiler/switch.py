@@ -219,7 +219,7 @@ class Switch:
     def _run_stale(self, weights: Weights, args: list[Any]) -> Any:
         """Run the eager piece, and record the weights that are now to be constants: they have no artifact yet."""
         changed = [self.piece.inputs[place] for place in weights.changed(args)]
-        labels = [(node := self._nodes.get(name)) and node.label or name for name in changed]
+        labels = [((node := self._nodes.get(name)) and node.label) or name for name in changed]
         self.artifact = None
         results = self._run_recording(args)
         self.on_stale(self, f"of the weights that are its constants, these have changed: {listing(labels)}")

@@ -7,10 +7,10 @@ call compares a few words of every weight, too, and whatever compiles or measure
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from operator import is_
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -22,18 +22,30 @@ WORDS = 4
 """How many words of 8 bytes a call compares of each weight, the first and the last among them."""
 
 
+class Weight(NamedTuple):
+    """A weight as it was: torch's count of writes, where its data is, and ``words`` of it with what they held."""
+
+    tensor: torch.Tensor
+    version: int
+    address: int
+    words: memoryview
+    held: list[int]
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it was not written to, as far as a call compares it."""
+        tensor = self.tensor
+        return (
+            tensor._version == self.version and tensor.data_ptr() == self.address and self.words.tolist() == self.held
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The weights among the inputs of a piece, by place; ``digest`` is a hash of their content.
+    """The weights among the inputs of a piece, by place; ``digest`` is a hash of their content."""
 
-    ``versions`` are torch's counts of writes, and ``words`` are views of memory with what was there.
-    """
-
-    tensors: Mapping[int, torch.Tensor]
+    by_place: Mapping[int, Weight]
     digest: str
-    versions: Sequence[int]
-    addresses: Sequence[int]
-    words: Mapping[int, tuple[memoryview, memoryview]]
 
     @classmethod
     def of(cls, piece: Piece, values: Mapping[str, Any]) -> Self | None:
@@ -43,60 +55,41 @@ class Weights:
             for place, name in enumerate(piece.inputs)
             if name in piece.unwritten and is_weight(values.get(name))
         }
-        if not tensors:
-            return None
-        digest, words = hashlib.sha256(), {}
+        by_place, digest = {}, hashlib.sha256()
         for place, tensor in tensors.items():
             content = _bytes_of(tensor)
             digest.update(f"{place}:".encode())
             digest.update(content)
-            if tensor.device.type == "cpu" and tensor.is_contiguous():
-                few = _few_words(content)
-                words[place] = few, memoryview(few.tobytes()).cast(few.format)
-        return cls(
-            tensors,
-            digest.hexdigest()[:20],
-            [tensor._version for tensor in tensors.values()],
-            [tensor.data_ptr() for tensor in tensors.values()],
-            words,
-        )
+            is_content_in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
+            words = _few_words(content if is_content_in_place else _NOTHING)
+            by_place[place] = Weight(tensor, tensor._version, tensor.data_ptr(), words, words.tolist())
+        return cls(by_place, digest.hexdigest()[:20]) if tensors else None
 
+    @property
     def are_unchanged(self) -> bool:
-        """Return whether the tensors have been written to, as far as a call compares them."""
-        return self._have_content(list(self.tensors.values()))
+        """Whether none was written to, as far as a call compares them."""
+        return all(weight.is_unchanged for weight in self.by_place.values())
 
     def are_among(self) -> Callable[[Sequence[Any]], bool]:
         """Return a check whether the inputs of a call are these tensors, unchanged."""
-        pick, tensors, have_content = picking(list(self.tensors)), list(self.tensors.values()), self._have_content
-
-        def are_these(args: Sequence[Any]) -> bool:
-            return all(map(operator.is_, pick(args), tensors)) and have_content(tensors)
-
-        return are_these
+        pick, tensors = picking(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
+        return lambda args: all(map(is_, pick(args), tensors)) and self.are_unchanged
 
     def changed(self, args: Sequence[Any]) -> list[int]:
         """Return the places of those that are other tensors in a call, or were written to."""
         return [
             place
-            for (place, tensor), version, address in zip(
-                self.tensors.items(), self.versions, self.addresses, strict=True
-            )
-            if args[place] is not tensor
-            or (tensor._version, tensor.data_ptr()) != (version, address)
-            or (place in self.words and operator.ne(*self.words[place]))
+            for place, weight in self.by_place.items()
+            if args[place] is not weight.tensor or not weight.is_unchanged
         ]
 
-    def _have_content(self, tensors: Sequence[torch.Tensor]) -> bool:
-        return (
-            [tensor._version for tensor in tensors] == self.versions
-            and [tensor.data_ptr() for tensor in tensors] == self.addresses
-            and all(now == then for now, then in self.words.values())
-        )
+
+_NOTHING = memoryview(b"")
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the content of a tensor: its own memory, where that is contiguous and on the CPU."""
-    return memoryview(tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy())
+    return tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy().data
 
 
 def _few_words(content: memoryview) -> memoryview:

@@ -42,7 +42,7 @@ class Workpiece:
     @property
     def is_current(self) -> bool:
         """Whether its weights are what they were."""
-        return self.weights is None or self.weights.are_unchanged()
+        return self.weights is None or self.weights.are_unchanged
 
     def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
         """Return what its artifact is made of under ``config`` and the global ``settings``."""
@@ -51,7 +51,8 @@ class Workpiece:
 
     def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
         """Return what is compiled, as ``fingerprint.canonical`` does."""
-        return canonical(self.piece, self.inputs, mode, {} if self.weights is None else self.weights.tensors)
+        weights = {} if self.weights is None else self.weights.by_place
+        return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
         """Return what is to be called before each call on ``args``: it undoes writes, and restores the random state."""

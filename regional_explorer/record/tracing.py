@@ -82,7 +82,9 @@ class Tracing(Record, frozen=True):
     def __str__(self) -> str:
         """Return for example ``min_cut partitioner, joint passes, decompositions (as torch.compile)``."""
         parts = [f"{self.partitioner} partitioner"]
-        parts += [name.replace("_", " ") for name in ("joint_passes", "decompositions", "frozen") if getattr(self, name)]
+        parts += [
+            name.replace("_", " ") for name in ("joint_passes", "decompositions", "frozen") if getattr(self, name)
+        ]
         return f"{', '.join(parts)}{' (as torch.compile)' if self == AS_TORCH_COMPILE else ''}"
 
 

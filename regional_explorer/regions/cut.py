@@ -39,6 +39,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     runs_random,
 )
+from regional_explorer.torch_api.prepared import others_than_plain
 
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
 
@@ -231,7 +232,7 @@ class Piece:
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
     it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
     ``prepared`` is what the trace has done for Inductor. ``unwritten`` are the inputs of the call among ``inputs`` that
-    no op of its graph writes to; it is empty unless weights are frozen.
+    no op of its graph writes to: those of them that are weights are to be constants. It is empty if none are to be.
     """
 
     claim: Claim
@@ -369,7 +370,7 @@ def _new_piece(
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
     of_nodes, of_inputs, of_outputs, of_carved = map(_names_of, (part.nodes, inputs, outputs, carved))
-    fixed = unwritten.intersection(of_inputs)
+    fixed = frozenset() if any(others_than_plain(gm)) else unwritten.intersection(of_inputs)
     return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, fixed)
 
 

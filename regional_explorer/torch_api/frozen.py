@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from torch import fx, nn
 from torch._functorch.compile_utils import fx_graph_cse
-from torch._inductor import compile_fx, freezing, freezing_utils
+from torch._inductor import freezing, freezing_utils
 from torch._inductor.constant_folding import constant_fold, replace_node_with_constant
 from torch._inductor.fx_passes.freezing_patterns import freezing_passes
 from torch._inductor.fx_passes.post_grad import view_to_reshape
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _FREEZES = {"freezing": True, "fx_graph_cache": False}
 """The config under which a frozen piece is compiled.
 
-The key of Inductor's cache leaves out what frozen weights hold, but code depends on it: a number is written into it, and
-C++ templates pack weights of their own (torch 2.13, docs/upstream.md).
+The key of Inductor's cache leaves out what frozen weights hold, but code depends on it: numbers are written into it,
+and C++ templates pack weights of their own (torch 2.13, docs/upstream.md).
 """
 
 
@@ -57,9 +57,7 @@ def storage_of(node: fx.Node) -> int | None:
 def without_constants(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
     """Return the inputs of a piece with a fake in the place of each constant."""
     placeholders = gm.graph.find_nodes(op="placeholder")
-    return [
-        node.meta["val"] if is_constant(value) else value for node, value in zip(placeholders, inputs, strict=True)
-    ]
+    return [node.meta["val"] if is_constant(value) else value for node, value in zip(placeholders, inputs, strict=True)]
 
 
 @contextlib.contextmanager

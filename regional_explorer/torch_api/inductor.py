@@ -386,8 +386,9 @@ def load_compiled(
 
     def load(at_code: Callable[[str], None]) -> Any:
         with _compile_context(config, mode, at_code):
-            is_as_it_is = prepared is not None and is_lowered_as_it_is(gm, config)
-            frozen = frozen_as_it_is(gm, inputs, mode, prepared) if is_as_it_is and prepared.frozen else None
+            frozen = None
+            if prepared is not None and prepared.frozen and is_lowered_as_it_is(gm, config):
+                frozen = frozen_as_it_is(gm, inputs, mode, prepared)
             return unpack(code, libraries, frozen)
 
     with compile_lock():

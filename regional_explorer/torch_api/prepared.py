@@ -11,7 +11,7 @@ import copy
 import pickle
 import torch
 import torch._inductor.config as inductor_config
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
@@ -45,15 +45,20 @@ _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custo
 
 
 def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
-    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``.
+    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``."""
+    with inductor_config.patch(dict(config)):
+        if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
+            return False
+    return not any(others_than_plain(gm))
+
+
+def others_than_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the ops because of which a piece is not taken as it is.
 
     Random ops are left by every trace, so that they draw what eager draws; a higher-order op has bodies, and an op of a
     library may need what AOTAutograd notes about it.
     """
-    with inductor_config.patch(dict(config)):
-        if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
-            return False
-    return all(node.op != "call_function" or _is_plain(node) for node in gm.graph.nodes)
+    return (node for node in gm.graph.nodes if node.op == "call_function" and not _is_plain(node))
 
 
 def _is_plain(node: fx.Node) -> bool:
@@ -107,23 +112,19 @@ class _WithViews:
 
 @dataclass(frozen=True, eq=False)
 class _WithoutConstants:
-    """Runs a graph in which some inputs of the piece are constants: it takes those at the places ``left``."""
+    """Runs a graph in which some inputs of the piece are constants; ``take`` picks the others."""
 
     graph: BoxedCall
-    left: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        """Prepare what takes them."""
-        object.__setattr__(self, "_pick", picking(self.left))
+    take: Callable[[Sequence[Any]], Sequence[Any]]
 
     def __call__(self, args: list[Any]) -> Any:
-        inputs = list(self._pick(args))
+        inputs = list(self.take(args))
         args.clear()
         return self.graph(inputs)
 
     def settled(self) -> BoxedCall:
         """Return the same without what is done around the first call."""
-        return _WithoutConstants(settled_call(self.graph), self.left)
+        return _WithoutConstants(settled_call(self.graph), self.take)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +139,7 @@ class InductorGraph:
     def call(self) -> BoxedCall:
         """What runs it."""
         call = _WithViews(self.graph, self.aliases) if self.aliases else self.graph
-        return call if self.frozen is None else _WithoutConstants(call, self.frozen.inputs)
+        return call if self.frozen is None else _WithoutConstants(call, picking(self.frozen.inputs))
 
     def serialize(self) -> bytes:
         """Return it as bytes, without the libraries that it calls and the weights that are constants."""
