@@ -17,6 +17,7 @@ import torch
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.cheap_calls import picking
 from regional_explorer.torch_api.frozen import is_weight
+from regional_explorer.torch_api.tensors import version_of
 
 WORDS = 4
 """How many words of 8 bytes a call compares of each weight, the first and the last among them."""
@@ -36,7 +37,9 @@ class Weight(NamedTuple):
         """Whether it was not written to, as far as a call compares it."""
         tensor = self.tensor
         return (
-            tensor._version == self.version and tensor.data_ptr() == self.address and self.words.tolist() == self.held
+            version_of(tensor) == self.version
+            and tensor.data_ptr() == self.address
+            and self.words.tolist() == self.held
         )
 
 
@@ -62,7 +65,7 @@ class Weights:
             digest.update(content)
             is_content_in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
             words = _few_words(content if is_content_in_place else _NOTHING)
-            by_place[place] = Weight(tensor, tensor._version, tensor.data_ptr(), words, words.tolist())
+            by_place[place] = Weight(tensor, version_of(tensor), tensor.data_ptr(), words, words.tolist())
         return cls(by_place, digest.hexdigest()[:20]) if tensors else None
 
     @property

@@ -1,4 +1,4 @@
-"""A piece apart from any program: what is compiled, checked and timed alone."""
+"""A workpiece: a piece that is compiled, checked and timed apart from any program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from regional_explorer.capture.undo import TorchRandomState, UndoLog
+from regional_explorer.capture.restore import RestoreLog, TorchRandomState
 from regional_explorer.compiler.artifact_folder import Label, Machine
 from regional_explorer.compiler.fingerprint import Layout, Symbols, artifact_key, canonical, fingerprint
 from regional_explorer.compiler.weights import Weights
@@ -55,17 +55,17 @@ class Workpiece:
         return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
-        """Return what is to be called before each call on ``args``: it undoes writes, and restores the random state."""
-        random_state, undo = TorchRandomState() if self.piece.draws else None, UndoLog()
+        """Return a function to call before each call on ``args``: it restores writes and the random state."""
+        random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:
-            with undo:
+            with log:
                 self.piece.eager(list(args))
         except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
-            undo.restore()
-            undo = UndoLog()
+            log.restore()
+            log = RestoreLog()
 
         def put_back() -> None:
-            undo.restore()
+            log.restore()
             if random_state is not None:
                 random_state.restore()
 
@@ -90,7 +90,7 @@ class Wanted(NamedTuple):
             fingerprint=self.workpiece.fingerprint,
             weights="" if self.workpiece.weights is None else self.workpiece.weights.digest,
             config={name: repr(value) for name, value in sorted(self.config.items())},
-            settings=Settings.now().facts(),
+            settings=Settings.now().as_texts(),
             machine=Machine.here(devices),
         )
 

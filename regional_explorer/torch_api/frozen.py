@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import torch
-import torch._inductor.config as inductor_config
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+from unittest import mock
+
+import torch
+import torch._inductor.config as inductor_config
 from torch import fx, nn
 from torch._functorch.compile_utils import fx_graph_cse
 from torch._inductor import freezing, freezing_utils
@@ -15,8 +18,8 @@ from torch._inductor.fx_passes.freezing_patterns import freezing_passes
 from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.graph import GraphLowering
 from torch._subclasses import FakeTensor
-from typing import Any, TYPE_CHECKING, TypeGuard
-from unittest import mock
+
+from regional_explorer.torch_api.tensors import storage_key
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -51,7 +54,7 @@ def is_constant(value: Any) -> bool:
 def storage_of(node: fx.Node) -> int | None:
     """Return what nodes of one storage share; None for what is no tensor."""
     value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    return storage_key(value) if isinstance(value, torch.Tensor) else None
 
 
 def without_constants(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:

@@ -9,10 +9,21 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import torch
 import torch._inductor.config as inductor_config
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._inductor import compile_fx
+from torch._inductor.codecache import FxGraphCache
+from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants, CompiledFxGraphConstantsWithGm
+from torch._inductor.utils import BoxedBool
+from torch._inductor.virtualized import V
+from torch.compiler._cache import CacheArtifactManager
+
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.cheap_calls import picking, settled_call
@@ -26,15 +37,6 @@ from regional_explorer.torch_api.frozen import (
     without_constants,
 )
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
-from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._inductor import compile_fx
-from torch._inductor.codecache import FxGraphCache
-from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants, CompiledFxGraphConstantsWithGm
-from torch._inductor.utils import BoxedBool
-from torch._inductor.virtualized import V
-from torch.compiler._cache import CacheArtifactManager
-from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -105,9 +107,13 @@ class _WithViews:
                 results[alias.result] = source.as_strided(shown.shape, shown.stride(), shown.storage_offset())
         return results
 
-    def settled(self) -> BoxedCall:
-        """Return the same without what is done around the first call."""
-        return _WithViews(settled_call(self.graph), self.aliases)
+    def settled(self, unseen: Collection[int]) -> BoxedCall:
+        """Return the same without what is done around the first call, and for results that nobody can write to."""
+        needed = tuple(
+            alias for alias in self.aliases if alias.of_input or not {alias.source, alias.result} <= {*unseen}
+        )
+        graph = settled_call(self.graph, unseen)
+        return _WithViews(graph, needed) if needed else graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +128,9 @@ class _WithoutConstants:
         args.clear()
         return self.graph(inputs)
 
-    def settled(self) -> BoxedCall:
+    def settled(self, unseen: Collection[int]) -> BoxedCall:
         """Return the same without what is done around the first call."""
-        return _WithoutConstants(settled_call(self.graph), self.take)
+        return _WithoutConstants(settled_call(self.graph, unseen), self.take)
 
 
 @dataclass(frozen=True, eq=False)

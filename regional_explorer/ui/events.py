@@ -98,7 +98,7 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def is_switch(value: object) -> bool:
+def is_flag(value: object) -> bool:
     """Return whether a value is that of a checkbox."""
     return isinstance(value, bool)
 
@@ -457,7 +457,7 @@ def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
 
 
 def _add_key(control: Control, event: Event) -> None:
-    """Turn a switch away from its default; of other keys show the field, whose value will be the edit."""
+    """Turn a flag from its default; for other keys, show the field whose value will be the edit."""
     entry = check_key(event.of)
     if isinstance(entry.default, bool):
         _configure_opened(control, {entry.key: not entry.default})
@@ -666,7 +666,7 @@ EVENTS: Mapping[str, EventKind] = {
     **dict.fromkeys(JOBS, EventKind(lambda control, event: start_job(control, event.do))),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
     "budget": EventKind(_set_budget, value=is_text),
-    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),
+    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_flag),
     "shapes": EventKind(lambda control, event: _trace_again(control, event.text), value=is_choice(SHAPES)),
     "dismiss": EventKind(lambda control, _: control.set(problem=None)),
     "save": EventKind(_save, among(WRITERS)),
@@ -696,7 +696,7 @@ EVENTS: Mapping[str, EventKind] = {
     "mark time": EventKind(_mark_time_row, _time_row),
     # the config of the open region
     "direction": EventKind(_choose_direction, value=is_choice([name for name, _ in DIRECTION_OPTIONS]), when=_is_open),
-    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_switch(value), _is_open),
+    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_flag(value), _is_open),
     "unset": EventKind(_unset_value, _known_key, when=_is_open),
     "preset": EventKind(
         lambda control, event: _configure_opened(control, PRESETS[event.text]), value=is_choice(PRESETS), when=_is_open
@@ -712,10 +712,10 @@ EVENTS: Mapping[str, EventKind] = {
     "open": EventKind(_toggle_config, _region),
     "why": EventKind(lambda control, event: control.update(lambda state: state.with_pane(WHY, event.of)), _region),
     "repick": EventKind(_change_selectors, _region, is_text),
-    "switch": EventKind(
+    "enable": EventKind(
         lambda control, event: control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of)),
         _region,
-        is_switch,
+        is_flag,
     ),
     "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), _region),
     # editing the selected regions
