@@ -242,8 +242,6 @@ class CutProgram:
         """Return the key of the artifact that a partition needs under these ``settings``, None if it needs none."""
         if switch.workpiece is None or not self.plan[switch.piece.claim.region].enabled:
             return None
-        if not switch.workpiece.is_current:
-            return None
         return switch.workpiece.wanted(self.config_for(switch), settings).key
 
     def config_for(self, switch: Switch) -> dict[str, Any]:
@@ -428,6 +426,11 @@ class Program(CutProgram):
         self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
         super().cut(plan)
 
+    def key_of(self, switch: Switch, settings: str) -> str | None:
+        """Return the key that a partition needs; None too if its weights have changed: it is to be recorded again."""
+        is_current = switch.workpiece is None or switch.workpiece.is_current
+        return super().key_of(switch, settings) if is_current else None
+
     def adopt_learned(self) -> None:
         """Copy what was learned to pieces that were cut before; the next recorded run collects those of the others."""
         for switch in self.switches:
@@ -523,7 +526,7 @@ class Program(CutProgram):
         """Return a value that changes whenever the record of this program would."""
         switches = [
             (
-                switch.workpiece and (switch.workpiece.inputs, switch.workpiece.weights, switch.workpiece.is_current),
+                switch.workpiece and (switch.workpiece.inputs, switch.workpiece.constants, switch.workpiece.is_current),
                 switch.failure,
                 id(switch.refused),
             )

@@ -120,7 +120,7 @@ GLOBAL: Mapping[str, str] = {
 
 INERT_KEYS: Mapping[str, str] = {
     "freezing": "weights become constants by frozen=True of rx.explore alone, for all regions",
-    "freezing_discard_parameters": "weights of the user's are never discarded",
+    "freezing_discard_parameters": "your own weights are never discarded",
     "triton.autotune_at_compile_time": "standalone_compile sets it itself",
 }
 """Keys that Inductor accepts for a region and then does not use."""

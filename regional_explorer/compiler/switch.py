@@ -176,11 +176,9 @@ class Switch:
         workpiece = self.workpiece
         if workpiece is None and self.failure is None:
             return None
-        layouts = (
-            (workpiece.inputs, workpiece.outputs, workpiece.fingerprint, workpiece.weights)
-            if workpiece is not None
-            else None
-        )
+        layouts = None
+        if workpiece is not None:
+            layouts = workpiece.inputs, workpiece.outputs, workpiece.fingerprint, workpiece.weights
         return Learned(layouts, self.failure, self.refused, self.refusal)
 
     def adopt(self, learned: Learned) -> None:
@@ -222,7 +220,7 @@ class Switch:
         labels = [((node := self._nodes.get(name)) and node.label) or name for name in changed]
         self.artifact = None
         results = self._run_recording(args)
-        self.on_stale(self, f"of the weights that are its constants, these have changed: {listing(labels)}")
+        self.on_stale(self, f"its frozen weights have changed: {listing(labels)}")
         return results
 
     def use_eager(self) -> None:

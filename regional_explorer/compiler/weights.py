@@ -20,7 +20,7 @@ from regional_explorer.torch_api.frozen import is_weight
 from regional_explorer.torch_api.tensors import version_of
 
 WORDS = 4
-"""How many words of 8 bytes a call compares of each weight, the first and the last among them."""
+"""How many words of 8 bytes a call compares of each weight at least, spread over it."""
 
 
 class Weight(NamedTuple):
@@ -60,11 +60,12 @@ class Weights:
         }
         by_place, digest = {}, hashlib.sha256()
         for place, tensor in tensors.items():
-            content = _bytes_of(tensor)
+            in_order = tensor.detach().permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+            content = in_order.contiguous().cpu().flatten().view(torch.uint8).numpy().data
             digest.update(f"{place}:".encode())
             digest.update(content)
-            is_content_in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
-            words = _few_words(content if is_content_in_place else _NOTHING)
+            is_in_place = tensor.device.type == "cpu" and in_order.is_contiguous()
+            words = _few_words(content if is_in_place else _NOTHING)
             by_place[place] = Weight(tensor, version_of(tensor), tensor.data_ptr(), words, words.tolist())
         return cls(by_place, digest.hexdigest()[:20]) if tensors else None
 
@@ -88,11 +89,6 @@ class Weights:
 
 
 _NOTHING = memoryview(b"")
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Return the content of a tensor: its own memory, where that is contiguous and on the CPU."""
-    return tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy().data
 
 
 def _few_words(content: memoryview) -> memoryview:

@@ -40,14 +40,18 @@ class Workpiece:
         return cls(piece, inputs, outputs, fingerprint(piece, inputs), weights)
 
     @property
+    def constants(self) -> str:
+        """A hash of its weights, empty if it has none."""
+        return "" if self.weights is None else self.weights.digest
+
+    @property
     def is_current(self) -> bool:
         """Whether its weights are what they were."""
         return self.weights is None or self.weights.are_unchanged
 
     def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
         """Return what its artifact is made of under ``config`` and the global ``settings``."""
-        constants = "" if self.weights is None else self.weights.digest
-        return Wanted(artifact_key(f"{self.fingerprint}{constants}", config, settings), self, config)
+        return Wanted(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
 
     def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
         """Return what is compiled, as ``fingerprint.canonical`` does."""
@@ -88,7 +92,7 @@ class Wanted(NamedTuple):
             region=piece.claim.region,
             graph=piece.graph_id,
             fingerprint=self.workpiece.fingerprint,
-            weights="" if self.workpiece.weights is None else self.workpiece.weights.digest,
+            weights=self.workpiece.constants,
             config={name: repr(value) for name, value in sorted(self.config.items())},
             settings=Settings.now().as_texts(),
             machine=Machine.here(devices),

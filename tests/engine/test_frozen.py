@@ -3,6 +3,7 @@
 import copy
 import re
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler import artifact
+from regional_explorer.compiler.weights import Weights
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
@@ -151,6 +153,31 @@ def test_stale_before_any_call_where_torch_counts_the_write(compiled):
         net.layers[0].up.bias.sub_(1)
     ex.compile()
     assert_as_eager(ex, net, x)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(4, 8),
+        torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.randn(8, 4).t(),
+        torch.randn(3).bfloat16(),
+        torch.ones(()),
+        torch.ones(0, 4),
+        torch.randn(8, 8)[:, ::2],
+    ],
+    ids=lambda tensor: f"{list(tensor.shape)} {tensor.stride()}",
+)
+def test_a_call_sees_a_write_that_torch_does_not_count(tensor):
+    weight = nn.Parameter(tensor)
+    weights = Weights.of(SimpleNamespace(inputs=("x", "w"), unwritten={"w"}), {"w": weight})
+    check = weights.are_among()
+    assert check([None, weight])
+    assert not check([None, nn.Parameter(tensor)])
+    weight.data.mul_(2)
+    is_seen = tensor.numel() > 0 and tensor.stride() != (8, 2)  # of one with gaps nothing is compared
+    assert check([None, weight]) is not is_seen
+    assert weights.changed([None, weight]) == [1] * is_seen
 
 
 def test_a_write_that_calls_do_not_see_is_found_by_the_next_compile():
@@ -296,7 +323,7 @@ def test_production_loads_its_code_and_reports_other_weights(net, x, tmp_path, m
             torch.testing.assert_close(fast(x), net(x))
     with torch.no_grad():
         net.layers[1].up.weight.add_(1)
-        with pytest.warns(UserWarning, match=r"region-failed.*these have changed: .*layers.1.up.weight"):
+        with pytest.warns(UserWarning, match=r"region-failed.*its frozen weights have changed: .*layers.1.up.weight"):
             torch.testing.assert_close(fast(x), net(x))
         assert "1 compiled, 1 not compiled" in str(rx.status(fast))
         torch.testing.assert_close(fast(x), net(x))
