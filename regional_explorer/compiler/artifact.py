@@ -18,6 +18,7 @@ from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.frozen import Constants
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, fake_mode_with_symbols, guard_check
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.release import GeneratedCode
@@ -34,6 +35,7 @@ class Artifact:
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
     its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it was compiled here.
     ``build`` is the command that compiled the code; of one from a folder that is not known, and it is the key instead.
+    ``constants`` are the frozen weights of the code.
     """
 
     key: str
@@ -45,6 +47,7 @@ class Artifact:
     dynamic: bool = False
     pack: Callable[[], Packed] | None = None
     build: str = ""
+    constants: Constants | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
         guard=None if sizes.guard is None else sizes.fit,
         dynamic=bool(sizes.places),
         build=compiled.build,
+        constants=compiled.constants,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 from unittest import mock
@@ -68,6 +68,14 @@ def with_constants(mode: FakeTensorMode) -> Iterator[None]:
     """A block in which a frozen piece is compiled."""
     with mock.patch.object(mode, "allow_non_fake_inputs", True), inductor_config.patch(_FREEZES):  # noqa: FBT003
         yield
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of frozen code, by their names in it, and the places of the inputs that it takes."""
+
+    values: Mapping[str, Any]
+    inputs: tuple[int, ...]
 
 
 @dataclass(frozen=True)

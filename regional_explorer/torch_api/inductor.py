@@ -44,7 +44,7 @@ from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
-from regional_explorer.torch_api.frozen import UNCACHED, without_constants
+from regional_explorer.torch_api.frozen import UNCACHED, Constants, without_constants
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
 from regional_explorer.torch_api.prepared import (
     InductorGraph,
@@ -301,6 +301,7 @@ class Compiled:
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
     it is None if that moment never came. ``made`` has the time and the caches' answer. ``pack`` serializes it to be
     saved. ``call`` can be used after ``finished``, which waits for the ``builds``; ``build`` is their command.
+    ``constants`` are those of frozen code.
     """
 
     call: BoxedCall
@@ -310,6 +311,7 @@ class Compiled:
     pack: Callable[[], Packed]
     builds: Builds = field(default_factory=lambda: Builds({}))
     build: str = ""
+    constants: Constants | None = None
 
     def finished(self) -> Compiled:
         """Wait for the builds; the result knows how long they took.
@@ -430,6 +432,7 @@ def _noted_compile(
         config=configs[-1] if configs else None,
         made=record,
         pack=pack,
+        constants=artifact.constants if is_as_it_is else None,
     )
 
 

@@ -29,6 +29,7 @@ from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.cheap_calls import picking, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.frozen import (
+    Constants,
     Frozen,
     freeze,
     is_constant,
@@ -146,6 +147,13 @@ class InductorGraph:
         """What runs it."""
         call = _WithViews(self.graph, self.aliases) if self.aliases else self.graph
         return call if self.frozen is None else _WithoutConstants(call, picking(self.frozen.inputs))
+
+    @property
+    def constants(self) -> Constants | None:
+        """The constants of its code; None if it was not frozen."""
+        if self.frozen is None:
+            return None
+        return Constants(CompiledFxGraphConstantsWithGm(self.frozen.gm).unwrap(self.graph), self.frozen.inputs)
 
     def serialize(self) -> bytes:
         """Return it as bytes, without the libraries that it calls and the weights that are constants."""

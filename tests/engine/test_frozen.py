@@ -14,6 +14,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import artifact
 from regional_explorer.compiler.weights import Weights
 from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.tracing import FROZEN
@@ -68,6 +69,14 @@ def test_weights_are_constants_and_results_those_of_eager(compiled):
     for one in ex.live.program.store.artifacts.values():
         assert "_frozen_param" in one.code
         assert len(set(re.findall(r"\b(?:arg|in)_\d+\b", one.code))) == 1  # the input that is no weight
+
+
+def test_kernels_of_frozen_code_are_timed(compiled):
+    ex, *_ = compiled
+    ex.code("layer")
+    measure_kernel_times(ex.live.insights, "layer", 0.2, rx.Run())
+    measured = list(ex.live.insights.kernel_times.values())
+    assert [one.problem for one in measured] == [None] * 2
 
 
 def test_equal_layers_have_equal_code():
