@@ -44,6 +44,7 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     partitioner: str | None = None,
     joint_passes: bool | None = None,
     decompositions: bool | None = None,
+    frozen: bool | None = None,
     artifacts: str | Path | None = None,
     trust_artifacts: bool = False,
     ranges: bool = False,
@@ -61,9 +62,11 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
         strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly;
             and at once if the file of the plan says that its results were wrong. With ``"environment"`` also if torch,
             the device or the number of threads is not that of the exploration.
-        partitioner: as in ``rx.explore``, like the next two; by default as the plan says.
+        partitioner: as in ``rx.explore``, like the next three; by default as the plan says.
         joint_passes: whether Inductor's joint-graph passes run before the split.
         decompositions: whether ops are decomposed before autograd.
+        frozen: whether the weights of an inference are constants of the regions. A call that takes gradients is then an
+            error, and a region whose weights have changed runs eagerly from then on, which is reported.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
             whose code you would not run. If the plan lists its artifacts, only those are loaded.
@@ -84,7 +87,9 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
     backend = PlannedBackend(
-        BackendOptions(plan, strict, partitioner, joint_passes, decompositions, artifacts, trust_artifacts, ranges)
+        BackendOptions(
+            plan, strict, partitioner, joint_passes, decompositions, frozen, artifacts, trust_artifacts, ranges
+        )
     )
     compiled = compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)
     backend.watch(compiled)
@@ -132,7 +137,7 @@ class Status:
         if not region_partitions:
             return "not in any graph"
         counts = Counter(partition.state for partition in region_partitions)
-        words = {State.COMPILED: "compiled", State.STALE: "not run yet", State.EAGER: "eager", State.FAILED: "failed"}
+        words = {State.COMPILED: "compiled", State.STALE: "not compiled", State.EAGER: "eager", State.FAILED: "failed"}
         states = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if state in counts)
         artifact_count = len({partition.artifact for partition in region_partitions} - {None})
         artifacts_text = f", {count(artifact_count, 'artifact')}" if artifact_count else ""

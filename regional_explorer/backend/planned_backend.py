@@ -42,7 +42,7 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import Graph
+from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.plan_file import (
@@ -123,7 +123,10 @@ class PlannedProgram(CutProgram):
         return in_range
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Compile the partitions of a graph in its first run."""
+        """Compile the partitions of a graph in its first run; refuse a training call under frozen weights."""
+        if self.capture.tracing.frozen and cut.live.kind is not GraphKind.INFERENCE:
+            cut.live.implementation = functools.partial(_raise_plan_error, TRAINS_FROZEN)
+            return
         self._compile_when_first_run(cut)
         cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
 
@@ -131,6 +134,7 @@ class PlannedProgram(CutProgram):
         settings = functools.cache(surroundings)  # as they are when the graph first runs
         for switch in cut.switches:
             switch.on_eager = functools.partial(self._report_eager, switch)
+            switch.on_stale = self._report_stale
             switch.choose(functools.partial(self._artifact_for_layouts, cut, switch, settings))
 
     def keys(self) -> dict[Switch, str]:
@@ -143,7 +147,7 @@ class PlannedProgram(CutProgram):
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
             args_copy, random_state = list(args), TorchRandomState()
-            self._compile_ahead(cut)
+            self._compile_ahead(cut, args)
             try:
                 results = cut.run(args)
             except RuntimeError as error:
@@ -167,16 +171,19 @@ class PlannedProgram(CutProgram):
 
         return first_run
 
-    def _compile_ahead(self, cut: SwitchedGraph) -> None:
+    def _compile_ahead(self, cut: SwitchedGraph, args: Sequence[Any]) -> None:
         """Compile partitions for the layouts of the trace, before they run: their kernels are built side by side.
+
+        ``args`` are those of the graph, with the weights.
 
         The first call of a partition knows the real layouts, which sometimes differ. Where there are saved artifacts
         nothing is compiled ahead, as those of the real layouts are probably among them.
         """
         folder = self.store.folder
         if folder is None or not folder.has_artifacts:
+            values = {node.name: value for node, value in zip(cut.live.gm.graph.nodes, args, strict=False)}
             for switch in cut.switches:
-                switch.assume_if_unreached()
+                switch.assume_if_unreached(values)
             self._compile_and_report(cut, cut.switches)
 
     def _artifact_for_layouts(self, cut: SwitchedGraph, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
@@ -255,10 +262,20 @@ class PlannedProgram(CutProgram):
         for diagnostic in check_failures(evidence_of(self, others)):
             self.report(diagnostic)
 
+    def _report_stale(self, switch: Switch, why: str) -> None:
+        self._first_keys.pop(switch, None)  # it is the key of other weights
+        self._report_eager(switch, f"{why}. Freeze them again by another rx.compile")
+
     def _report_eager(self, switch: Switch, why: str) -> None:
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
         message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
         self.report(DiagnosticCode.REGION_FAILED.found(message, region=region, graph=graph, at=nodes, upstream=""))
+
+
+TRAINS_FROZEN = (
+    "The plan freezes weights, which is for inference, and the call takes gradients. Call it under torch.no_grad(), or "
+    "compile it with frozen=False."
+)
 
 
 @contextlib.contextmanager
@@ -299,7 +316,7 @@ class BackendOptions:
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
     error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. How
-    calls are traced (``partitioner``, ``joint_passes``, ``decompositions``) is by default as the plan says.
+    calls are traced (``partitioner``, ``joint_passes``, ``decompositions``, ``frozen``) is by default as the plan says.
     ``artifacts`` is a directory that compiled partitions are loaded from and saved in; of a plan that lists its
     artifacts only those are loaded, and none from a directory that others may write, unless ``trust_artifacts``.
     With ``ranges`` a profiler shows the regions.
@@ -310,6 +327,7 @@ class BackendOptions:
     partitioner: str | None = None
     joint_passes: bool | None = None
     decompositions: bool | None = None
+    frozen: bool | None = None
     artifacts: str | Path | None = None
     trust_artifacts: bool = False
     ranges: bool = False
@@ -344,7 +362,10 @@ class BackendOptions:
     def tracing_after(self, of_plan: Tracing) -> Tracing:
         """Return how calls are traced under a plan: as the plan says, but for these options."""
         return of_plan.changed(
-            partitioner=self.partitioner, joint_passes=self.joint_passes, decompositions=self.decompositions
+            partitioner=self.partitioner,
+            joint_passes=self.joint_passes,
+            decompositions=self.decompositions,
+            frozen=self.frozen,
         )
 
 

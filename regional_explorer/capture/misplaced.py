@@ -12,7 +12,7 @@ from typing import Any
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, is_own_frame, shown_value
 
-OPTIONS = ("grad", "dynamic", "plan", "partitioner", "joint_passes", "decompositions")
+OPTIONS = ("grad", "dynamic", "plan", "partitioner", "joint_passes", "decompositions", "frozen")
 """The keywords of ``rx.explore`` besides the arguments of the call."""
 
 LONGEST_WORDS = 40

@@ -19,7 +19,7 @@ from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.trace_failure import trace_failed
 from regional_explorer.capture.untraced import untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
-from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.plan_file import CallModes
@@ -243,10 +243,15 @@ class Capture(TracedGraphs):
         tracing: how AOTAutograd makes the graphs.
 
     Raises:
+        InvalidArgumentError: weights are to be constants, and the call takes gradients.
         CaptureError: nothing could be captured; the text lists the graph breaks.
     """
 
     def __init__(self, call: Call, tracing: Tracing = AS_UPSTREAM, *, dynamic: bool | None = None) -> None:
+        if tracing.frozen and call.grad:
+            raise InvalidArgumentError(
+                "frozen=True is for inference, and this call takes gradients: explore it with grad=False."
+            )
         super().__init__(tracing)
         self.call = call
         self.dynamic = dynamic

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
-from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical, size_at
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, size_at
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileContent
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.frozen import Constants
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, fake_mode_with_symbols, guard_check
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.release import GeneratedCode
@@ -34,6 +35,7 @@ class Artifact:
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
     its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it was compiled here.
     ``build`` is the command that compiled the code; of one from a folder that is not known, and it is the key instead.
+    ``constants`` are the frozen weights of the code.
     """
 
     key: str
@@ -45,6 +47,7 @@ class Artifact:
     dynamic: bool = False
     pack: Callable[[], Packed] | None = None
     build: str = ""
+    constants: Constants | None = None
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,11 @@ class ArtifactStore:
             return None
 
         def assemble(packed: Packed) -> Artifact:
-            sizes = Sizes.unpacked(packed.sizes, wanted.workpiece.inputs)
+            workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
+            sizes = Sizes.unpacked(packed.sizes, workpiece.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            loaded = load_compiled(wanted.workpiece.piece.gm, packed.code, libraries, wanted.config)
+            gm, fakes, _ = workpiece.canonical(mode)
+            loaded = load_compiled(gm, fakes, mode, wanted.config, workpiece.piece.prepared, packed.code, libraries)
             return _assembled_artifact(wanted, dataclasses.replace(loaded, build=wanted.key), sizes)
 
         with compile_lock(), self.generated.collected():
@@ -163,7 +168,7 @@ class ArtifactStore:
         self.compiles += 1
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
-            gm, fakes, symbols = canonical(wanted.workpiece.piece, wanted.workpiece.inputs, mode)
+            gm, fakes, symbols = wanted.workpiece.canonical(mode)
             content = CompileContent.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
@@ -224,6 +229,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
         guard=None if sizes.guard is None else sizes.fit,
         dynamic=bool(sizes.places),
         build=compiled.build,
+        constants=compiled.constants,
     )
 
 

@@ -103,6 +103,7 @@ def _gpu_text(devices: Collection[str]) -> str:
 class Label:
     """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine.
 
+    ``weights`` is a hash of those that are constants.
     ``region`` and ``graph`` are those of the first partition that has it.
     """
 
@@ -113,6 +114,7 @@ class Label:
     config: Mapping[str, str]
     settings: Mapping[str, str]
     machine: Machine
+    weights: str = ""
 
     def mismatch(self, needed: Label) -> str:
         """Return why an artifact with this label cannot be used where the ``needed`` one is."""
@@ -120,6 +122,8 @@ class Label:
             return why
         if self.fingerprint != needed.fingerprint:
             return "they are for another graph, or for inputs of other sizes"
+        if self.weights != needed.weights:
+            return "they have other weights as constants"
         changed = _changed_values(self.config, needed.config) or _changed_values(self.settings, needed.settings)
         if not changed:
             return "they are from another version of this package"

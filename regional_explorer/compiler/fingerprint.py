@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -270,12 +271,15 @@ One that is 0 or 1 is an int: Inductor may treat such a dimension as one that is
 """
 
 
-def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
+def canonical(
+    piece: Piece, inputs: Sequence[Layout], mode: Any, constants: Mapping[int, torch.Tensor] = MappingProxyType({})
+) -> tuple[fx.GraphModule, list[Any], Symbols]:
     """Return the piece with names that depend only on its structure, fakes for its inputs, and its symbols.
 
     Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from a tensor's layout
     become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
-    norm in tensorify_python_scalars: "KeyError: s40").
+    norm in tensorify_python_scalars: "KeyError: s40"). An input among the ``constants``, by place, has that tensor
+    instead of a fake.
     """
     traced_values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
     fakes, symbols = _input_fakes(traced_values, inputs, mode)
@@ -296,10 +300,10 @@ def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gra
         if piece.prepared is not None and "original_aten" in node.meta:  # Inductor names kernels by it
             copy.meta["original_aten"] = node.meta["original_aten"]
         copies[node] = copy
-    graph_inputs = [*sizes, *fakes]
-    for node, fake in zip(graph.find_nodes(op="placeholder"), graph_inputs, strict=True):
+    for node, fake in zip(graph.find_nodes(op="placeholder"), [*sizes, *fakes], strict=True):
         node.target = node.name
         node.meta["val"] = fake
+    graph_inputs = [*sizes, *(constants.get(place, fake) for place, fake in enumerate(fakes))]
     return fx.GraphModule(piece.gm, graph, class_name="Piece"), graph_inputs, symbols
 
 

@@ -15,15 +15,18 @@ from regional_explorer.compiler.region_config import catalogue, inert_reason
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
+from regional_explorer.errors import listing
 from regional_explorer.record.action import configures
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, Preview, State, keys_of_same_code
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, config_texts
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
+from regional_explorer.torch_api.prepared import others_than_plain
 
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
@@ -103,7 +106,22 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
     evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, records, device_type)]
+    return [*check(evidence), *inert_configs(program, records, device_type), *_unfrozen(program)]
+
+
+def _unfrozen(program: CutProgram) -> Iterator[Diagnostic]:
+    """Yield one ``config-inert`` per region that has pieces whose weights cannot be constants."""
+    pieces = [switch.piece for switch in program.switches]
+    pieces = [piece for piece in pieces if piece.prepared is not None and piece.prepared.frozen]
+    others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in others_than_plain(piece.gm))
+    for region, ops in others.items():
+        yield DiagnosticCode.CONFIG_INERT.found(
+            f"frozen=True has no effect in a part of region {region!r}: Inductor takes {listing(dict.fromkeys(ops))} "
+            "through AOTAutograd, which keeps weights as inputs.",
+            region=region,
+            remedy="Leave these ops out of the region.",
+            upstream="",
+        )
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
@@ -158,7 +176,8 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
             reasons: dict[tuple[str, ...], str] = {
                 (key,): reason
                 for key, value in config.items()
-                if value != catalogue()[key].default and (reason := inert_reason(key, device_type))
+                if value != catalogue()[key].default
+                and (reason := inert_reason(key, device_type, frozen=program.capture.tracing.frozen))
             }
             for keys in keys_of_same_code(region_records):
                 observed = tuple(key for key in keys if (key,) not in reasons)

@@ -312,6 +312,13 @@ def stacklevel_of_caller() -> int:
     return next((level for level, file in enumerate(files) if not file.startswith((*inner, generated))), 1)
 
 
+def _warn_of_stale(switch: Switch, why: str) -> None:
+    region = switch.piece.claim.region
+    warnings.warn(
+        f"Region {region!r} runs eagerly until the next ex.compile(): {why}.", stacklevel=stacklevel_of_caller()
+    )
+
+
 def recompiles(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
     """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
     grouped_traces = grouped(
@@ -419,9 +426,15 @@ class Program(CutProgram):
         self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
         super().cut(plan)
 
+    def key_of(self, switch: Switch, settings: str) -> str | None:
+        """Return the key that a partition needs; None too if its weights have changed: it is to be recorded again."""
+        is_current = switch.workpiece is None or switch.workpiece.is_current
+        return super().key_of(switch, settings) if is_current else None
+
     def adopt_learned(self) -> None:
         """Copy what was learned to pieces that were cut before; the next recorded run collects those of the others."""
         for switch in self.switches:
+            switch.on_stale = _warn_of_stale
             if learned := self._learned.get(switch.piece.content):
                 switch.adopt(learned)
             else:
@@ -431,6 +444,7 @@ class Program(CutProgram):
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Record the partitions of a graph of a later call, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
+            switch.on_stale = _warn_of_stale
             switch.record()
         if cut.switches and not self.recording:
             partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
@@ -446,10 +460,12 @@ class Program(CutProgram):
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
         Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
-        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime.
+        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime, and always
+        where weights are constants: only a run shows which the call has now.
         """
         settings = surroundings()
-        if not self.switches or (self._recorded_settings == settings and not self._has_unknown_layouts):
+        is_known = self._recorded_settings == settings and not self._has_unknown_layouts
+        if not self.switches or (is_known and not self.capture.tracing.frozen):
             return
         if self._recorded_settings != settings:
             self._learned.clear()
@@ -509,7 +525,11 @@ class Program(CutProgram):
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
         switches = [
-            (switch.workpiece and switch.workpiece.inputs, switch.failure, id(switch.refused))
+            (
+                switch.workpiece and (switch.workpiece.inputs, switch.workpiece.constants, switch.workpiece.is_current),
+                switch.failure,
+                id(switch.refused),
+            )
             for switch in self.switches
         ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]

@@ -119,19 +119,22 @@ GLOBAL: Mapping[str, str] = {
 """Keys that cannot be set for one region, each with the reason; so are those named after caches."""
 
 INERT_KEYS: Mapping[str, str] = {
-    "freezing": "weights are inputs of a region, so there is nothing to freeze",
-    "freezing_discard_parameters": "weights are inputs of a region, so there is nothing to freeze",
+    "freezing": "weights become constants by frozen=True of rx.explore alone, for all regions",
+    "freezing_discard_parameters": "your own weights are never discarded",
     "triton.autotune_at_compile_time": "standalone_compile sets it itself",
 }
 """Keys that Inductor accepts for a region and then does not use."""
 
 INERT_KEYS_ON_CPU: Mapping[str, str] = {
-    "max_autotune": "C++ GEMM templates need constant weights; those of a region are inputs",
-    "max_autotune_gemm": "C++ GEMM templates need constant weights; those of a region are inputs",
     "max_autotune_pointwise": "it tunes Triton kernels",
     "coordinate_descent_tuning": "it tunes Triton kernels",
     "shape_padding": "it pads GPU matrix products",
 }
+
+_GEMM_REASON = "C++ GEMM templates need constant weights, as by frozen=True of rx.explore"
+
+INERT_UNLESS_FROZEN: Mapping[str, str] = {"max_autotune": _GEMM_REASON, "max_autotune_gemm": _GEMM_REASON}
+"""Keys that have an effect on the CPU only where weights are constants."""
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "cpu": (
@@ -268,12 +271,13 @@ def parse_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value
             raise error from None
 
 
-def inert_reason(key: str, device_type: str) -> str | None:
-    """Return why ``key`` is known to have no effect in a region on this device, or None."""
+def inert_reason(key: str, device_type: str, *, frozen: bool = False) -> str | None:
+    """Return why ``key`` is known to have no effect in a region on this device, or None; ``frozen`` as in the plan."""
     if device_type != "cpu":
         return INERT_KEYS.get(key)
     gpu_reason = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
-    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gpu_reason
+    gemm_reason = None if frozen else INERT_UNLESS_FROZEN.get(key)
+    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gemm_reason or gpu_reason
 
 
 def _refusal_reason(entry: ConfigEntry) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -21,8 +23,9 @@ from regional_explorer.compiler.fingerprint import (
     misread,
     traced_layouts,
 )
+from regional_explorer.compiler.weights import Weights
 from regional_explorer.compiler.workpiece import Workpiece
-from regional_explorer.errors import RegionAssertionError, RegionCompileError
+from regional_explorer.errors import RegionAssertionError, RegionCompileError, listing
 from regional_explorer.record.configs import ASSERTS
 from regional_explorer.record.graph import Node
 from regional_explorer.regions.cut import PartitionId, Piece
@@ -112,7 +115,7 @@ class Learned(NamedTuple):
     ``layouts`` are the other fields of the workpiece: a piece lives no longer than its cut.
     """
 
-    layouts: tuple[tuple[Layout, ...], tuple[Layout, ...], str] | None
+    layouts: tuple[tuple[Layout, ...], tuple[Layout, ...], str, Weights | None] | None
     failure: str | None
     refused: Artifact | None
     refusal: str | None
@@ -137,7 +140,8 @@ class Switch:
     the partition; None before. ``artifact`` is what calls run now, None for the eager piece. ``refused`` is an artifact
     that rejected the inputs of a call or raised, ``refusal`` the reason; the partition stays eager. ``failure`` says
     why the layouts could not be recorded; such a partition cannot be compiled. ``on_eager`` is called with the reason
-    when calls run eagerly although there is an artifact. ``nodes`` are the records of the graph it was cut out of.
+    when calls run eagerly although there is an artifact, and ``on_stale`` when its weights are not what they were.
+    ``nodes`` are the records of the graph it was cut out of.
     ``are_inputs_guarded`` says that Dynamo has checked the inputs of that graph before it runs.
     """
 
@@ -164,6 +168,7 @@ class Switch:
         self.refusal: str | None = None
         self.failure: str | None = None
         self.on_eager: Callable[[str], None] = lambda _why: None
+        self.on_stale: Callable[[Switch, str], None] = lambda _switch, _why: None
 
     @property
     def learned(self) -> Learned | None:
@@ -171,7 +176,9 @@ class Switch:
         workpiece = self.workpiece
         if workpiece is None and self.failure is None:
             return None
-        layouts = None if workpiece is None else (workpiece.inputs, workpiece.outputs, workpiece.fingerprint)
+        layouts = None
+        if workpiece is not None:
+            layouts = workpiece.inputs, workpiece.outputs, workpiece.fingerprint, workpiece.weights
         return Learned(layouts, self.failure, self.refused, self.refusal)
 
     def adopt(self, learned: Learned) -> None:
@@ -195,6 +202,26 @@ class Switch:
 
     def _enter(self, mode: Mode, implementation: BoxedCall) -> None:
         self.mode, self.implementation = mode, implementation
+        if mode in (Mode.TRYING, Mode.SETTLED) and (weights := self.known.weights) is not None:
+            self.implementation = self._with_these(weights, implementation)
+
+    def _with_these(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
+        """Return what runs an artifact while its constants are the weights that it is called with."""
+        are_these = weights.are_among()
+
+        def run(args: list[Any]) -> Any:
+            return implementation(args) if are_these(args) else self._run_stale(weights, args)
+
+        return run
+
+    def _run_stale(self, weights: Weights, args: list[Any]) -> Any:
+        """Run the eager piece, and record the weights that are now to be constants: they have no artifact yet."""
+        changed = [self.piece.inputs[place] for place in weights.changed(args)]
+        labels = [((node := self._nodes.get(name)) and node.label) or name for name in changed]
+        self.artifact = None
+        results = self._run_recording(args)
+        self.on_stale(self, f"its frozen weights have changed: {listing(labels)}")
+        return results
 
     def use_eager(self) -> None:
         """Send calls to the eager piece."""
@@ -217,10 +244,10 @@ class Switch:
         self._enter(Mode.TRYING, functools.partial(self._run_checked, artifact))
 
     def _run_recording(self, args: list[Any]) -> Any:
-        inputs = self._try_describe(lambda: layouts_of(args, self.piece.input_nodes))
+        inputs, weights = self._describe_inputs(args)
         results = self.piece.eager(args)
         outputs = self._try_describe(lambda: layouts_of(results, self.piece.output_nodes))
-        self._learn(inputs, outputs)
+        self._learn(inputs, outputs, weights)
         self._enter(Mode.EAGER, self.piece.eager)
         return results
 
@@ -234,8 +261,8 @@ class Switch:
         if only_computes(self.piece.gm):
             results = self._run_recording(list(args))
         else:
-            inputs = self._try_describe(lambda: layouts_of(args, self.piece.input_nodes))
-            self._learn(inputs, traced_layouts(self.piece.output_nodes) or ())
+            inputs, weights = self._describe_inputs(args)
+            self._learn(inputs, traced_layouts(self.piece.output_nodes) or (), weights)
         # Until it is chosen: choosing may raise.
         self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
         artifact = artifact_for_layouts()
@@ -247,10 +274,17 @@ class Switch:
         self.use(artifact)
         return self._run_checked(artifact, args)
 
-    def _learn(self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None) -> None:
+    def _describe_inputs(self, args: Sequence[Any]) -> tuple[tuple[Layout, ...] | None, Weights | None]:
+        inputs = self._try_describe(lambda: layouts_of(args, self.piece.input_nodes))
+        values = dict(zip(self.piece.inputs, args, strict=True)) if self.piece.unwritten else {}
+        return inputs, self._try_describe(lambda: Weights.of(self.piece, values))
+
+    def _learn(
+        self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None, weights: Weights | None
+    ) -> None:
         self.workpiece = None
         if inputs is not None and outputs is not None:
-            self.workpiece = self._try_describe(lambda: Workpiece.of(self.piece, inputs, outputs))
+            self.workpiece = self._try_describe(lambda: Workpiece.of(self.piece, inputs, outputs, weights))
 
     def _try_describe(self, describe: Callable[[], _T]) -> _T | None:
         """Return what ``describe`` returns; if it raises, this partition has failed, and no other."""
@@ -260,10 +294,14 @@ class Switch:
             self.failure = f"its inputs or constants cannot be described: {type(error).__name__}: {error}"
             return None
 
-    def assume_if_unreached(self) -> None:
-        """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken."""
+    def assume_if_unreached(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken.
+
+        ``values`` are inputs of the graph by name, as far as they are known: its weights are among them.
+        """
         if self.workpiece is None and self.failure is None:
-            self._learn(traced_layouts(self.piece.input_nodes), traced_layouts(self.piece.output_nodes) or ())
+            weights = self._try_describe(lambda: Weights.of(self.piece, values))
+            self._learn(traced_layouts(self.piece.input_nodes), traced_layouts(self.piece.output_nodes) or (), weights)
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
@@ -364,7 +402,7 @@ def alone(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> Boxe
         RegionCompileError: it refuses them.
     """
     switch = Switch(workpiece.piece, PartitionId("", 0))
-    switch.workpiece = workpiece
+    switch.workpiece = dataclasses.replace(workpiece, weights=None)  # of recorded inputs, it may get copies
     switch.use(artifact)
     switch.implementation(list(args))
     if switch.refusal is not None:  # what ran was the eager piece

@@ -11,7 +11,8 @@ from torch import fx
 
 from regional_explorer.capture.restore import RestoreLog, TorchRandomState
 from regional_explorer.compiler.artifact_folder import Label, Machine
-from regional_explorer.compiler.fingerprint import Layout, artifact_key, fingerprint
+from regional_explorer.compiler.fingerprint import Layout, Symbols, artifact_key, canonical, fingerprint
+from regional_explorer.compiler.weights import Weights
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import bodies, resolve
 from regional_explorer.torch_api.torch_config import Settings
@@ -22,21 +23,40 @@ class Workpiece:
     """A piece with the layouts of its inputs and outputs; those of one fingerprint have the same code.
 
     It is compiled under any config and called on any inputs of these layouts, whatever plan calls run meanwhile.
+    ``weights`` are those of its inputs that are constants: code of equal fingerprint may hold other ones.
     """
 
     piece: Piece
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
     fingerprint: str
+    weights: Weights | None = None
 
     @classmethod
-    def of(cls, piece: Piece, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> Workpiece:
+    def of(
+        cls, piece: Piece, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], weights: Weights | None = None
+    ) -> Workpiece:
         """Return the workpiece of a piece with these layouts."""
-        return cls(piece, inputs, outputs, fingerprint(piece, inputs))
+        return cls(piece, inputs, outputs, fingerprint(piece, inputs), weights)
+
+    @property
+    def constants(self) -> str:
+        """A hash of its weights, empty if it has none."""
+        return "" if self.weights is None else self.weights.digest
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its weights are what they were."""
+        return self.weights is None or self.weights.are_unchanged
 
     def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
         """Return what its artifact is made of under ``config`` and the global ``settings``."""
-        return Wanted(artifact_key(self.fingerprint, config, settings), self, config)
+        return Wanted(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
+
+    def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
+        """Return what is compiled, as ``fingerprint.canonical`` does."""
+        weights = {} if self.weights is None else self.weights.by_place
+        return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
         """Return a function to call before each call on ``args``: it restores writes and the random state."""
@@ -72,6 +92,7 @@ class Wanted(NamedTuple):
             region=piece.claim.region,
             graph=piece.graph_id,
             fingerprint=self.workpiece.fingerprint,
+            weights=self.workpiece.constants,
             config={name: repr(value) for name, value in sorted(self.config.items())},
             settings=Settings.now().as_texts(),
             machine=Machine.here(devices),

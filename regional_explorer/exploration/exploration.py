@@ -205,6 +205,7 @@ class Exploration(Edits, Results):
         partitioner: str | None = None,
         joint_passes: bool | None = None,
         decompositions: bool | None = None,
+        frozen: bool | None = None,
         run: Run = PLAIN_RUN,
     ) -> Self:
         """Trace the call again, with other shapes or in another way, under the same regions.
@@ -216,9 +217,10 @@ class Exploration(Edits, Results):
 
         Args:
             dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
-            partitioner: as in ``rx.explore``, like the next two; by default as before.
+            partitioner: as in ``rx.explore``, like the next three; by default as before.
             joint_passes: whether Inductor's joint-graph passes run before the split.
             decompositions: whether ops are decomposed before autograd.
+            frozen: whether the weights of an inference are constants of the regions.
             run: cancelled before and after the trace; the exploration stays as it is then.
 
         Raises:
@@ -229,7 +231,7 @@ class Exploration(Edits, Results):
         """
         check_flag("dynamic", dynamic, optional=True)
         tracing = self.plan.tracing.changed(
-            partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions
+            partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions, frozen=frozen
         )
         self._retrace(tracing, lambda plan: plan.traced(tracing), run, dynamic=dynamic)
         return self
@@ -930,6 +932,7 @@ def explore(  # noqa: PLR0913 - options by keyword
     partitioner: str | None = None,
     joint_passes: bool | None = None,
     decompositions: bool | None = None,
+    frozen: bool | None = None,
     **unknown: Never,
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
@@ -949,7 +952,9 @@ def explore(  # noqa: PLR0913 - options by keyword
             forward keeps what the backward reads) or ``"min_cut"`` (the backward recomputes cheap ops).
         joint_passes: whether Inductor's joint-graph passes, such as those that find attention, run before the split.
         decompositions: whether ops are decomposed as Inductor does before autograd. With ``"min_cut"`` and both, the
-            call is traced as by ``torch.compile``. These three are by default those of the ``plan``.
+            call is traced as by ``torch.compile``.
+        frozen: whether the weights of an inference are constants of the regions, so that Inductor folds and packs them;
+            it implies the two before it. These four are by default those of the ``plan``.
         *misplaced: nothing: arguments of the call go in ``args``.
         **unknown: nothing: keyword arguments of the call go in ``kwargs``.
 
@@ -970,7 +975,9 @@ def explore(  # noqa: PLR0913 - options by keyword
     if initial_plan is not None and not isinstance(initial_plan, PlanFile):
         check_plan(initial_plan)
     of_plan = AS_UPSTREAM if initial_plan is None else initial_plan.tracing
-    tracing = of_plan.changed(partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions)
+    tracing = of_plan.changed(
+        partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions, frozen=frozen
+    )
     collect_dropped()
     named = original_module(fn)
     title = getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")

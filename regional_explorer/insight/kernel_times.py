@@ -107,7 +107,9 @@ def _measured_times(
     with as_in_the_call():
         started = time.perf_counter()
         try:
-            timed, untimed = run.threads.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
+            timed, untimed = run.threads.run_untimed(
+                lambda: _generated_calls(program, switch, artifact, code, args, notes)
+            )
             build_s = time.perf_counter() - started
             compiled = run.threads.run_untimed(lambda: alone(workpiece, artifact, args))
         except RegionCompileError as error:
@@ -198,17 +200,20 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s
 
 
 def _generated_calls(
-    program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: ClockNotes
+    program: Program, switch: Switch, artifact: Artifact, code: ArtifactCode, args: Sequence[Any], notes: ClockNotes
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return calls of the generated code with clocks and without."""
     with program.store.generated.collected():
-        config = program.config_for(switch)
-        timed = load_code(timed_code(code), config, {CLOCK: time.perf_counter, NOTE: notes.note}).call
-        untimed = load_code(code.text, config, {}).call
+        config, constants = program.config_for(switch), artifact.constants
+        names = {} if constants is None else constants.values
+        timed = load_code(timed_code(code), config, {**names, CLOCK: time.perf_counter, NOTE: notes.note}).call
+        untimed = load_code(code.text, config, names).call
         # Dynamic sizes come first, as in the code.
         _, _, symbols = canonical(switch.piece, switch.known.inputs, fake_mode_with_symbols())
     sizes = [size_at(args[argument], place) for _, (argument, place) in symbols if place >= 0]
-    return lambda: timed([*sizes, *args]), lambda: untimed([*sizes, *args])
+    inputs = [*sizes, *args]
+    taken = inputs if constants is None else [inputs[place] for place in constants.inputs]
+    return lambda: timed(list(taken)), lambda: untimed(list(taken))
 
 
 def _same_results(

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, Kernel, normalized
@@ -107,7 +106,7 @@ def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
     try:
         with compile_lock(), generated.collected():
             mode = fake_mode_with_symbols()
-            gm, fakes, _ = canonical(piece, wanted.workpiece.inputs, mode)
+            gm, fakes, _ = wanted.workpiece.canonical(mode)
             positions = node_positions(gm, piece)
             code = lowered_code(gm, fakes, mode, wanted.config, positions, piece.inputs, piece.prepared)
     except RegionCompileError as error:

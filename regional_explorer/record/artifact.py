@@ -156,6 +156,10 @@ BENCHMARK_START = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __n
 """Matches where a function of Inductor's own benchmark begins, which stands behind generated code."""
 
 
+_CONSTANT_ID = re.compile(r"^(\w+ = None  # .*) -?[0-9a-f]+$")
+"""The line of a constant, which ends with a hash of the tensor that this process has for it."""
+
+
 def normalized(code: str) -> list[str]:
     """Return the lines of generated code without comments and includes, which have numbers of graphs and paths.
 
@@ -167,7 +171,7 @@ def normalized(code: str) -> list[str]:
         if text and text == line:
             in_benchmark = BENCHMARK_START.match(line) is not None
         if text and not in_benchmark and (not text.startswith("#") or text.startswith("#pragma")):
-            kept.append(line)
+            kept.append(_CONSTANT_ID.sub(r"\1", line))
     return kept
 
 

@@ -21,6 +21,9 @@ class Prepared(Record, frozen=True):
     joint_passes: bool
     """Whether the joint-graph passes have run, too."""
 
+    frozen: bool = False
+    """Whether its weights are to be constants."""
+
 
 class Tracing(Record, frozen=True):
     """How a call is traced: how AOTAutograd splits forward from backward, and what the graphs consist of."""
@@ -34,11 +37,15 @@ class Tracing(Record, frozen=True):
     decompositions: bool = False
     """Whether ops are decomposed as Inductor does before autograd; otherwise each partition decomposes its own."""
 
+    frozen: bool = False
+    """Whether the weights of an inference are constants of the regions, which Inductor folds and packs."""
+
     def __post_init__(self) -> None:
         """Check the fields.
 
         Raises:
-            InvalidArgumentError: there is no such partitioner, or an option is not True or False.
+            InvalidArgumentError: there is no such partitioner, an option is not True or False, or ``frozen`` is without
+                ``decompositions``.
         """
         if not isinstance(self.partitioner, str) or self.partitioner not in PARTITIONERS:
             raise InvalidArgumentError(
@@ -47,14 +54,24 @@ class Tracing(Record, frozen=True):
             )
         check_flag("joint_passes", self.joint_passes)
         check_flag("decompositions", self.decompositions)
+        check_flag("frozen", self.frozen)
+        if self.frozen and not self.decompositions:
+            raise InvalidArgumentError(
+                "frozen=True needs decompositions=True: Inductor folds constants in graphs of decomposed ops."
+            )
 
     def changed(self, **options: Any) -> Tracing:
-        """Return this with the ``options`` that are not None."""
-        return replace(self, **{name: value for name, value in options.items() if value is not None})
+        """Return this with the ``options`` that are not None; weights are frozen as in ``AS_TORCH_COMPILE``."""
+        given = {name: value for name, value in options.items() if value is not None}
+        if given.get("frozen") is True:
+            given = {"joint_passes": True, "decompositions": True, **given}
+        return replace(self, **given)
 
     def prepared(self, kind: GraphKind) -> Prepared | None:
         """Return what is done for Inductor with a graph of this kind; None if partitions decompose their own ops."""
-        return Prepared(kind, joint_passes=self.joint_passes) if self.decompositions else None
+        if not self.decompositions:
+            return None
+        return Prepared(kind, self.joint_passes, frozen=self.frozen and kind is GraphKind.INFERENCE)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -65,7 +82,9 @@ class Tracing(Record, frozen=True):
     def __str__(self) -> str:
         """Return for example ``min_cut partitioner, joint passes, decompositions (as torch.compile)``."""
         parts = [f"{self.partitioner} partitioner"]
-        parts += [name.replace("_", " ") for name in ("joint_passes", "decompositions") if getattr(self, name)]
+        parts += [
+            name.replace("_", " ") for name in ("joint_passes", "decompositions", "frozen") if getattr(self, name)
+        ]
         return f"{', '.join(parts)}{' (as torch.compile)' if self == AS_TORCH_COMPILE else ''}"
 
 
@@ -74,3 +93,6 @@ AS_UPSTREAM = Tracing()
 
 AS_TORCH_COMPILE = Tracing("min_cut", joint_passes=True, decompositions=True)
 """How plain ``torch.compile`` traces: with every op in one region, its generated code is the same."""
+
+FROZEN = AS_TORCH_COMPILE.changed(frozen=True)
+"""The same with the weights of an inference as constants."""

@@ -40,6 +40,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     runs_random,
 )
+from regional_explorer.torch_api.prepared import others_than_plain
 
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
 
@@ -232,7 +233,8 @@ class Piece:
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
     it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
     ``prepared`` is what the trace has done for Inductor. ``unseen`` are the places of results that only the backward
-    gets: no code of the user can write to them.
+    gets: no code of the user can write to them. ``unwritten`` are the inputs of the call among ``inputs`` that no op of
+    its graph writes to: those of them that are weights are to be constants. It is empty if none are to be.
     """
 
     claim: Claim
@@ -244,6 +246,7 @@ class Piece:
     carved: tuple[str, ...] = ()
     prepared: Prepared | None = None
     unseen: frozenset[int] = frozenset()
+    unwritten: frozenset[str] = frozenset()
 
     @cached_property
     def eager(self) -> BoxedCall:
@@ -280,13 +283,23 @@ def pieces_of(
     the trace has done for Inductor with the graph.
     """
     pieces = []
+    unwritten = _unwritten_inputs(cut.gm) if prepared is not None and prepared.frozen else frozenset()
     for graph in cut.graphs():
         for part in graph.parts:
             carved = [node for node in part.nodes if node in graph.carved]
             known = (known_pieces or {}).get((graph.id, _names_of(part.nodes), _names_of(carved)))
-            pieces.append(_new_piece(graph, part, carved, prepared) if known is None else copy.copy(known))
+            pieces.append(
+                _new_piece(graph, part, carved, prepared, unwritten if graph is cut else frozenset())
+                if known is None
+                else copy.copy(known)
+            )
             pieces[-1].claim = part.claim
     return pieces
+
+
+def _unwritten_inputs(gm: fx.GraphModule) -> frozenset[str]:
+    written = {storage_id(source) for node in gm.graph.nodes for source in written_inputs(node)}
+    return frozenset(node.name for node in gm.graph.find_nodes(op="placeholder") if storage_id(node) not in written)
 
 
 def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
@@ -352,7 +365,9 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
     return gm
 
 
-def _new_piece(cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepared: Prepared | None) -> Piece:
+def _new_piece(
+    cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepared: Prepared | None, unwritten: frozenset[str]
+) -> Piece:
     inside = set(part.nodes)
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
@@ -363,7 +378,8 @@ def _new_piece(cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepare
         for place, node in enumerate(outputs)
         if is_only_kept(node) and all(user in inside or user.op == "output" for user in node.users)
     )
-    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen)
+    fixed = frozenset() if any(others_than_plain(gm)) else unwritten.intersection(of_inputs)
+    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen, fixed)
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

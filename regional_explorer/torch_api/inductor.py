@@ -44,8 +44,14 @@ from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
+from regional_explorer.torch_api.frozen import UNCACHED, Constants, without_constants
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
-from regional_explorer.torch_api.prepared import InductorGraph, is_lowered_as_it_is, lower_as_it_is
+from regional_explorer.torch_api.prepared import (
+    InductorGraph,
+    frozen_as_it_is,
+    is_lowered_as_it_is,
+    lower_as_it_is,
+)
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from regional_explorer.torch_api.torch_config import changed_config, read_config
 
@@ -295,6 +301,7 @@ class Compiled:
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
     it is None if that moment never came. ``made`` has the time and the caches' answer. ``pack`` serializes it to be
     saved. ``call`` can be used after ``finished``, which waits for the ``builds``; ``build`` is their command.
+    ``constants`` are those of frozen code.
     """
 
     call: BoxedCall
@@ -304,6 +311,7 @@ class Compiled:
     pack: Callable[[], Packed]
     builds: Builds = field(default_factory=lambda: Builds({}))
     build: str = ""
+    constants: Constants | None = None
 
     def finished(self) -> Compiled:
         """Wait for the builds; the result knows how long they took.
@@ -364,19 +372,28 @@ def compile_piece(
 
 
 def load_compiled(
-    gm: fx.GraphModule, code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    prepared: Prepared | None,
+    code: bytes,
+    libraries: Mapping[str, Path],
 ) -> Compiled:
-    """Load the artifact of ``gm`` that was compiled under ``config`` and packed elsewhere, without a compiler.
+    """Load the artifact that ``start_compile`` would make, and that was packed elsewhere, without a compiler.
 
-    This runs its code.
+    This runs its code. Constants are folded and packed again: they are not in the artifact.
 
     Raises:
         ShipmentError: it cannot be loaded.
     """
 
     def load(at_code: Callable[[str], None]) -> Any:
-        with _compile_context(config, fake_mode_with_symbols(), at_code):
-            return unpack(code, libraries)
+        with _compile_context(config, mode, at_code):
+            frozen = None
+            if prepared is not None and prepared.frozen and is_lowered_as_it_is(gm, config):
+                frozen = frozen_as_it_is(gm, inputs, mode, prepared)
+            return unpack(code, libraries, frozen)
 
     with compile_lock():
         loaded = _noted_compile(load, gm, config)
@@ -403,7 +420,7 @@ def _noted_compile(
     settings = {**changed_config(), **config}
     is_as_it_is = isinstance(artifact, InductorGraph)
     if is_as_it_is:  # which comes after those passes
-        record = replace(record, pre_grad_passes="")
+        record = replace(record, pre_grad_passes="", reason=UNCACHED if artifact.frozen else record.reason)
 
     def pack() -> Packed:
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
@@ -415,6 +432,7 @@ def _noted_compile(
         config=configs[-1] if configs else None,
         made=record,
         pack=pack,
+        constants=artifact.constants if is_as_it_is else None,
     )
 
 
@@ -441,7 +459,8 @@ def run_inductor(
         ):
             if prepared is not None and is_lowered_as_it_is(gm, config):
                 return lower_as_it_is(gm, inputs, mode, prepared)
-            return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
+            fakes = without_constants(gm, inputs)
+            return torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
 

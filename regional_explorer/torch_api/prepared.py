@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +19,25 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor import compile_fx
 from torch._inductor.codecache import FxGraphCache
-from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants
+from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants, CompiledFxGraphConstantsWithGm
 from torch._inductor.utils import BoxedBool
 from torch._inductor.virtualized import V
 from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.cheap_calls import settled_call
+from regional_explorer.torch_api.cheap_calls import picking, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
+from regional_explorer.torch_api.frozen import (
+    Constants,
+    Frozen,
+    freeze,
+    is_constant,
+    storage_of,
+    with_constants,
+    without_constants,
+)
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
-from regional_explorer.torch_api.tensors import storage_key
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -40,15 +48,20 @@ _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custo
 
 
 def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
-    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``.
+    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``."""
+    with inductor_config.patch(dict(config)):
+        if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
+            return False
+    return not any(others_than_plain(gm))
+
+
+def others_than_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the ops because of which a piece is not taken as it is.
 
     Random ops are left by every trace, so that they draw what eager draws; a higher-order op has bodies, and an op of a
     library may need what AOTAutograd notes about it.
     """
-    with inductor_config.patch(dict(config)):
-        if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
-            return False
-    return all(node.op != "call_function" or _is_plain(node) for node in gm.graph.nodes)
+    return (node for node in gm.graph.nodes if node.op == "call_function" and not _is_plain(node))
 
 
 def _is_plain(node: fx.Node) -> bool:
@@ -105,35 +118,64 @@ class _WithViews:
 
 
 @dataclass(frozen=True, eq=False)
+class _WithoutConstants:
+    """Runs a graph in which some inputs of the piece are constants; ``take`` picks the others."""
+
+    graph: BoxedCall
+    take: Callable[[Sequence[Any]], Sequence[Any]]
+
+    def __call__(self, args: list[Any]) -> Any:
+        inputs = list(self.take(args))
+        args.clear()
+        return self.graph(inputs)
+
+    def settled(self, unseen: Collection[int]) -> BoxedCall:
+        """Return the same without what is done around the first call."""
+        return _WithoutConstants(settled_call(self.graph, unseen), self.take)
+
+
+@dataclass(frozen=True, eq=False)
 class InductorGraph:
-    """What Inductor made of a piece, and which of its results share memory."""
+    """What Inductor made of a piece, and which of its results share memory; ``frozen`` if it has constant weights."""
 
     graph: CompiledFxGraph
     aliases: tuple[Alias, ...]
+    frozen: Frozen | None = None
 
     @property
     def call(self) -> BoxedCall:
         """What runs it."""
-        return _WithViews(self.graph, self.aliases) if self.aliases else self.graph
+        call = _WithViews(self.graph, self.aliases) if self.aliases else self.graph
+        return call if self.frozen is None else _WithoutConstants(call, picking(self.frozen.inputs))
+
+    @property
+    def constants(self) -> Constants | None:
+        """The constants of its code; None if it was not frozen."""
+        if self.frozen is None:
+            return None
+        return Constants(CompiledFxGraphConstantsWithGm(self.frozen.gm).unwrap(self.graph), self.frozen.inputs)
 
     def serialize(self) -> bytes:
-        """Return it as bytes, without the libraries that it calls."""
+        """Return it as bytes, without the libraries that it calls and the weights that are constants."""
         graph = copy.copy(self.graph)
         graph.prepare_for_serialization()
         return _HEADER + pickle.dumps((graph, self.aliases))
 
     @classmethod
-    def deserialized(cls, content: bytes) -> InductorGraph | None:
-        """Return what ``serialize`` wrote, None if it did not write this. This runs the code."""
+    def deserialized(cls, content: bytes, frozen: Frozen | None) -> InductorGraph | None:
+        """Return what ``serialize`` wrote, None if it did not write this. This runs the code.
+
+        ``frozen`` is the piece with its constants, if it was frozen.
+        """
         if not content.startswith(_HEADER):
             return None
         graph, aliases = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - artifacts are code
-        constants = CompiledFxGraphConstants()
+        constants = CompiledFxGraphConstants() if frozen is None else CompiledFxGraphConstantsWithGm(frozen.gm)
         loaded, _ = FxGraphCache.cache_hit_post_compile(graph, {}, constants)
         if loaded is None:
             raise OSError("its code cannot be written to Inductor's cache")
         loaded.post_compile((), constants, {**loaded.fx_kwargs, "cudagraphs": BoxedBool(False)})  # noqa: FBT003
-        return cls(loaded, aliases)
+        return cls(loaded, aliases, frozen)
 
 
 _HEADER = b"regional_explorer graph\n"
@@ -142,30 +184,63 @@ _HEADER = b"regional_explorer graph\n"
 def lower_as_it_is(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Prepared
 ) -> InductorGraph:
-    """Return what Inductor makes of a piece for these fakes; the graph is changed."""
-    with (
-        V.set_fake_mode(mode),
-        CacheArtifactManager.with_fresh_cache(),  # not among those that the user saves
-        enable_python_dispatcher(),
-        _wrapper_options(inputs) as options,
-    ):
-        compile_fx.fake_tensor_prop(gm, inputs)
-        if not prepared.joint_passes:
-            gm = after_joint_passes(gm, in_bodies=True)
+    """Return what Inductor makes of a piece for these fakes; the graph is changed.
+
+    A tensor in the place of a fake becomes a constant.
+    """
+    fakes = without_constants(gm, inputs)
+    with _passes(mode), _wrapper_options(fakes) as options:
+        gm, frozen = _ready(gm, inputs, fakes, prepared)
+        if frozen is not None:
+            fakes = [fakes[place] for place in frozen.inputs]
+            options["layout_opt"] = frozen.layout_opt
         outputs = gm.graph.output_node()
         results: Any = outputs.args[0]
         aliases = tuple(_aliases(gm.graph.find_nodes(op="placeholder"), results))
         # Every result of a piece is read by other code, which was made for these strides.
         outputs.meta["user_visible_output_idxs"] = list(range(len(results)))
-        graph: Any = compile_fx.compile_fx_inner(
-            gm,
-            list(inputs),
-            is_inference=prepared.kind is GraphKind.INFERENCE,
-            is_backward=prepared.kind is GraphKind.BACKWARD,
-            cudagraphs=BoxedBool(False),  # noqa: FBT003 - torch's signature
-            **options,
-        )
-    return InductorGraph(graph, aliases)
+        with contextlib.nullcontext() if frozen is None else with_constants(mode):
+            graph: Any = compile_fx.compile_fx_inner(
+                gm,
+                fakes,
+                is_inference=prepared.kind is GraphKind.INFERENCE,
+                is_backward=prepared.kind is GraphKind.BACKWARD,
+                cudagraphs=BoxedBool(False),  # noqa: FBT003 - torch's signature
+                **options,
+            )
+    return InductorGraph(graph, aliases, frozen)
+
+
+def frozen_as_it_is(
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Prepared
+) -> Frozen | None:
+    """Return the piece with its constants as it is lowered; None if it has none."""
+    with _passes(mode):
+        return _ready(gm, inputs, without_constants(gm, inputs), prepared)[1]
+
+
+@contextlib.contextmanager
+def _passes(mode: FakeTensorMode) -> Iterator[None]:
+    """A block in which Inductor's passes run on a piece."""
+    with (
+        V.set_fake_mode(mode),
+        CacheArtifactManager.with_fresh_cache(),  # not among those that the user saves
+        enable_python_dispatcher(),
+    ):
+        yield
+
+
+def _ready(
+    gm: fx.GraphModule, inputs: Sequence[Any], fakes: Sequence[Any], prepared: Prepared
+) -> tuple[fx.GraphModule, Frozen | None]:
+    """Return a piece after the passes that its trace has not run, and how it is frozen if it has constants."""
+    compile_fx.fake_tensor_prop(gm, fakes)
+    if not prepared.joint_passes:
+        gm = after_joint_passes(gm, in_bodies=True)
+    if not any(map(is_constant, inputs)):
+        return gm, None
+    frozen = freeze(gm, inputs)
+    return frozen.gm, frozen
 
 
 @contextlib.contextmanager
@@ -181,16 +256,11 @@ def _wrapper_options(inputs: Sequence[Any]) -> Iterator[dict[str, Any]]:
 def _aliases(placeholders: Sequence[fx.Node], results: Sequence[fx.Node]) -> Iterator[Alias]:
     sources: dict[int, tuple[int, bool]] = {}
     for number, node in enumerate(placeholders):
-        if (storage := _storage(node)) is not None:
+        if (storage := storage_of(node)) is not None:
             sources.setdefault(storage, (number, True))
     for number, node in enumerate(results):
-        storage = _storage(node)
+        storage = storage_of(node)
         if storage in sources:
             yield Alias(number, *sources[storage])
         elif storage is not None:
             sources[storage] = number, False
-
-
-def _storage(node: fx.Node) -> int | None:
-    value = node.meta.get("val")
-    return storage_key(value) if isinstance(value, torch.Tensor) else None

@@ -21,6 +21,7 @@ from torch._inductor.standalone_compile import AOTCompiledArtifact
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
 
+from regional_explorer.torch_api.frozen import Frozen
 from regional_explorer.torch_api.prepared import InductorGraph
 from regional_explorer.torch_api.torch_config import changed_config
 
@@ -64,14 +65,16 @@ def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
             # Otherwise loaded modules are not loaded again, and nothing is recorded.
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
         ):
-            _load_artifact(code)
+            _load_artifact(code, artifact.frozen if isinstance(artifact, InductorGraph) else None)
         return Packed(code, {key: _shared_object_path(loader()).read_bytes() for key, loader in loaders.items()})
     except Exception as error:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
 
-def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
+def unpack(code: bytes, libraries: Mapping[str, Path], frozen: Frozen | None) -> Any:
     """Return the artifact that was packed, whose ``libraries`` are at these paths. This runs the code.
+
+    ``frozen`` is the piece with its constants, if it was frozen.
 
     Raises:
         ShipmentError: it cannot be loaded.
@@ -85,14 +88,14 @@ def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
 
     try:
         with mock.patch.object(CppCodeCache, "load_async", classmethod(load_shipped)):
-            return _load_artifact(code)
+            return _load_artifact(code, frozen)
     except ShipmentError:
         raise
     except Exception as error:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
 
-def _load_artifact(code: bytes) -> Any:
+def _load_artifact(code: bytes, frozen: Frozen | None) -> Any:
     """Load an artifact; raise ShipmentError if it has code for compilers other than the C++ compiler and Triton."""
 
     def refuse_kernel(*_args: Any, **_kwargs: Any) -> Any:
@@ -101,7 +104,7 @@ def _load_artifact(code: bytes) -> Any:
     languages = ("cutlass", "cuda", "xpu", "rocm", "halide", "metal")
     refusals: dict[str, Any] = {name: refuse_kernel for name in languages if hasattr(AsyncCompile, name)}
     with mock.patch.multiple(AsyncCompile, **refusals):
-        return InductorGraph.deserialized(code) or AOTCompiledArtifact.deserialize(code)
+        return InductorGraph.deserialized(code, frozen) or AOTCompiledArtifact.deserialize(code)
 
 
 def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any, **kwargs: Any) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, config_texts
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
 from regional_explorer.record.tuning import AT_HAND, SearchStage
 
 WHOLE = "whole"
@@ -75,10 +75,11 @@ LIKELIEST = 2
 
 
 def ways(*, grad: bool) -> list[Tracing]:
-    """Return the ways of tracing to try; without a backward there is nothing to split."""
+    """Return the ways of tracing to try; without a backward there is nothing to split, and weights may be constants."""
     if grad:
         return list(WAYS)
-    return list({(way.joint_passes, way.decompositions): way for way in reversed(WAYS)}.values())[::-1]
+    first, *others = list({(way.joint_passes, way.decompositions): way for way in reversed(WAYS)}.values())[::-1]
+    return [first, FROZEN, *others]
 
 
 def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Plan:

@@ -99,7 +99,7 @@ CANCELLED = {"run": rx.Run(cancelled=lambda: True)}
 DOORS: dict[str, Any] = {
     "explore": (lambda ex, fn, args, **k: rx.explore(fn, args, **k), [step, (X,)],
                 {"kwargs": {}, "grad": None, "dynamic": None, "plan": None, "partitioner": "default",
-                 "joint_passes": None, "decompositions": False}),
+                 "joint_passes": None, "decompositions": False, "frozen": False}),
     "load": (lambda ex, path: rx.load(path), ["x.json"], {}),
     "compare": (lambda ex, *views: rx.compare(*views), lambda ex: [ex, ex.session], {}),
     "region": (lambda ex, name, **config: marked(name, config), ["r"], {"max_fusion_size": 8}),
@@ -109,7 +109,8 @@ DOORS: dict[str, Any] = {
     "Region": (lambda ex, *a, **k: rx.Region(*a, **k), ["a", PLAN.regions[0].selectors, {}],
                {"enabled": True, "joined": False, "carved": (), "backward_config": None}),
     "Plan": (lambda ex, *a, **k: rx.Plan(*a, **k), [(), "instances"], {"tracing": rx.Tracing()}),
-    "Tracing": (lambda ex, *a, **k: rx.Tracing(*a, **k), ["min_cut"], {"joint_passes": True, "decompositions": False}),
+    "Tracing": (lambda ex, *a, **k: rx.Tracing(*a, **k), ["min_cut"],
+                {"joint_passes": True, "decompositions": False, "frozen": False}),
     "Plan[]": (lambda ex, name: PLAN[name], ["a"], {}),
     "Plan.added": (lambda ex, *a: PLAN.added(*a), [PLAN.regions[0]], {}),
     "Plan.removed": (lambda ex, *a: PLAN.removed(*a), ["a"], {}),

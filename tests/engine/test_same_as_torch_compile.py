@@ -18,7 +18,7 @@ from torch._inductor.graph import GraphLowering
 import regional_explorer as rx
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
 from regional_explorer.insight.roofline import full_graphs
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN
 from regional_explorer.torch_api import inductor
 from tests.shared.checks import BEFORE_2_13
 
@@ -124,20 +124,22 @@ def code_of_torch_compile(fn, args):
     return codes
 
 
-def code_of_region(fn, args, *, grad):
-    ex = rx.explore(fn, args, grad=grad, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+def code_of_region(fn, args, *, grad, tracing=AS_TORCH_COMPILE):
+    ex = rx.explore(fn, args, grad=grad, plan=rx.Plan(tracing=tracing)).mark("r", ops="*")
     return [part.text for part in ex.code("r", config={}).partitions]
 
 
 def normalized(code):
     """Return the lines of generated code but for what follows from how a graph is called.
 
-    Inputs and dynamic sizes are named by their first use; asserts about inputs and results have no order; inputs that
-    the graph only passes on are no results of a region, and are freed by who calls it. What is freed just before the
-    return goes by the order of names.
+    Inputs, constants and dynamic sizes are named by their first use; asserts about inputs and results have no order;
+    inputs that the graph only passes on are no results of a region, and are freed by who calls it. What is freed just
+    before the return goes by the order of names.
     """
     code = code.partition("\ndef get_args(")[0]
     lines = [line.rstrip() for line in code.splitlines() if line.strip() and not line.lstrip().startswith(("#", "//"))]
+    # Asserts about the results of a pattern name its ops.
+    lines = [re.sub(r'"torch\._inductor\.fx_passes\.[^"]*"', "", line) for line in lines if line[:7] != "_frozen"]
     unpacked = next(line for line in lines if line.endswith(" = args"))
     inputs = {name.strip() for name in unpacked.removesuffix(" = args").split(",")} - {""}
     checks, results, rest = [], [], []
@@ -155,7 +157,7 @@ def normalized(code):
     names = {}
 
     def name(match):
-        is_own = match[0] in inputs or re.fullmatch(r"s\d+", match[0])
+        is_own = match[0] in inputs or re.fullmatch(r"s\d+|_frozen_param\d+", match[0])
         return names.setdefault(match[0], f"x{len(names)}") if is_own else match[0]
 
     def renamed(text):
@@ -213,6 +215,28 @@ def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
     assert list(map(normalized, ours)) == list(map(normalized, theirs))
     has_sizes = re.search(r"\bs\d+\b", ours[0]) is not None
     assert has_sizes is dynamic or name == "written attention", "its pattern fixes the size"
+
+
+@pytest.mark.skipif(BEFORE_2_13, reason="the code was not compared with that of this torch")
+@pytest.mark.compiles  # the C++ compiler is asked what it can do
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("residual", torch.float32),
+        ("GPT", torch.bfloat16),
+        *(pytest.param(name, torch.float32, marks=pytest.mark.slow) for name in ("norms", "GPT", "Llama", "attention")),
+    ],
+)
+def test_the_code_of_a_frozen_region_is_that_of_torch_compile_that_freezes(name, dtype):
+    make, arguments = MODELS[name]
+    fn = make().eval().to(dtype)
+    args = [value.to(dtype) if value.is_floating_point() else value for value in arguments()]
+    with torch.no_grad():
+        with inductor_config.patch(freezing=True):
+            theirs = code_of_torch_compile(fn, args)
+        ours = code_of_region(fn, args, grad=False, tracing=FROZEN)
+    assert "_frozen_param" in ours[0]
+    assert list(map(normalized, ours)) == list(map(normalized, theirs))
 
 
 # ------------------------------------------------------------------------------------------- what it takes besides code

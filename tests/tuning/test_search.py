@@ -202,8 +202,8 @@ def test_torch_compile_that_fails_is_told_and_plans_are_compared_with_eager(ledg
 def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {}), grad=False), limits(), ledger)
     traced = [one.plan.tracing for one in tuning.tries if one.stage is SearchStage.TRACING and one.plan]
-    options = [(way.joint_passes, way.decompositions) for way in traced]
-    assert len(options) == len(set(options)) == 3
+    options = [(way.joint_passes, way.decompositions, way.frozen) for way in traced]
+    assert len(options) == len(set(options)) == 4
     assert tuning.answer == title(JOINT)
 
 
