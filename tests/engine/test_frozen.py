@@ -98,12 +98,16 @@ def steps(net, x):
     net.zero_grad()
 
 
+def others(net):
+    return {name: value + 0.1 for name, value in net.state_dict().items()}
+
+
 def loads_others(net, _x):
-    net.load_state_dict(programs.Stack(2).state_dict())
+    net.load_state_dict(others(net))
 
 
 def assigns_others(net, _x):
-    net.load_state_dict(programs.Stack(2).state_dict(), assign=True)
+    net.load_state_dict(others(net), assign=True)
 
 
 def writes_behind_torch(net, _x):
@@ -119,7 +123,7 @@ def sets_data(net, _x):
 
 
 def replaces_a_module(net, _x):
-    net.layers[1] = programs.Stack(1).layers[0]
+    net.layers[1] = copy.deepcopy(net.layers[0])
 
 
 @pytest.mark.parametrize(
