@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.artifact import (
+    ArtifactCode,
     ArtifactKernelTimes,
     GpuResources,
     Kernel,
@@ -20,7 +21,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
-from regional_explorer.style.formats import NONE, duration, significant, size
+from regional_explorer.style.formats import NONE, duration, pattern_text, significant, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
@@ -78,6 +79,12 @@ def _partner(pair: RefusedFusion, index: int) -> str:
     return str((pair.second if index == pair.first else pair.first) + 1)
 
 
+def patterns_note(code: ArtifactCode) -> str:
+    """Return the patterns of Inductor's passes that matched; empty if none did, or if that is not known."""
+    matched = [f"{pattern_text(name)} ({times}×)" for name, times in (code.patterns or {}).items()]
+    return f"Patterns that matched: {listing(matched)}." if matched else ""
+
+
 def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
     """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
 
@@ -116,6 +123,7 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
         lambda: [
             f"{total_coverage([code.coverage for code in codes])}." if rows else "",
             f"Inductor refused to fuse {count(refused, 'pair')} of loops that touch the same data." if refused else "",
+            *dict.fromkeys(patterns_note(code.code) for code in codes),
         ],
         heads=(
             *("", "kernel", "kind", "ops", "reads", "writes", "operations"),
