@@ -11,10 +11,6 @@ from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.session import Session
 
 
-_IDLE = ("pointless_convert", "pointless_permute", "pointless_view")
-"""How the names of patterns begin that find what computes nothing."""
-
-
 @dataclass(frozen=True)
 class PatternMatches:
     """How often one pattern matched; what is None is not known."""
@@ -27,11 +23,6 @@ class PatternMatches:
     """In each region, over all its partitions."""
     full: int | None
     """In the whole call under plain ``torch.compile``."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it only removes ops that compute nothing."""
-        return self.name.startswith(_IDLE)
 
     @property
     def is_lost(self) -> bool:
@@ -58,7 +49,12 @@ def pattern_matches(session: Session) -> list[PatternMatches]:
         )
         for name, _ in found.most_common()
     )
-    return sorted(rows, key=lambda row: row.is_idle)
+    return sorted(rows, key=lambda row: is_idle(row.name))
+
+
+def is_idle(name: str) -> bool:
+    """Return whether a pattern only removes ops that compute nothing."""
+    return name.startswith(("pointless_convert", "pointless_permute", "pointless_view"))
 
 
 def full_compile(session: Session) -> CompileCost | None:

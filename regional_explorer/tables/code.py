@@ -18,6 +18,7 @@ from regional_explorer.record.artifact import (
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.patterns import is_idle
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
@@ -80,8 +81,9 @@ def _partner(pair: RefusedFusion, index: int) -> str:
 
 
 def patterns_note(code: ArtifactCode) -> str:
-    """Return the patterns of Inductor's passes that matched; empty if none did, or if that is not known."""
-    matched = [f"{pattern_text(name)} ({times}×)" for name, times in (code.patterns or {}).items()]
+    """Return the patterns that matched and compute something; empty if none did, or if that is not known."""
+    found = (code.patterns or {}).items()
+    matched = [f"{pattern_text(name)} ({times}×)" for name, times in found if not is_idle(name)]
     return f"Patterns that matched: {listing(matched)}." if matched else ""
 
 
