@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.capture.convert import GraphRecorder, ModuleNames
@@ -199,6 +201,11 @@ class Frame:
     def origins(self) -> Mapping[int, Node]:
         """The nodes of Dynamo's graph and its bodies by origin."""
         return {node.origin: node for graph in self.dynamo for node in graph.nodes if node.origin is not None}
+
+    def add_patterns(self, matched: Mapping[str, int]) -> None:
+        """Record how often each pattern of the joint-graph passes matched."""
+        graph = self.dynamo[0]
+        self.dynamo[0] = replace(graph, patterns=dict(Counter(graph.patterns) + Counter(matched)))
 
     @property
     def inputs(self) -> Sequence[Node]:

@@ -182,6 +182,7 @@ class TracedGraphs:
                 compile_graph,
                 self.tracing,
                 on_fold=frame.folded.extend,
+                on_patterns=frame.add_patterns,
                 before_forward=before_forward,
             )(gm, inputs)
         frame.size_guards = SizeGuards.of(gm, next(iter(code), None))

@@ -13,6 +13,7 @@ from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, in_sentences
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.patterns import is_idle, pattern_matches
 from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import (
     RegionTiming,
@@ -24,7 +25,7 @@ from regional_explorer.record.regions import (
 )
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import median_figure, paired_gaps
-from regional_explorer.style.formats import duration, with_interval
+from regional_explorer.style.formats import duration, pattern_text, with_interval
 from regional_explorer.tables.benchmark import trace_note
 
 MOST_ADVISED = 6
@@ -182,4 +183,26 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
             remedy=(Action(ActionKind.DIAGNOSE, (region,)), " says where its time goes."),
         )
         for (region, text), parts in warned.items()
+    ]
+
+
+def pattern_diagnostics(session: Session) -> list[Diagnostic]:
+    """Return a ``pattern-lost`` if patterns matched in plain ``torch.compile`` that the plan does not have."""
+    lost = [
+        f"{pattern_text(found.name)} ({found.full}×)"
+        for found in pattern_matches(session)
+        if found.is_lost and not is_idle(found.name)
+    ]
+    if not lost or not session.partitions:
+        return []
+    tracing = session.plan.tracing
+    options = {name: True for name in ("joint_passes", "decompositions") if not getattr(tracing, name)}
+    larger = "a larger region, so that no border cuts what the pattern consists of"
+    retrace = Action(ActionKind.RETRACE, options=options), f" looks for them before regions are cut. Or mark {larger}."
+    return [
+        DiagnosticCode.PATTERN_LOST.found(
+            "These patterns matched in torch.compile, but neither in the trace nor in a region: "
+            f"{listing(lost, MOST_ADVISED)}.",
+            remedy=retrace if options else f"Mark {larger}.",
+        )
     ]

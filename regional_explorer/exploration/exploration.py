@@ -261,7 +261,8 @@ class Exploration(Edits, Results):
 
         A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
         before an interrupt are kept. Compiles on other threads finish first: torch allows one at a time per process.
-        ``caches`` has the cache hits and misses, ``compile_times`` the compile time by phase.
+        ``caches`` has the cache hits and misses, ``compile_times`` the compile time by phase, ``patterns`` how often
+        each pattern of Inductor's passes matched.
 
         Args:
             cold: compile every partition, again if necessary, with empty caches, to see what the first compile costs.

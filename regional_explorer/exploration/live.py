@@ -18,7 +18,12 @@ from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
 from regional_explorer.diagnostics import wrong_results
-from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, warning_diagnostics
+from regional_explorer.diagnostics.measured import (
+    pattern_diagnostics,
+    plan_diagnostics,
+    region_diagnostics,
+    warning_diagnostics,
+)
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.insight.code_store import Insights
@@ -244,6 +249,7 @@ class Live:
             *wrong_results.wrong_variants(session, of_benchmark),
             *plan_diagnostics(session),
             *region_diagnostics(session),
+            *pattern_diagnostics(session),
             *self.insights.diagnostics,
         ]
         all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)

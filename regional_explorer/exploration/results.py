@@ -25,7 +25,7 @@ from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import kernel_times_table
-from regional_explorer.tables.compile import caches_table, compile_times_table
+from regional_explorer.tables.compile import caches_table, compile_times_table, patterns_table
 from regional_explorer.tables.plan import kept_table, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.suggestion import SuggestionList
@@ -69,6 +69,7 @@ class Results:
     compile_costs = result_table(benchmark_tables.compile_costs_table)
     caches = result_table(caches_table)
     compile_times = result_table(compile_times_table)
+    patterns = result_table(patterns_table)
     op_times = result_table(op_times_table)
     tuning = result_table(tuning_table)
 

@@ -20,8 +20,10 @@ from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.record.benchmark import BY_TORCH, CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.asserts import in_one_line
+from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
+from regional_explorer.torch_api.patterns import counting_patterns
 from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.torch_config import under_config
 from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
@@ -155,16 +157,19 @@ class Variants:
         started = time.perf_counter()
         try:
             with (
+                compile_lock_for_user_code(),
                 self.program.capture.generated.collected(),
                 self.call.restoring(),
                 as_first_call(self.call.fn),
+                counting_patterns() as matched,
                 watched,
             ):
                 self.call.run(compiled)
         except BaseException:
             release_compiled(compiled)
             raise
-        return compiled, CompileCost(what, time.perf_counter() - started, answers.since())
+        seconds, patterns = time.perf_counter() - started, answers.if_nothing_cached(matched)
+        return compiled, CompileCost(what, seconds, answers.since(), patterns=patterns)
 
     def _upstream_backend(self, name: VariantName, marks: Marks) -> Any:
         if name is VariantName.UPSTREAM:

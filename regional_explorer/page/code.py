@@ -26,7 +26,7 @@ from regional_explorer.style.element import (
     verbatim,
 )
 from regional_explorer.style.formats import NONE, size
-from regional_explorer.tables.code import bound_text, kernels_table, resource_texts
+from regional_explorer.tables.code import bound_text, kernels_table, patterns_note, resource_texts
 
 LONG_KERNEL = 80
 """A kernel of more lines is folded."""
@@ -178,6 +178,8 @@ def _code_block(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Ite
     yield node("h4", f"{first.partition.id}{more}{where}")
     if first.code.problem:
         yield node("p", toned(first.code.problem, "warn"))
+    if matched := patterns_note(first.code):
+        yield node("p", matched, class_="rx-quiet")
     for linked in first.kernels:
         rows[f"k{number}.{linked.number}"] = (), _nodes_of((linked,), equal)
         yield _kernel_row(f"k{number}.{linked.number}", linked, first)

@@ -26,7 +26,7 @@ from regional_explorer.tables.benchmark import (
     regions_table,
     run_time_tables,
 )
-from regional_explorer.tables.compile import caches_table, compile_times_table
+from regional_explorer.tables.compile import caches_table, compile_times_table, patterns_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table
@@ -71,6 +71,7 @@ def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
         compile_costs_table(session),
         compile_times_table(session),
         caches_table(session),
+        patterns_table(session),
         memory_table(session),
         kept_table(session),
         breaks_table(session),

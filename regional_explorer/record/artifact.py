@@ -145,6 +145,8 @@ class ArtifactCode(Record, frozen=True):
     """Why there is no ``output``."""
     warnings: tuple[str, ...] = ()
     """What Inductor warned of meanwhile."""
+    patterns: Mapping[str, Count] | None = None
+    """How often each pattern of Inductor's passes matched; None if that is not known."""
 
     @property
     def language(self) -> str:
@@ -302,6 +304,8 @@ class ArtifactCompile(Record, frozen=True):
     """In how many of the seconds other artifacts were compiled too."""
     warnings: tuple[str, ...] = ()
     """What Inductor warned of; nothing is known of code from a cache, as nothing is lowered then."""
+    patterns: Mapping[str, Count] | None = None
+    """How often each pattern of Inductor's passes matched; None if that is not known, as of code from a cache."""
 
     @property
     def waited_s(self) -> float:
@@ -339,6 +343,12 @@ class ArtifactRecord(Record, frozen=True):
     """Its code, if it was requested."""
     kernel_times: ArtifactKernelTimes | None = None
     """The times of its kernels, if they were requested."""
+
+    @property
+    def patterns(self) -> Mapping[str, int] | None:
+        """How often each pattern matched, by its compile or else by lowering it again; None if neither says."""
+        known = self.compile.patterns
+        return self.code.patterns if known is None and self.code is not None else known
 
 
 _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")

@@ -279,6 +279,8 @@ class CompileCost(Record, frozen=True):
     """``cold`` or ``warm``."""
     overlapped_s: Seconds = 0.0
     """In how many of the seconds others were compiled too."""
+    patterns: Mapping[str, Count] | None = None
+    """How often each pattern of Inductor's passes matched; None if that is not known, as of code from a cache."""
 
     @property
     def waited_s(self) -> float:

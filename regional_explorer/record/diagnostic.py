@@ -150,6 +150,7 @@ class DiagnosticCode(StrEnum):
         Severity.INFO,
         "the same warning, without the region, often once per process; none where the code comes from a cache.",
     )
+    PATTERN_LOST = "pattern-lost", Severity.INFO, "the same, without a warning."
     REGION_TIME = "region-time", Severity.INFO, "it does not measure this."
     OP_RECOMPUTED = "op-recomputed", Severity.INFO, "the same, without a warning."
     FUSION_REFUSED = "fusion-refused", Severity.INFO, "the same, without a warning."

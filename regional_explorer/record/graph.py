@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Integer, Record
+from regional_explorer.record.record import Count, Integer, Record
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
@@ -248,6 +248,8 @@ class Graph(Record, frozen=True, dict=True):
     """The function that ``nested_compile_region`` marks, such as ``Block.forward``, for its body in Dynamo's graph."""
     options: SubgraphOptions | None = None
     """The options of that mark, if there are any."""
+    patterns: Mapping[str, Count] = {}
+    """How often each pattern of the joint-graph passes matched, of a graph of Dynamo's that the trace runs them on."""
 
     def __iter__(self) -> Iterator[Node]:
         """Iterate over the nodes, in the order they run."""

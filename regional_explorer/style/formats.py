@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,6 +42,11 @@ _WORDS: Mapping[str, str] = {
 def word(name: StrEnum | str) -> str:
     """Return what a variant or a state is called where people read it; its own name is the field's."""
     return _WORDS.get(name, name)
+
+
+def pattern_text(name: str) -> str:
+    """Return ``attention pattern 5`` for ``_sfdp_pattern_5``; other patterns of Inductor's have names of their own."""
+    return re.sub(r"^_sfdp_pattern_(\d+)$", r"attention pattern \1", name)
 
 
 MOST_ENTRIES = 8

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.artifact import (
+    ArtifactCode,
     ArtifactKernelTimes,
     GpuResources,
     Kernel,
@@ -17,10 +18,11 @@ from regional_explorer.record.artifact import (
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.patterns import is_idle
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
-from regional_explorer.style.formats import NONE, duration, significant, size
+from regional_explorer.style.formats import NONE, duration, pattern_text, significant, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
@@ -78,6 +80,13 @@ def _partner(pair: RefusedFusion, index: int) -> str:
     return str((pair.second if index == pair.first else pair.first) + 1)
 
 
+def patterns_note(code: ArtifactCode) -> str:
+    """Return the patterns that matched and compute something; empty if none did, or if that is not known."""
+    found = (code.patterns or {}).items()
+    matched = [f"{pattern_text(name)} ({times}×)" for name, times in found if not is_idle(name)]
+    return f"Patterns that matched: {listing(matched)}." if matched else ""
+
+
 def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
     """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
 
@@ -116,6 +125,7 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
         lambda: [
             f"{total_coverage([code.coverage for code in codes])}." if rows else "",
             f"Inductor refused to fuse {count(refused, 'pair')} of loops that touch the same data." if refused else "",
+            *dict.fromkeys(patterns_note(code.code) for code in codes),
         ],
         heads=(
             *("", "kernel", "kind", "ops", "reads", "writes", "operations"),

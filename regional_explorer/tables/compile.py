@@ -1,17 +1,18 @@
-"""Tables of compiles: what the caches answered, and how long each phase took."""
+"""Tables of compiles: what the caches answered, how long each phase took, and which patterns matched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from regional_explorer.errors import listing
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.record.figure import once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
+from regional_explorer.record.patterns import PatternMatches, full_compile, pattern_matches
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
-from regional_explorer.style.formats import duration
+from regional_explorer.style.formats import NONE, duration, pattern_text
 from regional_explorer.tables.table import Column, Number, Table
 
 MOST_CHANGES = 6
@@ -92,3 +93,40 @@ def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
         write=lambda seconds: duration(seconds or None),
         tone="quiet",
     )
+
+
+def patterns_table(session: Session) -> Table[PatternMatches]:
+    """One row per pattern of Inductor's passes: how often it matched in the trace, in each region, in torch.compile.
+
+    Only a trace with ``joint_passes`` runs such passes. What is None is not known.
+    """
+    found = pattern_matches(session)
+    return Table(
+        "Patterns that matched",
+        (
+            Column("pattern", lambda row: row.name, write=pattern_text),
+            Number("trace", lambda row: row.trace),
+            Column("regions", lambda row: row.regions, text=_matches_by_region),
+            Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
+        ),
+        found,
+        notes=lambda: _unknown_matches(session, found),
+        fold="closed",
+    )
+
+
+def _matches_by_region(row: PatternMatches) -> str:
+    known = {name: NONE if matches is None else str(matches) for name, matches in row.regions.items() if matches != 0}
+    return listing([f"{name} {matches}" for name, matches in known.items()]) or "0"
+
+
+def _unknown_matches(session: Session, found: Sequence[PatternMatches]) -> Iterator[str]:
+    """Yield why some numbers are not known, and what to do."""
+    full = full_compile(session)
+    if full is None:
+        yield "torch.compile was not compiled: ex.benchmark() does."
+    elif full.patterns is None:
+        yield "Not known of torch.compile: its code came from Inductor's cache."
+    unknown = [repr(name) for name, matches in found[0].regions.items() if matches is None] if found else []
+    if unknown:
+        yield f"Not known of {listing(unknown)}: not compiled, or the code came from a cache. ex.code(…) tells it."

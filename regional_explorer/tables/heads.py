@@ -70,6 +70,9 @@ ABOUT: Mapping[str, str] = {
     "build": "The C++ compiler, or Triton",
     "load": "Loading the built code",
     "other": "The rest",
+    "pattern": "The function in Inductor that makes the pattern, or that replaces its matches",
+    "trace": "How often it matched when the call was traced",
+    "regions": "How often it matched in the compiles of each region",
     # what is kept, and graph breaks
     "op": "The operator",
     "shape": "Its sizes",

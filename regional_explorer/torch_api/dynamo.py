@@ -40,6 +40,7 @@ from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
+from regional_explorer.torch_api.patterns import counting_patterns
 from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 
 
@@ -279,6 +280,7 @@ def aot_backend(
     tracing: Tracing,
     *,
     on_fold: Callable[[list[Folded]], None],
+    on_patterns: Callable[[Mapping[str, int]], None],
     before_forward: Callable[[fx.GraphModule], None],
 ) -> Any:
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
@@ -288,15 +290,21 @@ def aot_backend(
 
     The min-cut partitioner folds equal ops into one, which is reported to ``on_fold``; the default one switches to it
     for a checkpoint in a graph that writes in place, and here for an unused dropout, which it cannot split
-    (docs/upstream.md).
+    (docs/upstream.md). ``on_patterns`` gets how often each pattern of the joint-graph passes matched.
     """
     backward: fx.GraphModule | None = None
+
+    def joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule:
+        with counting_patterns() as matched:
+            changed = after_joint_passes(gm, in_bodies=in_bodies)
+        on_patterns(matched)
+        return changed
 
     def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         nonlocal backward
         with folding(on_fold):
             if tracing.joint_passes:
-                joint = after_joint_passes(joint, in_bodies=False)
+                joint = joint_passes(joint, in_bodies=False)
             if tracing.partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
                 forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
             else:
@@ -315,7 +323,7 @@ def aot_backend(
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
-        return compile_graph("inference", after_joint_passes(gm, in_bodies=True) if tracing.joint_passes else gm)
+        return compile_graph("inference", joint_passes(gm, in_bodies=True) if tracing.joint_passes else gm)
 
     return aot_autograd(
         fw_compiler=compile_forward,

@@ -46,6 +46,7 @@ from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.frozen import UNCACHED, Constants, without_constants
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
+from regional_explorer.torch_api.patterns import counting_patterns
 from regional_explorer.torch_api.prepared import (
     InductorGraph,
     frozen_as_it_is,
@@ -142,14 +143,19 @@ class Times:
 
 @dataclass
 class CompileNotes:
-    """The notes about one compile; ``reason`` is why a cache was bypassed, ``warned`` what Inductor warned of."""
+    """The notes about one compile.
+
+    ``reason`` is why a cache was bypassed, ``warned`` what Inductor warned of, ``matched`` the patterns that matched.
+    """
 
     reason: str = ""
     times: Times = field(default_factory=Times)
     warned: Iterable[str] = ()
+    matched: Mapping[str, int] = field(default_factory=dict)
 
-    def compiled(self, seconds: float, answer: CacheAnswer) -> ArtifactCompile:
-        """Return the record of the compile."""
+    def compiled(self, seconds: float, answers: CacheAnswers) -> ArtifactCompile:
+        """Return the record of the compile; ``answers`` are the counts before it."""
+        answer = answers.answer()
         return ArtifactCompile(
             seconds=seconds,
             answer=answer,
@@ -158,6 +164,7 @@ class CompileNotes:
             pre_grad_passes=pre_grad_passes(),
             pre_grad_s=self.times.whole[_PRE_GRAD_EVENT],
             warnings=tuple(self.warned),
+            patterns=answers.if_nothing_cached(self.matched),
         )
 
 
@@ -191,6 +198,7 @@ def noting_compile() -> Iterator[CompileNotes]:
 
     with (
         recording_warnings() as notes.warned,
+        counting_patterns() as notes.matched,
         mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
         mock.patch.object(events, "log_event_start", noting(notes.times.begin, events.log_event_start)),
         mock.patch.object(events, "log_event_end", noting(notes.times.end, events.log_event_end)),
@@ -268,6 +276,10 @@ class CacheAnswers:
         aot, inductor = self._new_counts()
         missed = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
         return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not missed else "cold"
+
+    def if_nothing_cached(self, matched: Mapping[str, int]) -> dict[str, int] | None:
+        """Return the patterns that have matched since these counts; None if passes were skipped for cached code."""
+        return None if any(counts[CacheAnswer.HIT] for counts in self._new_counts()) else dict(matched)
 
     def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
         now = CacheAnswers.now()
@@ -416,7 +428,7 @@ def _noted_compile(
         artifact = make(at_code)
         seconds = time.perf_counter() - started
     with inductor_config.patch(dict(config)):
-        record = notes.compiled(seconds, answers.answer())
+        record = notes.compiled(seconds, answers)
     settings = {**changed_config(), **config}
     is_as_it_is = isinstance(artifact, InductorGraph)
     if is_as_it_is:  # which comes after those passes

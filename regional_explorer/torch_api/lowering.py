@@ -33,6 +33,7 @@ from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, draws_random
 from regional_explorer.torch_api.inductor import run_inductor
+from regional_explorer.torch_api.patterns import counting_patterns
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -449,6 +450,7 @@ def lower_piece(
     with (
         compile_lock(),
         recording_warnings() as warned,
+        counting_patterns() as matched,
         _recording_launches(launches, refusals),
         # Results of autotuning come from the cache all the same, because they affect the code.
         inductor_config.patch(fx_graph_cache=False),
@@ -456,7 +458,7 @@ def lower_piece(
         contextlib.suppress(_CodeIsWritten),
     ):
         run_inductor(gm, inputs, mode, config, at_code, prepared)
-    return replace(results[0] if results else ArtifactCode(""), warnings=tuple(warned))
+    return replace(results[0] if results else ArtifactCode(""), warnings=tuple(warned), patterns=dict(matched))
 
 
 @contextlib.contextmanager

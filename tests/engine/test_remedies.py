@@ -147,6 +147,7 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "op-recomputed": MEASURED,
     "fusion-refused": MEASURED,
     "inductor-warning": Words("what to measure next", "ex.diagnose('r')"),
+    "pattern-lost": MEASURED,
     "region-time": MEASURED,
     "kernel-bound": MEASURED,
     "launch-bound": MEASURED,
