@@ -23,7 +23,7 @@ from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.style.element import Node
 from regional_explorer.ui import jobs
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.events import start_job
+from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.jobs import (
     ABANDONED_NOTE,
     CANCELLED_NOTE,
