@@ -27,13 +27,13 @@ EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
 class Bar(Record, frozen=True):
     """What a call takes under one plan: ``seconds`` with their interval, ``speed`` against eager, of the same rounds.
 
-    Of a plan that a search has only raced, the speed is against ``torch.compile``. ``plan`` can be taken
-    in place of the one at hand, None if it is that, or none of ours. ``apart`` says that it was measured in other
-    rounds than the bars before it.
+    ``seconds`` is None for ``torch.compile`` until it is measured. Of a plan that a search has only raced, the speed is
+    against ``torch.compile``. ``plan`` can be taken in place of the one at hand, None if it is that, or none of ours.
+    ``apart`` says that it was measured in other rounds than the bars before it.
     """
 
     word: str
-    seconds: Figure
+    seconds: Figure | None = None
     speed: Speed | None = None
     plan: Plan | None = None
     apart: bool = False
@@ -54,11 +54,13 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
     own = EARLIER if answer.of_earlier_plan else WORDS[VariantName.REGIONAL]
     if tuning is not None and tuning.plan == session.plan and not answer.of_earlier_plan:
         own = BEST
-    eager = WORDS[VariantName.EAGER]
+    eager, full, plan = (WORDS[name] for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL))
     speeds = {speed.of: speed for speed in answer.speeds if speed.against == eager}
+    missing = {full} if answer.times and full in speeds and speeds[full].verdict == NOT_MEASURED else set()
     bars = [
-        Bar(own if word == WORDS[VariantName.REGIONAL] else word, seconds, speeds.get(word))
-        for word, seconds in answer.times.items()
+        Bar(own if word == plan else word, answer.times.get(word), speeds.get(word))
+        for word in (eager, full, plan)
+        if word in answer.times.keys() | missing
     ]
     bars[1:1] = [] if answer.of_search else _traced(session)
     return *bars, *_found(session, answer)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.answer import answer_nodes, answer_text
 from regional_explorer.page.answer_chart import chart_nodes
-from regional_explorer.record.answer import AnswerState, answer_of
+from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of
 from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
@@ -52,6 +52,15 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
     assert [bar.word for bar in shown] == ["eager", "traced", "torch.compile", "your plan"]
     assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "aot_eager", "full", "regional")]
     assert not any(bar.plan for bar in shown)
+
+
+def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
+    measured = sessions.measured()
+    without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
+    empty = bars_of(without)[2]
+    assert (empty.word, empty.seconds, empty.verdict) == ("torch.compile", None, NOT_MEASURED)
+    assert "torch.compile not measured" in " ".join(" ".join(map(words, chart_nodes(bars_of(without)))).split())
+    assert bars_of(replace(without, timings=())) == ()
 
 
 def test_a_search_that_has_compared_the_plan_at_hand_answers_as_a_benchmark_does() -> None:
