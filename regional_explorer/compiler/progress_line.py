@@ -27,7 +27,7 @@ from regional_explorer.compiler.run import (
 )
 from regional_explorer.style.element import markup
 
-AFTER_S = 2.0
+AFTER_S = 0.8
 """A call that takes no longer shows nothing."""
 TICK_S = 1.0
 """Seconds after which the line is drawn again although nothing new was reported: the time goes on."""
