@@ -80,7 +80,7 @@ def kept_table(session: Session) -> Table[Kept]:
 
 def kept_text(session: Session) -> str:
     """Return how much the forwards keep for their backwards, and how many ops are recomputed instead; maybe empty."""
-    kept, recomputed = kept_for_backward(session), recomputed_ops(session)
+    kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
     if not kept and not recomputed:
         return ""
     known = sum(tensor.size_bytes or 0 for tensor in kept)
