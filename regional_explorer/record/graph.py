@@ -161,7 +161,8 @@ class Node(Record, frozen=True):
     ``origin`` is the id stamped on the Dynamo node this one descends from; nodes that AOTAutograd adds on its own
     (sums of gradients, copies back into mutated inputs) have none. ``inputs`` and ``name`` are node names of the
     same graph; ``label`` is the user's name of an input. ``annotation`` is the value the user gave to
-    ``compile_with_inductor``, made JSON-safe; ``carved`` marks an op taken out of its region by ``fallback_to_eager``.
+    ``compile_with_inductor``, made JSON-safe, ``annotations`` has what it gave to other keys, as texts; ``carved``
+    marks an op taken out of its region by ``fallback_to_eager``.
     """
 
     name: str
@@ -173,6 +174,7 @@ class Node(Record, frozen=True):
     modules: tuple[ModuleCall, ...] = ()
     annotated: bool = False
     annotation: Any = None
+    annotations: Mapping[str, str] = {}
     carved: bool = False
     origin: Integer | None = None
     recompute: bool = False

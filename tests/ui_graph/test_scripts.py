@@ -67,7 +67,7 @@ LARGE = """
 const count = 200_000, zeros = Array(count).fill(0), keys = [...zeros.keys()];
 const texts = "targets values modules sources looks titles signs outside flags".split(" ");
 const columns = Object.fromEntries(texts.map((name) => [name, zeros]));
-const facts = { ...columns, names: zeros, ops: keys, reads: keys.map(() => []), texts: [""], title: "g" };
+const facts = { ...columns, groups: {}, names: zeros, ops: keys, reads: keys.map(() => []), texts: [""], title: "g" };
 const folds = { parents: [], homes: zeros.map(() => -1), node_pieces: zeros.map(() => -1), texts: [""] };
 const outline = new Outline({ id: "g" }, [{ id: "g", names: keys, facts, folds, pieces: [] }], []);
 const picture = new Picture(outline, {}, () => 1);
