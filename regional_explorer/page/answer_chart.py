@@ -13,17 +13,17 @@ from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import duration, interval, times, with_interval
 
-Use = Callable[[Bar], Node | None]
-"""Returns the button that takes the plan of a bar."""
+Press = Callable[[Bar], Node | None]
+"""Returns the button of a bar: it takes its plan, or measures what has no bar yet."""
 
 
-def chart_nodes(bars: Sequence[Bar], use: Use = lambda _: None) -> list[Node]:
+def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node]:
     """Return the chart; nothing without bars."""
     measured = [bar.seconds for bar in bars if bar.seconds is not None]
     if not measured:
         return []
     longest_s = max(max(ends(seconds)) for seconds in measured)
-    rows = [_row(bar, longest_s, use(bar)) for bar in bars]
+    rows = [_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
     note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."
     about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
@@ -36,12 +36,12 @@ def _row(bar: Bar, longest_s: float, button: Node | None) -> Node:
     return node(
         "tr",
         node("td", bar.word),
-        node("td", _drawn(bar, seconds, longest_s) if seconds else None, aria_hidden="true"),
+        node("td", _drawn(bar, seconds, longest_s), aria_hidden="true") if seconds else node("td", button),
         node("td", duration(seconds.value), title=interval(seconds, duration), class_="rx-figure")
         if seconds
         else node("td"),
         node("td", *_ratio(bar), class_="rx-figure"),
-        node("td", button) if button else None,
+        node("td", button) if button and seconds else None,
     )
 
 

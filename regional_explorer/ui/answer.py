@@ -41,8 +41,8 @@ def answer_part(shown: Shown) -> list[Node]:
 
     def bar_button(bar: Bar) -> Node | None:
         if bar.seconds is None:
-            about: dict[str, object] = {"title": WITH_COMPILE, "aria_label": f"Measure {bar.word}"}
-            return button("Measure", "measure with", VariantName.FULL, disabled=busy, **about)
+            label, full = f"Measure {bar.word}", VariantName.FULL
+            return button("Measure", "measure with", full, title=WITH_COMPILE, disabled=busy, aria_label=label)
         if bar.plan is None:
             return None
         title = "Make this the plan; Undo switches back"

@@ -12,8 +12,10 @@ from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.event import Event, EventKind, among, are_names, region_of
+from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
 from regional_explorer.ui.tables import PANEL_COLUMNS, ordered, time_share
+from regional_explorer.ui.why import is_unexplained
 
 
 def _choose_pane(control: Control, event: Event) -> None:
@@ -93,6 +95,13 @@ def _toggle_config(control: Control, event: Event) -> None:
         control.update(lambda state: state.with_pane(CONFIG, event.of))
 
 
+def _explain(control: Control, event: Event) -> None:
+    """Show what is known of a region; what is not, is found out in the background."""
+    control.update(lambda state: state.with_pane(WHY, event.of))
+    if control.state.job is None and is_unexplained(control.session, event.of):
+        start_job(control, "diagnose", background=True)
+
+
 def _sort_rows(control: Control, event: Event) -> None:
     """Sort by a column: ascending first, then descending, then in the order of the plan again."""
     sort = control.state.sort
@@ -123,5 +132,5 @@ VIEW_EVENTS: Mapping[str, EventKind] = {
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))
     ),
     "open": EventKind(_toggle_config, region_of),
-    "why": EventKind(lambda control, event: control.update(lambda state: state.with_pane(WHY, event.of)), region_of),
+    "why": EventKind(_explain, region_of),
 }

@@ -22,6 +22,12 @@ from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
 
 
+def is_unexplained(session: Session, region: str) -> bool:
+    """Return whether a region is compiled and its kernels were not timed."""
+    compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
+    return compiled and not kernel_times_table(session, region).rows
+
+
 def why(shown: Shown) -> list[Node]:
     """Return what is known of the open region, then the diagnostics: first those about it."""
     session, region = shown.session, shown.opened
@@ -40,7 +46,7 @@ def why(shown: Shown) -> list[Node]:
     )
     return [
         *([] if region is None else _of_region(region.name, shown)),
-        *diagnostics_nodes(own, show_button),
+        *diagnostics_nodes(own, show_button, infos_open=True),
         *([node("h4", "About the rest")] if region is not None and others else []),
         *diagnostics_nodes(others, show_button),
         *nothing,
@@ -64,13 +70,14 @@ MOST_KERNELS = 8
 
 def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
     """Return the times of a region's kernels as bars, each with its bound, or the button that finds out."""
-    rows = [row for row in kernel_times_table(session, region).rows if row.seconds is not None]
-    compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
+    table, unexplained = kernel_times_table(session, region), is_unexplained(session, region)
+    rows = [row for row in table.rows if row.seconds is not None]
     if not rows:
         about = "Time each kernel of its code, and try what could make it faster"
-        measure = button("Find out why", "diagnose", region, title=about, disabled=busy or not compiled)
-        missing = "Its kernels were not timed." if compiled else "Not compiled: Compile & measure fills this."
-        return [node("div", node("span", missing, class_="rx-quiet"), measure, class_="rx-line")]
+        measure = button("Find out why", "diagnose", region, title=about, disabled=busy or not unexplained)
+        missing = "Its kernels were not timed." if unexplained else "Not compiled: Compile & measure fills this."
+        problem = next((row.times.problem for row in table.rows), None)
+        return [node("div", node("span", problem or missing, class_="rx-quiet"), measure, class_="rx-line")]
     longest = max(row.seconds.value for row in rows if row.seconds)
     shown = sorted(rows, key=lambda row: -(row.seconds.value if row.seconds else 0.0))[:MOST_KERNELS]
     more = f"{len(rows) - len(shown)} more below {duration(shown[-1].seconds and shown[-1].seconds.value)}. "

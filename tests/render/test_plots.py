@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -60,10 +61,10 @@ def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None
     artifact = session.artifacts["artifact-0/forward"]
     timed = replace(artifact, kernel_times=ArtifactKernelTimes(times))
     axes = Plots(replace(session, artifacts={"artifact-0/forward": timed})).roofline()
-    points, copying, products = (line.get_xydata() for line in axes.lines)
-    assert points.tolist() == [[4.0, pytest.approx(2.0)], [0.5, pytest.approx(1.0)]]  # type: ignore[union-attr]
-    assert copying[0].tolist() == [0.25, pytest.approx(1.0)]  # type: ignore[index]  # 2,000 bytes in half a µs
-    assert products[0][1] == pytest.approx(4.0)  # type: ignore[index]  # 8,000 operations in 2 µs
+    points, copying, products = (np.asarray(line.get_xydata()) for line in axes.lines)
+    assert points == pytest.approx(np.array([[4.0, 2.0], [0.5, 1.0]]))
+    assert copying[0] == pytest.approx(np.array([0.25, 1.0]))  # 2,000 bytes in half a µs
+    assert products[0, 1] == pytest.approx(4.0)  # 8,000 operations in 2 µs
 
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
