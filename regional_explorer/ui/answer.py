@@ -116,13 +116,14 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     """Yield the buttons of what to do next, or else the words."""
     actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
     unsure = answer.state is AnswerState.NO_VERDICT
+    first = None if answer.times or unsure else "rx-primary"
+    search = button(FIND_BEST, "tune", title=ABOUT_SEARCH, class_=first, disabled=busy)
     if ActionKind.BENCHMARK in actions and (unsure or answer.of_earlier_plan):
         seconds = actions[ActionKind.BENCHMARK].options.get("budget_s")
         text = f"Measure {seconds} s" if seconds else f"Measure {'this plan' if answer.of_earlier_plan else 'again'}"
         again = button(text, "measure for", str(seconds or ""), class_="rx-primary", disabled=busy)
-        yield node("div", again, *_again(answer, QUIET, busy=busy), class_="rx-line")
-    if unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
-        search = button(FIND_BEST, "tune", class_=None if answer.times or unsure else "rx-primary", disabled=busy)
+        yield node("div", again, *_again(answer, QUIET, busy=busy), search, class_="rx-line")
+    elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:

@@ -50,20 +50,20 @@ class Person:
         self.notebook, self.panel = notebook, Explorer(notebook, 1)
         self.clicks = 0
 
-    def click(self, what: Locator, until: Locator, name: str) -> None:
+    def click(self, what: Locator, until: Locator, name: str, part: str = ".rx-header") -> None:
         what.click()
         self.clicks += 1
-        self.reads(until, name)
+        self.reads(until, name, part)
 
-    def reads(self, until: Locator, name: str) -> None:
-        """Wait until something is seen and no job runs."""
+    def reads(self, until: Locator, name: str, part: str = ".rx-header") -> None:
+        """Wait until something is seen and no job runs; in the pictures a part of the panel comes first."""
         expect(until.first).to_be_visible(timeout=WAIT_MS)
         expect(self.panel.button("Compile & measure")).to_be_enabled(timeout=WAIT_MS)
         for theme in ("light", "dark"):
             self.notebook.set_theme(theme)
             for width, height in SIZES:
                 self.notebook.set_viewport(width, height)
-                self.panel.root.evaluate("panel => panel.scrollIntoView()")
+                self.panel.root.evaluate("(panel, part) => panel.querySelector(part).scrollIntoView()", part)
                 self.notebook.page.wait_for_timeout(400)
                 self.notebook.screenshot(f"minutes-{name}-{theme}-{width}")
         self.notebook.set_theme("light")
@@ -76,13 +76,16 @@ def test_a_newcomer_gets_a_verdict_a_reason_and_a_patch_by_pointer_alone(noteboo
     panel, press = person.panel, person.panel.button
     notebook.run_all()
     person.reads(panel.root.get_by_label("Time by module"), "1-profiled")
+    person.reads(panel.root.get_by_label("Time by module"), "1-where", ".rx-views")
     person.click(press("Mark transformer.h.*.attn"), panel.row("attn"), "2-attention")
     person.click(press("Mark transformer.h.*.mlp"), panel.row("mlp"), "3-marked")
     answer = panel.root.locator(".rx-answer")
     bar = answer.get_by_role("row", name=re.compile("^torch.compile"))
     person.click(press("Compile & measure"), bar.get_by_text("not measured"), "4-answered")
     person.click(press("Measure torch.compile"), bar.get_by_text(re.compile(r"\d (ms|s)$")), "5-compared")
-    person.click(panel.row("attn").locator("[data-do=why]"), panel.root.get_by_text("region-time"), "6-why")
+    person.click(
+        panel.row("attn").locator("[data-do=why]"), panel.root.get_by_text("region-time"), "6-why", ".rx-views"
+    )
     if press("Try").or_(press("Apply")).count():
         person.click(press("Try").or_(press("Apply")).first, press("Measure this plan"), "7-applied")
         person.click(press("Measure this plan"), panel.compared, "8-again")
