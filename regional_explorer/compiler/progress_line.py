@@ -118,7 +118,7 @@ class TimeLeft:
         self._ends_s = None if left_s is None else self._clock() + left_s
 
     def __str__(self) -> str:
-        """Return ``about 12 s left``, or ``14 s so far`` where that is not known or was too little; at first nothing."""
+        """Return ``about 12 s left``, or ``14 s so far`` where that is not known or too little; at first nothing."""
         now_s = self._clock()
         if self._ends_s is not None and self._ends_s - now_s >= 1.0:
             return f"about {_rounded(self._ends_s - now_s)} left"

@@ -66,6 +66,7 @@ def _of_region(name: str, shown: Shown) -> Iterator[Node]:
 # ------------------------------------------------------------------------------------------------------------- kernels
 
 MOST_KERNELS = 8
+MOST_LINES = 3
 
 
 def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
@@ -94,12 +95,18 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
 
 def _kernel_row(row: TimedRow, longest_s: float) -> Node:
     seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
-    lines = ", ".join(str(line) for line in row.linked.lines) if row.linked else ""
+    lines = row.linked.lines if row.linked else ()
+    numbers = listing([str(number) for number in sorted({line.line for line in lines})], MOST_LINES)
     bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
     about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
     return node(
         "tr",
-        node("td", clean(row.name or "", SHORT), title=clean(lines, LONG_TEXT) or None),
+        node(
+            "td",
+            clean(row.name or "", SHORT),
+            node("small", f"line {numbers}") if numbers else None,
+            title=clean(", ".join(map(str, lines)), LONG_TEXT) or None,
+        ),
         node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),
         node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
     )
