@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from regional_explorer.errors import MeasureError, require_notebook, user_facing_methods
 from regional_explorer.picture.page_records import groups_of
+from regional_explorer.record.answer import ends
 from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
@@ -89,12 +90,12 @@ class Plots:
             colour = paint(self._session.plan.numbers[region]).light.stroke
             axes.plot(*zip(*(_point(*one) for one in own), strict=True), "o", label=region, color=colour)
         places = [_point(kernel, time)[0] for _, kernel, time in timed]
-        ends = [min(places) / 2.0, max(places) * 2.0]
+        span = [min(places) / 2.0, max(places) * 2.0]
         bounds = [(kernel, time) for _, kernel, time in timed if time.bound_s]
         copied = [(k.bytes_moved or 0) / (t.bound_s or 1.0) for k, t in bounds if t.bound_by is BoundBy.COPY]
         computed = [(k.operations or 0) / (t.bound_s or 1.0) for k, t in bounds if t.bound_by is BoundBy.MATRIX]
         if copied:
-            axes.plot(ends, [1e-9 * max(copied) * end for end in ends], "-", color=LIGHT.edge, label="copying")
+            axes.plot(span, [1e-9 * max(copied) * end for end in span], "-", color=LIGHT.edge, label="copying")
         if computed:
             axes.axhline(1e-9 * max(computed), linestyle="--", color=LIGHT.edge, label="matrix products")
         axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="10⁹ operations per second")
@@ -145,8 +146,11 @@ class Plots:
 
 def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
     """Return how far the ends of intervals are below and above their values, as matplotlib takes them."""
-    ends = [(figure.value, *(figure.bounds or (figure.value, figure.value))) for figure in figures]
-    return [[1e3 * (value - low) for value, low, _ in ends], [1e3 * (high - value) for value, _, high in ends]]
+    intervals = [ends(figure) for figure in figures]
+    return [
+        [1e3 * (value - low) for low, value, _ in intervals],
+        [1e3 * (high - value) for _, value, high in intervals],
+    ]
 
 
 def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:

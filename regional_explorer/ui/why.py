@@ -12,14 +12,14 @@ from regional_explorer.record.kept import recomputed_ops
 from regional_explorer.record.region_code import by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
-from regional_explorer.style.formats import duration, interval, region_config_text, speedup
+from regional_explorer.style.formats import duration, interval, region_config_text
 from regional_explorer.tables.code import TimedRow, kernel_times_table, kernels_table
 from regional_explorer.tables.plan import diagnostics_nodes
 from regional_explorer.tables.table import chip
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
+from regional_explorer.ui.tables import speedup_nodes
 
 
 def is_unexplained(session: Session, region: str) -> bool:
@@ -150,8 +150,4 @@ def _tried(region: str, shown: Shown) -> Iterator[Node]:
 
 
 def _tried_row(config: str, timing: RegionTiming) -> Node:
-    assert timing.speedup is not None  # noqa: S101 - the others are left out
-    tone = TONES.get(timing.verdict, "quiet") if timing.speedup.bounds else "quiet"
-    ratio = toned(speedup(timing), tone, TRENDS, title=timing.verdict)
-    between = node("small", interval(timing.speedup).removesuffix("×"))
-    return node("tr", node("td", config), node("td", ratio, " ", between, class_="rxt-figure"))
+    return node("tr", node("td", config), node("td", *speedup_nodes(timing), class_="rxt-figure"))

@@ -120,6 +120,13 @@ def test_torch_compile_is_measured_once_it_is_asked_for_and_from_then_on(
     assert work.calls[0][0] == control.state.variants == BY_DEFAULT
 
 
+def test_a_panel_goes_on_comparing_torch_compile_where_that_was_measured_before(
+    exploration: Exploration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Exploration, "session", sessions.measured())
+    assert Control(exploration).state.variants == BY_DEFAULT
+
+
 def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0.0]
     monkeypatch.setattr(machine, "others_s", lambda: used[0])
