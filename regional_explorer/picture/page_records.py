@@ -67,7 +67,7 @@ class Records:
 
     def groups(self, session: Session) -> Mapping[str, Sequence[str]]:
         """Return the groups of the nodes of all graphs by title, the largest first."""
-        if self._grouped[0] is not session.graphs:
+        if self._grouped[0] != session.graphs:
             counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
             for groups in (groups_of(op) for graph in session.graphs for op in graph.ops):
                 for title, group in groups.items():
