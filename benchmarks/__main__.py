@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks import engine, insight, measuring, models, page, production, traced
+from benchmarks import engine, insight, measuring, models, page, production, traced, tuning
 from benchmarks.row import Row, cells, heads
 
 ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
@@ -26,6 +26,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "whole": models.whole_rows,
     "traced": traced.traced_rows,
     "calls": traced.call_rows,
+    "tuning": tuning.tuning_rows,
     "steps": production.step_rows,
     "production-start": production.start_rows,
     "import": engine.import_rows,
@@ -47,7 +48,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 }
 """Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
 
-ASKED = ("traced", "sums", "links", "findings", "gpu-code", "compare-apart")
+ASKED = ("traced", "tuning", "sums", "links", "findings", "gpu-code", "compare-apart")
 """What runs only when it is named."""
 
 

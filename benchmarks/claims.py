@@ -1,7 +1,7 @@
-"""Whether what the tool says can be: of fifty functions and of eight models, on a quiet machine and beside other work.
+"""Checks the claims of sessions: of fifty functions and of eight models, on a quiet machine and beside other work.
 
-``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks through all that a session says of a call, its
-regions and their kernels for what cannot be: every count is expected to be 0, and the exit status is 1 if one is not.
+``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks for impossible figures in all that a session
+says of a call, its regions and their kernels: every count is expected to be 0; the exit status is 1 if one is not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SHARE = "shares outside 0 to 100 %, or that do not add up"
 WHOLE = "parts that exceed their whole"
 NEGATIVE = "negative times and sizes"
 INTERVAL = "figures outside of their interval"
-TEXT = "percentages that cannot be, and what is undefined, in texts"
+TEXT = "impossible percentages and undefined figures, in texts"
 LIMIT = "kernel-bound, and another config is 15 % faster"
 VERDICT = "verdicts beside other work that contradict those without"
 ROUNDING = 1e-9
@@ -64,11 +64,11 @@ def claims_of(session: Session) -> Iterator[Claim]:
         *(*report(session), *times, op_times_table(session)),
         *(region_timings_table(session), partition_timings_table(session)),
     ):
-        yield from _table_claims(table.title, table.frame())
+        yield from _table_claims(table.title, table.dataframe())
     yield from _sum_claims(session)
     for text in (session_text(session), words(session_html(session)), *map(str, session.diagnostics)):
         yield from text_claims(text)
-    eager_us = timings_table(session).frame().median_us.max()
+    eager_us = timings_table(session).dataframe().median_us.max()
     for item in session.diagnostics:
         if item.code is DiagnosticCode.REGION_WORTH:
             for saved_s in durations(" ".join(re.findall(r"saves? (?:the \w+ )?(\S+ \S+)", item.message))):
@@ -98,11 +98,11 @@ def _table_claims(title: str, frame: Any) -> Iterator[Claim]:
 
 def _sum_claims(session: Session) -> Iterator[Claim]:
     """Yield what has to add up: the kernels of a partition and what is around them, the ops of a call and the same."""
-    ops = op_times_table(session).frame()
+    ops = op_times_table(session).dataframe()
     around = ops[ops.by == "around"]
     parts = [(by, ops[ops.by == by].share.sum() + around.share.sum()) for by in ("line", "op") if len(ops)]
     for region in session.plan.regions:
-        times = kernel_times_table(session, region.name).frame().dropna(subset="share")
+        times = kernel_times_table(session, region.name).dataframe().dropna(subset="share")
         parts += [(str(name), rows.share.sum()) for name, rows in times.groupby("partition")]
     for name, total in parts:
         yield Claim(SHARE, abs(total - 1) < ROUNDING, f"{name}: {total:.2%} together")
@@ -161,7 +161,7 @@ class Seen:
         Raises:
             AssertionError: something was said that cannot be.
         """
-        yield heads("what cannot be", "found", "of")
+        yield heads("impossible", "found", "of")
         for kind, number in self.said.items():
             yield cells(kind, self.wrong[kind], number)
         if self.wrong:
@@ -301,7 +301,7 @@ GIVEN = (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
 
 def verdicts(session: Session) -> dict[str, str]:
     """Return the verdicts that are given on the whole call and on its regions, by variant or region."""
-    whole, regions = timings_table(session).frame(), region_timings_table(session).frame()
+    whole, regions = timings_table(session).dataframe(), region_timings_table(session).dataframe()
     rows = [*zip(whole.variant, whole.phase, whole.verdict, strict=True)]
     rows += [*zip(regions.region, regions.phase, regions.verdict, strict=True)]
     return {name: verdict for name, phase, verdict in rows if phase == session.whole_phase and verdict in GIVEN}

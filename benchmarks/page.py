@@ -343,7 +343,7 @@ def _edits(panel: Panel, exploration: rx.Exploration, layers: int) -> dict[str, 
         panel.control.edit(lambda ex: ex.mark(f"more{number}", modules=f"**.layer.{number % layers}.output"))
 
     return {
-        "switch a region off": lambda number: panel.press("switch", f"r{number}", value=False),
+        "switch a region off": lambda number: panel.press("enable", f"r{number}", value=False),
         CONFIGURE: configure,
         "rename a region": rename,
         "mark another": mark,

@@ -20,7 +20,7 @@ import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, VariantName
-from regional_explorer.record.statistics import interval
+from regional_explorer.record.statistics import confidence_interval
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Row:
         """The 95 % interval of the ratio; of fewer than six turns from the least to the greatest, None of one."""
         if len(self._ratios) == 1:
             return None
-        return interval(np.asarray(self._ratios), 0.95) or (min(self._ratios), max(self._ratios))
+        return confidence_interval(np.asarray(self._ratios), 0.95) or (min(self._ratios), max(self._ratios))
 
     @property
     def result(self) -> str:

@@ -97,7 +97,7 @@ def _step(function: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tens
 def traced_rows(models: Sequence[str] = tuple(MODELS), budget_s: float = 40.0) -> Iterator[Row]:
     """Take a step of each model by every line, in interleaved rounds; then steps through 1 and some 12 partitions."""
     for name in models:
-        model, x, leaves = _made(name)
+        model, x, leaves = made_anew(MODELS[name])
         made = {line.what: line.function(model, x) for line in LINES}
         plain = torch.compile(model)
         functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: plain}
@@ -121,7 +121,7 @@ CALLED = ("gpt-small", "gpt")
 def call_rows(models: Iterable[str] = CALLED, budget_s: float = 40.0) -> Iterator[Row]:
     """Take a step traced as by ``torch.compile``: what our call of one partition a graph costs, and of a dozen."""
     for name in models:
-        model, x, leaves = _made(name)
+        model, x, leaves = made_anew(MODELS[name])
         whole, parts = (rx.explore(model, (x,), plan=rx.Plan(tracing=AS_TORCH_COMPILE)) for _ in range(2))
         for ex in (whole, parts):
             ex.mark("rest", ops="*")
@@ -137,11 +137,11 @@ def call_rows(models: Iterable[str] = CALLED, budget_s: float = 40.0) -> Iterato
             ex.close()
 
 
-def _made(name: str) -> tuple[nn.Module, torch.Tensor, list[torch.Tensor]]:
+def made_anew(make: Make) -> tuple[nn.Module, torch.Tensor, list[torch.Tensor]]:
     """Return a model, its argument, and what gradients are taken of."""
     torch.manual_seed(0)
     torch._dynamo.reset()
-    model, x = MODELS[name]()
+    model, x = make()
     return model, x, [value for value in (x, *model.parameters()) if value.requires_grad]
 
 

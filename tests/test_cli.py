@@ -127,7 +127,7 @@ def test_a_quiet_run_says_no_progress_and_a_verbose_one_everything(model: str, t
     assert "Traceback" in run(EXIT_FAILED, "run", model, "step('text')", "--verbose")[1]
 
 
-def test_what_cannot_be_saved_is_printed(model: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsaved_results_are_printed(model: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exploration, "save", Mock(side_effect=SessionError("No space left on device")))
     out, err = run(EXIT_FAILED, "run", model, "step(x)", "--no-bench", "--save", str(tmp_path / "out.json"))
     assert out.startswith("step: ")
@@ -209,9 +209,7 @@ def test_the_arguments_of_the_command_are_not_those_of_the_file(
     assert sys.argv[1] == "run"
 
 
-def test_what_was_found_is_printed_when_interrupted_and_a_failure_told(
-    model: str, run: Run, replace_benchmark: ReplaceBenchmark
-) -> None:
+def test_interrupt_prints_results(model: str, run: Run, replace_benchmark: ReplaceBenchmark) -> None:
     replace_benchmark(Mock(side_effect=KeyboardInterrupt))
     out, err = run(EXIT_FAILED, "run", model, "step(x)")
     assert out.startswith("step: ")
@@ -249,7 +247,7 @@ def test_compare_says_how_much_and_fails_beyond_the_limit(saved: tuple[str, str]
     assert found["low"] < 1.0 < found["high"]
 
 
-def test_what_cannot_be_compared_is_told(saved: tuple[str, str], tmp_path: Path, run: Run) -> None:
+def test_incomparable_files_are_reported(saved: tuple[str, str], tmp_path: Path, run: Run) -> None:
     good = measured(1.5, 1)
     assert good.conditions is not None
     few, busy = Figure(1e-3, why="too few rounds (5)"), Figure(1.5, why="the machine was too busy")
@@ -358,7 +356,7 @@ class ClosedPipe(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_reader_that_leaves_changes_neither_the_exit_code_nor_what_is_saved(
+def test_closed_pipe_changes_no_exit_code(
     model: str, saved: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out.json"
@@ -390,7 +388,7 @@ def checked(speedup: float, *, full: float | None = None, numerics: str = "ok") 
     return plan_check(replace(session, timings=tuple(timings)), "eager" if full is None else "torch.compile")
 
 
-def test_a_check_says_what_the_plan_is_slower_than() -> None:
+def test_check_names_what_is_faster() -> None:
     assert str(checked(1.5)).splitlines()[::3] == ["The plan holds.", "against eager: 1.50× (1.47–1.53), faster"]
     slower = checked(0.8)
     assert str(slower).startswith("The plan holds, but is slower than eager.\n")
@@ -404,7 +402,7 @@ def test_a_check_says_what_the_plan_is_slower_than() -> None:
     assert checked(0.8, full=1.1).slower_than == ("eager", "torch.compile")
 
 
-def test_on_a_machine_too_busy_to_tell_no_plan_is_slower_than_torch_compile() -> None:
+def test_busy_machine_makes_no_plan_slower() -> None:
     session = measured(1.5, 1)
     timings = (*session.timings, replace(measured(1.9, 2).timings[1], variant="full"))
     assert plan_check(replace(session, timings=timings), "torch.compile").slower_than == ("torch.compile",)
@@ -486,13 +484,13 @@ def test_a_full_device_is_one_line_and_an_exit_code(saved: tuple[str, str]) -> N
         assert done.stderr == "regional-explorer: Cannot write the output: No space left on device.\n"
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=str(EXIT_DONE)):
         main(["--version"])
     assert capsys.readouterr().out == f"regional-explorer {rx.__version__}\n"
 
 
-def test_doctor_tells_what_works_and_remedies_for_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_lists_checks_and_remedies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) in (EXIT_DONE, EXIT_NO)
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["torch"]["found"] == torch.__version__
@@ -500,7 +498,7 @@ def test_doctor_tells_what_works_and_remedies_for_the_rest(capsys: pytest.Captur
     assert [name for name, one in found.items() if one["works"] and one["remedy"]] == []
 
 
-def test_doctor_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_packages_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = importlib.metadata.version
 
     def version(package: str) -> str:
@@ -591,7 +589,7 @@ x = torch.ones(8)
 
 
 @pytest.mark.compiles
-def test_a_plan_under_which_the_call_raises_does_not_hold(tmp_path: Path, run: Run) -> None:
+def test_raising_plan_does_not_hold(tmp_path: Path, run: Run) -> None:
     plan = rx.Plan((rx.Region("r", (rx.Selector(SelectorKind.OPS, ("aten.relu*",)),), {"nan_asserts": True}),))
     file = written(tmp_path / "raises_of_mine.py", RAISES)
     check = ["check", written(tmp_path / "plan.json", dump_plan(plan)), file, "step(x)", "--budget", "0.05"]

@@ -6,12 +6,14 @@ The engine without the notebook packages, too: everything but the panel works, a
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,14 @@ from scripts import count
 from tests.shared.processes import ROOT, python
 
 PACKAGE = ROOT / "regional_explorer"
-PRIVATE_TORCH = re.compile(r"torch\._(inductor|dynamo|functorch|guards|subclasses|logging)(\.\w+)*")
+PRIVATE_TORCH = re.compile(
+    r"torch(?!\.ops\.)(\.\w+)*\.(_(?!_)\w+|StorageWeakRef)(\.\w+)*"
+    r"|_(parameters|buffers|modules|cdata|version|base|schema|sequence_nr|boxed_call|dynamo_\w+|\w*hooks)"
+)
+"""Private modules and names of torch, and texts that name private attributes of its objects: ruff finds the latter.
+
+The names of operators below ``torch.ops`` are public, whatever they begin with.
+"""
 
 # ------------------------------------------------------------------------------------------------------ what loads what
 
@@ -48,7 +57,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 NOTEBOOK = {"pandas", "IPython", "ipywidgets", "anywidget"}
 
 
-def test_rooms_of_the_record_and_its_views_import_without_torch_and_notebook_packages() -> None:
+def test_records_and_views_import_without_torch() -> None:
     python(IMPORT_ROOMS, "record", "style", "tables", "picture", "page")
 
 
@@ -59,7 +68,7 @@ def test_rooms_of_the_record_and_its_views_import_without_torch_and_notebook_pac
         ("regional_explorer.backend", NOTEBOOK),
     ],
 )
-def test_importing_the_package_or_the_production_backend_loads_nothing_heavy(package: str, heavy: set[str]) -> None:
+def test_package_and_backend_import_nothing_heavy(package: str, heavy: set[str]) -> None:
     loaded = python(LOADED, package).json
     assert package in loaded
     assert not {name.partition(".")[0] for name in loaded} & heavy
@@ -97,7 +106,7 @@ print(json.dumps([errors, ex.regions.region.tolist(), ex.save(sys.argv[1]).name,
 """
 
 
-def test_what_needs_a_missing_package_names_the_pip_command_and_all_else_works(tmp_path: Path) -> None:
+def test_missing_package_names_the_pip_command(tmp_path: Path) -> None:
     """Without pandas production works; without the notebook packages all but the panel and Graphviz's picture."""
     without_pandas, without_notebook = map(
         json.loads, python(WITHOUT_PACKAGES, tmp_path / "page.html").out.splitlines()
@@ -128,6 +137,31 @@ def test_every_public_name_exists_and_no_other() -> None:
     assert set(regional_explorer.__all__) <= set(dir(regional_explorer))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = regional_explorer.nonsense  # type: ignore[attr-defined]  # that is the point
+
+
+ENTRY_POINTS = ("main", "load_ipython_extension", "unload_ipython_extension")
+"""Functions whose name is prescribed by what calls them."""
+
+
+def test_public_names_of_classes_and_functions_are_unique() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
+    classes = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    functions = [node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)]
+    twins = [name for name, times in (Counter(classes) + Counter(functions)).items() if times > 1]
+    assert [name for name in twins if not name.startswith("_") and name not in ENTRY_POINTS] == []
+
+
+def test_every_field_of_a_record_has_its_docstring() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (PACKAGE / "record").glob("*.py")]
+    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    pairs = [(owner, pair) for owner in classes for pair in itertools.pairwise([*owner.body, ast.Pass()])]
+    bare = [
+        f"{owner.name}.{ast.unparse(field.target)}"
+        for owner, (field, after) in pairs
+        if isinstance(field, ast.AnnAssign)
+        and not (isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant))
+    ]
+    assert bare == []
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -163,41 +197,61 @@ def test_private_torch_names_are_found_however_they_are_written() -> None:
             "from torch._inductor import config",
             "torch._inductor.config.patch({})",
             "import_module('torch._functorch.config')",
+            "from torch.utils._python_dispatch import TorchDispatchMode",
+            "from torch.multiprocessing.reductions import StorageWeakRef",
+            "torch._C._current_graph_task_id()",
+            "getattr(tensor, '_backward_hooks')",
+            "torch.ops.aten._unsafe_view.default",
             "raise KeyError('torch._inductor.config has no such key'); torch.compile(f)",
         )
     ]
-    assert list(map(bool, found)) == [True] * 5 + [False]
+    assert list(map(bool, found)) == [True] * 9 + [False] * 2
 
 
 # ------------------------------------------------------------------------------------------------ documents, makefile
 
 
-def test_every_package_stands_in_the_table_of_packages() -> None:
+def test_every_package_has_its_paragraph() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^\| `((?:\w+/)+)` \|", page, re.MULTILINE))
+    named = set(re.findall(r"\*\*`((?:\w+/)+)`\*\*", page))
     packages = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("__init__.py")} - {"./"}
     assert packages == named
 
 
-@pytest.mark.parametrize("room", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")))
-def test_every_file_stands_in_the_list_of_files(room: str) -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    line = re.search(rf"^- `{room}/`: (.+(?:\n  .+)*)", page, re.MULTILINE)
-    assert line, f"docs/architecture.md, Files: no line for {room}/"
-    listed = re.findall(r"(?:^|; )`(\w+)`", " ".join(line[1].split()))
-    assert sorted(listed) == sorted(path.stem for path in (PACKAGE / room).glob("*.py") if path.stem != "__init__")
+def names_of(file: Path) -> set[str]:
+    """Return the functions, classes and constants of a file, methods with their class."""
+    found: set[str] = set()
+
+    def add(body: Sequence[ast.stmt], within: str) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found.add(f"{within}{node.name}")
+                add(node.body, f"{within}{node.name}.")
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found.update(f"{within}{ast.unparse(target)}" for target in targets)
+
+    add(ast.parse(file.read_text(encoding="utf-8")).body, "")
+    return found
 
 
-@pytest.mark.parametrize("page", ["upstream.md", "architecture.md"])
+@pytest.mark.parametrize("page", ["upstream.md", "architecture.md", "a-cell-followed.md"])
 def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    given = re.findall(r"\(`(\w+/\w+\.py)`(?:, `(\w+)`)?\)", text)
-    strays = [(file, name) for file, name in given if name not in (PACKAGE / file).read_text(encoding="utf-8")]
-    assert strays == []
+    given = re.findall(r"\(`(\w+/\w+\.py)`(?:, `([\w.]+)`)?\)", text)
+    given += [(file, name) for name, file in re.findall(r"`(\w+)`\s+in\s+`(\w+/\w+\.py)`", text)]
+    assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
     rooms = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-    modules = re.findall(rf"`((?:{rooms})\.(?!py`)[a-z_]+)", text)
-    assert [name for name in modules if not (PACKAGE / f"{name.replace('.', '/')}.py").exists()] == []
+    files = re.findall(rf"`((?:{rooms})/\w+\.py)`", text)
+    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(rf"`((?:{rooms})\.(?!py`)[a-z_]+)", text)]
+    assert [file for file in (*files, *modules) if not (PACKAGE / file).exists()] == []
     assert given or modules
+
+
+def test_a_cell_followed_has_ten_stops_with_a_function_each() -> None:
+    text = (ROOT / "docs" / "a-cell-followed.md").read_text(encoding="utf-8")
+    stops = re.findall(r"^## \d+\. .+\n\n\(`\w+/\w+\.py`, `[\w.]+`\)$", text, re.MULTILINE)
+    assert len(stops) == text.count("\n## ") == 10
 
 
 def test_code_and_statements_are_counted() -> None:

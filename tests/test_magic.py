@@ -245,7 +245,7 @@ def test_a_plan_is_taken_from_a_panel_or_a_file_and_the_session_saved(made: Made
         assert made(f"--plan {plan} f(x)").plan == ex.plan
 
 
-def test_what_is_measured_is_what_was_asked(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
+def test_requested_variants_are_measured(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
     replace_benchmark(benchmark := Mock())
     run("%regional_compile --variants regional,full --budget 0.5 f(x);")
     run("%regional_compile -r act=ops:aten.relu* f(x);")
@@ -253,9 +253,7 @@ def test_what_is_measured_is_what_was_asked(run: Run, replace_benchmark: Replace
     assert (first["variants"], first["budget_s"], second["budget_s"]) == (("regional", "full"), 0.5, 5.0)
 
 
-def test_without_a_region_it_is_found_out_where_the_time_goes_and_nothing_is_compiled(
-    run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output
-) -> None:
+def test_call_without_region_is_profiled(run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output) -> None:
     replace_benchmark(benchmark := Mock())
     run("%regional_compile --budget 0.05 -o ex f(x)")
     assert "Where the time goes: modules" in capsys.readouterr().out
@@ -387,7 +385,7 @@ def test_earlier_results_survive_an_error(made: Made, refused: Refused, shell: A
     assert shell.user_ns["ex"] is earlier
 
 
-def test_what_was_measured_is_kept_where_it_cannot_be_saved(
+def test_failed_save_keeps_results(
     refused: Refused, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Exploration, "save", Mock(side_effect=SessionError("Cannot write: no space left on device.")))
@@ -402,7 +400,7 @@ def test_verbose_shows_the_traceback(shell: Any, capsys: Output) -> None:
     assert "torch.sin(x)" in out + err
 
 
-def test_an_interrupt_while_measuring_keeps_what_is_there(
+def test_interrupt_keeps_results(
     run: Run, refused: Refused, shell: Any, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
     replace_benchmark(Mock(side_effect=KeyboardInterrupt))
@@ -487,7 +485,7 @@ def test_completion(made: Made, run: Run, shell: Any) -> None:
         assert expected <= set(shell.complete(None, line, len(line))[1]), line
 
 
-def test_what_is_likeliest_is_offered_first(run: Run, shell: Any) -> None:
+def test_completions_are_ordered_by_likelihood(run: Run, shell: Any) -> None:
     run(LAYERS)
 
     def offered(before: str, after: str = "") -> list[str]:
@@ -631,9 +629,7 @@ def test_a_plain_cell_shows_a_line_that_goes_away_after_errors_too(
         assert outputs.shown[-1] == {}
 
 
-def test_what_draws_shows_a_line_and_the_panel_still_follows_its_twin(
-    run: Run, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drawing_shows_progress(run: Run, outputs: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
     run("ex = %regional_compile --no-bench f(x)")
     for cell, results in (("ex.show()", [False, True]), ("ex.show(widget=False)", [False]), ("ex", [])):
@@ -645,9 +641,7 @@ def test_what_draws_shows_a_line_and_the_panel_still_follows_its_twin(
         assert [WIDGET in data for data in shown] == results
 
 
-def test_the_twin_has_what_the_panel_did_which_does_not_wait_for_the_drawing_and_keeps_out_of_other_cells(
-    run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_static_copy_follows_the_panel(run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
     def drawn_later(session: Session) -> str:
@@ -669,9 +663,7 @@ def test_the_twin_has_what_the_panel_did_which_does_not_wait_for_the_drawing_and
     assert "relus" in outputs.twin
 
 
-def test_the_twin_has_what_the_cell_did_when_the_cell_ends(
-    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
-) -> None:
+def test_static_copy_follows_the_cell(run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark) -> None:
     replace_benchmark(lambda ex, **_: ex.rename("act", "relus"))
     run("%regional_compile -r act=ops:aten.relu* f(x)")
     assert "relus" in outputs.twin
@@ -699,7 +691,7 @@ def test_a_panel_names_the_variable_of_its_exploration_and_no_other(run: Run, ou
 
 
 @pytest.mark.parametrize("imported", ["", "import regional_explorer as rx"])
-def test_what_a_panel_copies_as_python_runs_in_the_next_cell(run: Run, outputs: Outputs, imported: str) -> None:
+def test_copied_python_runs_in_the_next_cell(run: Run, outputs: Outputs, imported: str) -> None:
     run(imported)
     run(CALL)
     exploration = rx.last()
@@ -775,7 +767,7 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
     assert run(f"[region.name for region in {name}.plan.regions]") == ["made"]
 
 
-def test_regions_of_a_cell_that_could_not_measure_are_told_too(
+def test_regions_of_an_unmeasured_cell_are_named(
     run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
@@ -857,7 +849,7 @@ def run_notebook(*cells: str) -> list[Any]:
     return [cell.outputs for cell in notebook.cells]
 
 
-def test_a_notebook_that_nobody_looks_at_keeps_the_static_output_and_panels_that_are_cleared_are_closed() -> None:
+def test_cleared_panels_are_closed() -> None:
     setup = f"%load_ext regional_explorer\n{SETUP}"
     outputs = run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET)[1]
     assert outputs.pop(0).data == {}, "that torch was imported is not kept"

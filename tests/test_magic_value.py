@@ -65,7 +65,7 @@ def test_the_value_does_not_depend_on_the_history(shell: Any, tmp_path: Path) ->
         "%alias_magic rc regional_compile\n%rc --no-bench f(x)",
     ],
 )
-def test_what_a_cell_has_displayed_is_not_displayed_again(run: Run, capsys: Output, cell: str) -> None:
+def test_displayed_value_is_not_displayed_again(run: Run, capsys: Output, cell: str) -> None:
     capsys.readouterr()
     run(cell)
     assert capsys.readouterr().out.count(DISPLAYED) == 1
@@ -78,7 +78,7 @@ def test_a_value_that_is_dropped_or_displayed_is_none(run: Run, shell: Any) -> N
     assert shell.user_ns.get("_") is earlier
 
 
-def test_what_changed_in_the_cell_is_displayed(run: Run, capsys: Output) -> None:
+def test_changed_value_is_displayed(run: Run, capsys: Output) -> None:
     capsys.readouterr()
     run(f"ex = {MADE}\nex.mark('act', ops='aten.relu*')")
     assert "1 piece is not compiled yet" in capsys.readouterr().out

@@ -55,7 +55,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     return Events()
 
 
-def test_stages_run_in_turn_and_then_what_comes_afterwards(events: Events) -> None:
+def test_stages_run_in_turn(events: Events) -> None:
     done: list[str] = []
     ahead = Preload([partial(done.append, name) for name in "ab"], partial(done.append, "c"), idle_s=0.02)
     ahead.attach(events)
@@ -97,7 +97,7 @@ def test_nothing_is_imported_for_who_does_not_use_torch(events: Events, monkeypa
     assert not stage.called
 
 
-def test_what_fails_or_is_detached_ends_it_without_a_word(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
+def test_failing_stage_ends_preloading(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
     done: list[int] = []
     stages: list[Callable[[], object]] = [lambda: 1 / 0, partial(done.append, 1)]
     ahead = Preload(stages, partial(done.append, 2), idle_s=0.02)
@@ -116,7 +116,7 @@ def test_what_fails_or_is_detached_ends_it_without_a_word(events: Events, capfd:
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_loaded_again_runs_its_stages_again(events: Events) -> None:
+def test_reloading_runs_stages_again(events: Events) -> None:
     done: list[str] = []
     ahead = Preload([partial(done.append, "a")], partial(done.append, "b"), idle_s=0.02)
     for _ in range(2):

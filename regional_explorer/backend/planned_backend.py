@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.capture.trace import TracedGraphs
-from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
@@ -249,7 +249,7 @@ class PlannedProgram(CutProgram):
         graphs = {switch.piece.graph_id for switch in switches}
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
         if any(record.error == NO_COMPILER for record in failed):
-            message = f"What is not compiled yet runs eagerly: {NO_COMPILER}"
+            message = f"Partitions without an artifact run eagerly: {NO_COMPILER}"
             self.report(DiagnosticCode.NO_COMPILER.found(message))
         others = [record for record in failed if record.error != NO_COMPILER]
         for diagnostic in check_failures(evidence_of(self, others)):
@@ -349,7 +349,7 @@ class BackendOptions:
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
-    "There is no region: no plan was given, or an empty one, and no op in the graphs of the first call is marked. "
+    "There is no region: the plan is missing or empty, and no op in the graphs of the first call is marked. "
     "All of it runs eagerly.",
     remedy="Give a plan, or mark ops in the source with rx.region; a graph break in a marked block loses its mark.",
     upstream="",
@@ -379,7 +379,7 @@ def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
 
 
 def _recompile_limit_reached(frames: Sequence[Frame]) -> Diagnostic:
-    """Return a ``recompiled`` for a call of which Dynamo traces no more; ``frames`` are those that it traced."""
+    """Return a ``recompiled``: Dynamo has reached its limit for this call. ``frames`` are those that it traced."""
     fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
     return DiagnosticCode.RECOMPILED.found(
         "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "

@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.reachable import Reach, reach, tensor_names
+from regional_explorer.capture.restore import AssignedState, RandomState, RestoreLog, silent, storages_of
 from regional_explorer.capture.tensors import (
     GradientInput,
     draw_cotangents,
@@ -29,7 +30,6 @@ from regional_explorer.capture.tensors import (
     smaller_numbered,
     tensors_in,
 )
-from regional_explorer.capture.undo import AssignedState, RandomState, UndoLog, silent, storages_of
 from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.errors import (
     CaptureError,
@@ -41,8 +41,9 @@ from regional_explorer.errors import (
 )
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
-from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward
 from regional_explorer.torch_api.hooks import SavedTensorsHooks, current_saved_tensors_hooks, saving_tensors_with
+from regional_explorer.torch_api.tensors import has_buffers, is_marked_dynamic, unmark_dynamic
 from regional_explorer.torch_api.torch_config import TorchFlags
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Call:
         reachable = self._reach()
         self.modules = reachable.roots
         self._random, self._flags = RandomState(reachable.generators), TorchFlags()
-        self._undo, self._before_first = UndoLog(reachable.tensors), UndoLog()
+        self._restore_log, self._before_first = RestoreLog(reachable.tensors), RestoreLog()
         self._state = AssignedState(reachable)
         self._dynamic = {id(tensor): tensor for tensor in reachable.tensors if is_marked_dynamic(tensor)}
         self._gradient_inputs: list[GradientInput] = []
@@ -202,7 +203,7 @@ class Call:
         if unclear := self._first_run(reachable.tensors):
             with silent():
                 self._first_run(reachable.tensors, unclear)
-        self.stateful = self._undo.wrote or self._state.changes or self.draws or self._sets_flags
+        self.stateful = self._restore_log.wrote or self._state.changes or self.draws or self._sets_flags
         self.not_restored = (*self._state.not_restored, *self._kept_names())
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
@@ -266,17 +267,17 @@ class Call:
                     with _raising_capture_error("The backward of the call"):
                         self.backward(outputs)
                 self.draws, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
-            after_first = self._undo.contents()
-            self._undo.restore()  # before the state is read: see _restore_state
+            after_first = self._restore_log.contents()
+            self._restore_log.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
                 self._second_run(nodes_before, after_first)
-            elif self._undo.wrote or self._state.changes:
+            elif self._restore_log.wrote or self._state.changes:
                 self._note_written(storages_before)
         finally:
             self._restore_state()
         return frozenset()
 
-    def _second_run(self, nodes_before: AbstractSet[Node], after_first: UndoLog) -> None:
+    def _second_run(self, nodes_before: AbstractSet[Node], after_first: RestoreLog) -> None:
         """Run again from the Python state that the first run left, to see what every call assigns.
 
         If some of that stays, so does what the first run wrote to tensors and this one does not: a cache, or parameters
@@ -295,7 +296,7 @@ class Call:
                     _gradients(outputs, ends, draw_cotangents(outputs))
         self._state.note_second_run()
         if self._state.not_restored:
-            self._before_first = self._undo.keep_first(after_first)
+            self._before_first = self._restore_log.keep_first(after_first)
         self._note_written(storages_before)
 
     def _note_written(self, storages_before: AbstractSet[int]) -> None:
@@ -303,7 +304,7 @@ class Call:
         self._written_names = [
             name
             for name, tensor in self._tensors_by_name().items()
-            if (self._undo.has(tensor) and not self._before_first.has(tensor))
+            if (self._restore_log.has(tensor) and not self._before_first.has(tensor))
             or storages_of([tensor]) - storages_before
         ]
 
@@ -314,7 +315,7 @@ class Call:
         """
         tensors = self._tensors_by_name()
         return [
-            (f"written {name}", tensors[name], self._undo.content_before(tensors[name]))
+            (f"written {name}", tensors[name], self._restore_log.content_before(tensors[name]))
             for name in self._written_names
             if name in tensors
         ]
@@ -328,7 +329,7 @@ class Call:
                 refuse_training(),
                 running_uncompiled(),
                 torch.set_grad_enabled(self.modes.grad),
-                self._undo,
+                self._restore_log,
             ):
                 yield
         finally:
@@ -358,8 +359,9 @@ class Call:
             raise CaptureError(
                 RefusalCode.NO_GRADIENT,
                 "The call was repeated, and its outputs depend on none of the tensors whose gradients were taken in "
-                "its first run: the call makes them itself, or they were replaced or frozen since. Pass what requires "
-                "grad as an argument, explore the call again, or leave the backward out with grad=False.",
+                "its first run: the call makes them itself, or they were replaced or frozen since. Pass the "
+                "tensors that require grad as arguments, explore the call again, or leave the backward out with "
+                "grad=False.",
             )
         return outputs, gradients
 
@@ -370,7 +372,7 @@ class Call:
 
     def _restore_state(self) -> None:
         # In this order: reading a flag of a view attaches the view to the graph that its base is attached to, for good.
-        self._undo.restore()
+        self._restore_log.restore()
         self._state.restore()
         self._flags.restore()
 
@@ -381,7 +383,7 @@ class Call:
             yield
         except BaseException:
             self._before_first.restore()
-            self._state.restore_what_stays()
+            self._state.restore_all()
             raise
 
     @contextlib.contextmanager
@@ -396,8 +398,8 @@ class Call:
         """
         reachable = self._reach()
         self._unmark_dynamic(reachable)
-        outer_random, outer_state = RandomState(reachable.generators), (self._undo, self._state)
-        self._undo, self._state = self._undo.as_now(self._state.to_copy(reachable)), self._state.as_now()
+        outer_random, outer_state = RandomState(reachable.generators), (self._restore_log, self._state)
+        self._restore_log, self._state = self._restore_log.as_now(self._state.to_copy(reachable)), self._state.as_now()
         self._random.restore()
         outer_flags = TorchFlags()
         try:
@@ -409,7 +411,7 @@ class Call:
             self._restore_state()
             outer_random.restore()
             self._unmark_dynamic(reachable)
-            self._undo, self._state = outer_state
+            self._restore_log, self._state = outer_state
 
     def _unmark_dynamic(self, reachable: Reach) -> None:
         """Remove the marks that traces with dynamic sizes left on tensors: with them later traces would be dynamic."""
@@ -418,8 +420,13 @@ class Call:
     def close(self) -> None:
         """Drop all references to what belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
-        self._gradient_inputs, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
-        self._before_first = UndoLog()
+        self._gradient_inputs, self._cotangents, self._restore_log, self._state = (
+            [],
+            {},
+            RestoreLog(),
+            AssignedState(Reach()),
+        )
+        self._before_first = RestoreLog()
         self._random, self._dynamic = RandomState(), {}
 
     def _kept_names(self) -> list[str]:
@@ -476,8 +483,8 @@ def _refuse_continued(ends: Sequence[GradientInput]) -> None:
     if runs_older_nodes(ends):
         raise CaptureError(
             RefusalCode.CALL_CONTINUES,
-            "The backward of the call would go on through what you computed before the call, and free what your own "
-            "backward needs: the call uses a result of that computation, and also a tensor that it was computed from. "
+            "The backward of the call would continue into your own autograd graph, and free what your own backward "
+            "needs: the call uses a result of that graph, and also a tensor from which it was computed. "
             "Give the call detached results (h.detach().requires_grad_()), or leave the backward out with grad=False.",
         )
 
@@ -505,7 +512,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
         for name, module in root.named_modules():
             # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
             is_called = id(module) in called_ids
-            if isinstance(module, torch.jit.ScriptModule) and (is_called or "_buffers" not in vars(module)):
+            if isinstance(module, torch.jit.ScriptModule) and (is_called or not has_buffers(module)):
                 raise InvalidArgumentError(
                     f"{f'The module {name!r}' if name else type(module).__name__} was made by torch.jit: TorchScript "
                     "runs it, so there is no Python to trace. Explore the module that it was made from."

@@ -42,6 +42,7 @@ from regional_explorer.torch_api.graphs import (
     ORIGIN,
     bodies,
     input_expression,
+    is_of_module,
     is_operator,
     is_python_float,
     resolve,
@@ -49,6 +50,7 @@ from regional_explorer.torch_api.graphs import (
     user_annotations,
 )
 from regional_explorer.torch_api.hooks import Hook
+from regional_explorer.torch_api.tensors import MODULE_STORES
 
 
 def with_other_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
@@ -197,12 +199,14 @@ def _function_name(body: Graph, call: Node) -> str:
     return next((line.scope or line.function for line in lines), "")
 
 
+_MODULE_ENTRY = re.compile(rf"\.(?:{'|'.join(MODULE_STORES)})\['([^']*)'\]")
+
+
 def _dynamo_input(node: fx.Node) -> tuple[Role, str]:
     # As a user would write Dynamo's expression: model.layers.0.weight or batch['x'].
-    label = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", input_expression(node))
+    label = _MODULE_ENTRY.sub(r".\1", input_expression(node))
     label = re.sub(r"^[LG]\['(\w+)'\]", r"\1", label)
-    static = (node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type")
-    if static is None:
+    if not is_of_module(node):
         return Role.INPUT, label
     example = node.meta.get("example_value")
     return (Role.PARAMETER if isinstance(example, torch.Tensor) and example.requires_grad else Role.BUFFER), label
@@ -279,7 +283,7 @@ def record_breaks(
 
 
 def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCall:
-    """Return the record of a module, under its first path; one that the user's program does not hold has none."""
+    """Return the record of a module under its first path; None if the user's program does not hold it."""
     path, *aliases = names.get(module_id, ("",))
     return ModuleCall(path, class_name, aliases=tuple(aliases))
 

@@ -14,7 +14,7 @@ from regional_explorer.capture.user_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import Folded
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, mark_boxed, size_hint
 from regional_explorer.torch_api.size_guards import SizeGuards
 
 _VIEW_OPS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
@@ -153,8 +153,7 @@ class LiveGraph:
         def call(args: list[Any]) -> Any:
             return self.implementation(args)
 
-        call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd recognizes boxed functions
-        return call
+        return mark_boxed(call)
 
     def close(self, instead: BoxedCall) -> None:
         """Free the graph and the code that runs it; the user's autograd graphs may still hold the function.

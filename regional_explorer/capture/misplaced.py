@@ -43,7 +43,7 @@ def check_places(args: Any, kwargs: Any, more: Sequence[Any], unknown: Mapping[s
 
 
 def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
-    """Return the right call for what was given by position and by keywords, in the words of the caller's source."""
+    """Return the right call for these positional and keyword arguments, in the words of the caller's source."""
     call = _written_call()
     if call is None or not _is_plain(call):
         return f"rx.explore(fn, (x, y){''.join(f', {{{name!r}: …}}' for name in itertools.islice(unknown, 1))})"

@@ -27,6 +27,7 @@ from regional_explorer.capture.variables import Variables
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.torch_api.hooks import ALL_MODULES, SHARED_FLAGS, current_saved_tensors_hooks, functions_held
+from regional_explorer.torch_api.tensors import MODULE_STORES
 
 Root = tuple[str, nn.Module]
 """A module that no other one holds, behind its name in the user's program."""
@@ -121,7 +122,7 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
 
 
 def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> None:
-    """Add the values of ``level`` and all that they hold to ``reachable``, but for those that were ``seen``."""
+    """Add the values of ``level``, and all that they hold, to ``reachable``, unless they were ``seen``."""
     for _ in range(SEARCH_DEPTH):
         next_level: list[_Reached] = []
         modules: list[Root] = []
@@ -231,7 +232,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     """Read a dict, a list and the like; what a class of the user's keeps beside the items are attributes."""
     name, value = item.name, item.value
     if (kind := variables.container_kind(value)) is not None:
-        of_kind = variables.dict_items if kind in variables.DICT_TYPES else variables.contents
+        of_kind = variables.dict_items if kind in variables.DICT_TYPES else variables.all_items
         reachable.variables.append(of_kind(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, entry in itertools.islice(pairs, MAX_ITEMS):
@@ -243,7 +244,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
     reachable.variables.append(variables.attributes(name, module, _HIDDEN_ATTRIBUTES))
     _add_hooks(name, module, reachable)
-    for store in ("_parameters", "_buffers", "_modules"):
+    for store in MODULE_STORES:
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some, and keeps others in its own way
         if variables.container_kind(entries) is not None:
             reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))

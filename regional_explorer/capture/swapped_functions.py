@@ -57,7 +57,7 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
 
 
 def _functions(wanted: Collection[tuple[str, int, str]]) -> list[FunctionType]:
-    """Return the live functions; those that ``gc.freeze`` set aside are looked for if one of ``wanted`` is missing.
+    """Return the live functions; if one of ``wanted`` is missing, search those that ``gc.freeze`` set aside.
 
     ``gc.get_objects`` leaves them out, and finding them takes seconds.
     """
@@ -117,7 +117,7 @@ def _traced_marks(tree: ast.Module) -> ast.Module:
 
 
 def _mark_as_manager(decorator: ast.expr) -> ast.expr | None:
-    """Return the context manager that marks the body of a function as ``decorator`` does, None if that is no mark."""
+    """Return the context manager that marks like ``decorator``, None if ``decorator`` is no mark."""
     if not isinstance(decorator, ast.Call):
         return None
     name = ast.unparse(decorator.func)

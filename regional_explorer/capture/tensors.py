@@ -17,6 +17,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.torch_api.graphs import as_subclass_of
+from regional_explorer.torch_api.tensors import is_view, sequence_number
 
 LRU_CACHE = type(functools.lru_cache(lambda: None))
 """The class of functions under ``functools.lru_cache``."""
@@ -128,7 +129,7 @@ def next_sequence_number() -> int:
     with torch.enable_grad(), torch.inference_mode(mode=False):
         probe = torch.zeros((), requires_grad=True).view(())
     assert probe.grad_fn is not None  # noqa: S101 - grad mode is on
-    return int(probe.grad_fn._sequence_nr())
+    return sequence_number(probe.grad_fn)
 
 
 def _leaf_of(node: Node) -> torch.Tensor | None:
@@ -167,7 +168,7 @@ def requires_grad(tensor: torch.Tensor | None) -> bool:
     if tensor is None or not tensor.requires_grad or not (tensor.is_floating_point() or tensor.is_complex()):
         return False
     # A view of a leaf made under no_grad says that it requires grad, but no gradient flows through it (torch 2.13).
-    return tensor.grad_fn is not None or not tensor._is_view()  # noqa: SLF001 - there is no public way to ask
+    return tensor.grad_fn is not None or not is_view(tensor)
 
 
 def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
@@ -185,7 +186,7 @@ def smaller_numbered(outputs: Any, first_number: int) -> set[Node]:
     Such a node is older than the call, or the call made it in another thread: each thread has its own count.
     """
     nodes = nodes_behind(_differentiable_outputs(outputs).values())
-    return {node for node in nodes if node._sequence_nr() < first_number}
+    return {node for node in nodes if sequence_number(node) < first_number}
 
 
 def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[GradientInput]:

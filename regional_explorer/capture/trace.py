@@ -101,7 +101,7 @@ class TracedGraphs:
         return [live for frame in self.frames for live in frame.live]
 
     def modes_of_calls(self, frames: Sequence[Frame] | None = None) -> list[CallModes]:
-        """Return what the first call computes with, and then each later one that was traced again.
+        """Return the modes of the first call, and then of each later call that was traced again.
 
         With ``frames``, only of these.
         """

@@ -1,4 +1,4 @@
-"""Says why a trace failed: the lines of the user and of torch, whether torch alone fails alike, what to try."""
+"""Explains why a trace failed: the user's and torch's lines, whether torch alone fails too, what to try."""
 
 from __future__ import annotations
 

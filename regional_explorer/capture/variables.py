@@ -46,7 +46,7 @@ class Variables:
         self.owner_class = type(self.owner)
 
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Replace all values by these, if they can be written; what is the same is not written."""
+        """Replace the values that differ from these, if they can be written."""
         if self.write is None or type(self.owner) is not self.owner_class:
             return
         now = self.read()
@@ -115,7 +115,7 @@ def module_globals(name: str, items: dict[str, Any], names: Collection[str]) -> 
     return Variables(name, items, read, partial(_set_item, items))
 
 
-def contents(name: str, values: Any, *, whole: bool) -> Variables:
+def all_items(name: str, values: Any, *, whole: bool) -> Variables:
     """Return the items of a list, a deque or a set, as one value."""
     kind = container_kind(values)
 

@@ -1,4 +1,4 @@
-"""What CI asks of a plan: compare, check, doctor."""
+"""The commands for CI: compare, check, doctor."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def read_limit(text: str) -> float:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: whether the thing was found and works, what was found, and what to do if it was not.
+    """The result of one check: whether something works, what was found, and what to do if it does not.
 
     ``needed`` means that nothing can be explored or compiled without it.
     """

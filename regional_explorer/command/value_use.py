@@ -1,4 +1,4 @@
-"""What the code that runs a magic does with the magic's value, by the instruction that comes after the call."""
+"""Reads what a cell does with a magic's value, from the instruction after the call."""
 
 from __future__ import annotations
 

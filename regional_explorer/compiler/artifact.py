@@ -13,7 +13,7 @@ import torch
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical, size_at
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
+from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileContent
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
@@ -89,7 +89,7 @@ class Started(NamedTuple):
     wanted: Wanted
     compiled: Compiled
     sizes: Sizes
-    facts: CompileFacts
+    content: CompileContent
 
 
 @dataclass
@@ -112,7 +112,7 @@ class ArtifactStore:
     run_inductor: Callable[..., Compiled] = start_compile
 
     def load(self, wanted: Wanted) -> Artifact | None:
-        """Return an artifact from the folder, None if it has none that fits."""
+        """Return the fitting artifact of the folder, None without one."""
         if self.folder is None:
             return None
 
@@ -164,10 +164,10 @@ class ArtifactStore:
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = canonical(wanted.workpiece.piece, wanted.workpiece.inputs, mode)
-            facts = CompileFacts.of(gm, fakes, wanted.config, Settings.now())
+            content = CompileContent.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-            return Started(wanted, compiled, sizes, facts)
+            return Started(wanted, compiled, sizes, content)
 
     def finish(self, started: Started) -> Artifact:
         """Wait for the builds of a compile, and keep its artifact.
@@ -182,7 +182,7 @@ class ArtifactStore:
             def pack() -> Packed:
                 return dataclasses.replace(compiled.pack(), sizes=sizes.packed())
 
-            made = KNOWN_COMPILES.compared(wanted.key, compiled.made, started.facts)
+            made = KNOWN_COMPILES.compared(wanted.key, compiled.made, started.content)
             artifact = dataclasses.replace(_assembled_artifact(wanted, compiled, sizes), made=made, pack=pack)
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)

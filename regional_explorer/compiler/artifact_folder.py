@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import torch
 
-from regional_explorer.errors import ArtifactError, count, shown_value
+from regional_explorer.errors import ArtifactError, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import replacing
 from regional_explorer.record.json_file import from_json
@@ -213,7 +213,6 @@ def library_path(content: bytes) -> Path:
 T = TypeVar("T")
 
 ARTIFACT_SUFFIX = ".artifact"
-_CONTENT_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_trusted: bool = False) -> ArtifactFolder:
@@ -280,7 +279,6 @@ class ArtifactFolder:
     findings: list[Diagnostic] = field(default_factory=list)
     _manifests: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
     _initial: tuple[Entry, ...] = ()
-    _older_files: int = 0
     _damaged_keys: set[str] = field(default_factory=set)
     _unusable: set[str] = field(default_factory=set)
     _written: list[Entry] = field(default_factory=list)
@@ -288,9 +286,6 @@ class ArtifactFolder:
     def __post_init__(self) -> None:
         """Read the manifests."""
         self._initial = tuple(self._entries())
-        self._older_files = sum(
-            not _CONTENT_NAME.fullmatch(path.stem) for path in self.path.glob(f"*{ARTIFACT_SUFFIX}")
-        )
 
     @property
     def has_artifacts(self) -> bool:
@@ -346,14 +341,6 @@ class ArtifactFolder:
                 wanted.region,
                 "Let rx.compile(…, artifacts=…) write them where the program runs, and the way it runs.",
             )
-        elif self._older_files:
-            self._add_finding(
-                DiagnosticCode.ARTIFACT_DIFFERS,
-                f"{count(self._older_files, 'file')} in {self.path} are artifacts of format 1, which this version does "
-                f"not read: partitions are compiled again and saved in format {ARTIFACT_FORMAT}.",
-                None,
-                "Remove the old files, whose names have a hyphen.",
-            )
 
     def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
@@ -376,7 +363,7 @@ class ArtifactFolder:
         return entry.sha256
 
     def finish(self) -> None:
-        """Write a manifest of what was written, when it is all that a graph needs."""
+        """Write a manifest of the written artifacts, once a graph has all of its own."""
         if not self._written:
             return
         content = manifest_content(self._written)
@@ -419,7 +406,7 @@ class ArtifactFolder:
             raise DamagedError(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
         sha256 = sha256_of(content)
         if path.name not in (_artifact_name(sha256), _manifest_name(sha256)):
-            why = "does not have the content that its name says"
+            why = "its content does not match its name"
         if why:
             raise DamagedError(f"it {why}")
         return content
@@ -432,7 +419,7 @@ class ArtifactFolder:
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
-            f"{path} cannot be used: {why}. What it was for is compiled again.",
+            f"{path} cannot be used: {why}. The partition is compiled again.",
             region,
             "Remove the file; it is written again if the directory can be written.",
         )

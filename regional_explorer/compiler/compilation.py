@@ -109,14 +109,14 @@ class _Building:
     done: list[Started] = field(default_factory=list)
 
     def close(self) -> None:
-        """Keep what is complete, and skip the builds that have not begun."""
+        """Keep complete compiles, and skip the builds that have not begun."""
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()
         self._share_the_wait()
 
     def _share_the_wait(self) -> None:
-        """Note of each compile in which part of its time others went on: together they cost what was waited for."""
+        """Note which part of each compile's time others overlap: together they cost the time that was waited."""
         if len(self.done) < 2:  # noqa: PLR2004 - nothing went on beside one
             return
         artifacts, keys = self.program.store.artifacts, [started.wanted.key for started in self.done]
@@ -133,7 +133,7 @@ class _Building:
             self.queue.append(self.program.store.start(wanted))
 
     def finish_complete(self) -> None:
-        """Keep the artifacts of the first compiles, up to one that is not complete."""
+        """Keep the artifacts of the first compiles, up to the first incomplete one."""
         while self.queue and self.queue[0].compiled.builds.are_complete:
             self.finish_next()
 

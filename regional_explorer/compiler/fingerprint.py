@@ -1,4 +1,4 @@
-"""What identifies a partition: the layouts of its tensors, its canonical form, and the hashes made of them.
+"""Identifies partitions: the layouts of their tensors, their canonical form, and the hashes made of them.
 
 The fakes of the trace do not always have the right strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds
@@ -33,6 +33,7 @@ from regional_explorer.torch_api.graphs import (
     target_key,
     user_kernel,
 )
+from regional_explorer.torch_api.tensors import storage_key
 from regional_explorer.torch_api.torch_config import Settings
 
 
@@ -83,7 +84,7 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
     size = tuple(map(size_hint, value.shape))
     if value.layout is not torch.strided:
         return Layout(dtype=str(value.dtype), size=size, device=str(value.device), value=str(value.layout))
-    storage = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+    storage = storages.setdefault(storage_key(value), len(storages))
     return Layout(
         dtype=str(value.dtype),
         size=size,
@@ -124,7 +125,7 @@ def as_recorded(value: Any, layout: Layout) -> bool:
 
 
 def same_dtype(value: Any, layout: Layout) -> bool:
-    """Return whether ``value`` has the dtype of ``layout``; True for what is not a tensor."""
+    """Return whether ``value`` has the dtype of ``layout``, or is no tensor."""
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 

@@ -1,4 +1,4 @@
-"""Why Inductor compiled again: what is different from the most similar compile of this process before."""
+"""Why Inductor compiled again: the differences from the most similar earlier compile of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from regional_explorer.torch_api.torch_config import Settings, config_entries
 
 MOST_KNOWN = 200
 MOST_KNOWN_BYTES = 4 * 2**20
-"""Beyond these the oldest are forgotten: facts stay as long as the process. 200 of 3,000 ops each take 2.5 MiB."""
+"""Beyond these the oldest are forgotten: the others stay as long as the process. 200 of 3,000 ops each take 2.5 MiB."""
 
 LEAST_SHARED_OPS = 0.5
 """Compiles are compared if at least this share of their ops is the same."""
@@ -31,7 +31,7 @@ LONGEST_TEXT = 80
 
 
 @dataclass(frozen=True)
-class CompileFacts:
+class CompileContent:
     """What the code of a compile follows from: ``parts`` by name, and the ``ops`` of its graph in order, as text.
 
     Configs at their default are left out.
@@ -43,8 +43,8 @@ class CompileFacts:
     @classmethod
     def of(
         cls, gm: fx.GraphModule, inputs: Sequence[Any], config: Mapping[str, Any], settings: Settings
-    ) -> CompileFacts:
-        """Return the facts of compiling ``gm`` for these fakes under ``config`` on top of ``settings``."""
+    ) -> CompileContent:
+        """Return the content of a compile of ``gm`` for these fakes under ``config`` on top of ``settings``."""
         entries, inductor = config_entries(), {**settings.inductor, **config}
         values = {
             **{f"inductor config {key}": value for key, value in inductor.items() if value != entries[key].default},
@@ -65,7 +65,7 @@ class CompileFacts:
         """How often each target of an op occurs, whatever its arguments."""
         return Counter(op.partition("(")[0] for op in self.ops)
 
-    def distance(self, other: CompileFacts) -> int | None:
+    def distance(self, other: CompileContent) -> int | None:
         """Return how many parts and ops differ; None if the graphs have little in common."""
         changed_parts = sum(self.parts.get(part) != other.parts.get(part) for part in {*self.parts, *other.parts})
         if self.ops == other.ops:
@@ -109,31 +109,31 @@ def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
 
 @dataclass
 class KnownCompiles:
-    """The artifacts of the last compiles, by their facts: parts and ops, both compressed."""
+    """The artifacts of the last compiles, by what was compiled: parts and ops, both compressed."""
 
     artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
-    def compared(self, artifact: str, made: ArtifactCompile, facts: CompileFacts) -> ArtifactCompile:
+    def compared(self, artifact: str, made: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
         """Return the record of the compile of an artifact with what differs from the nearest known, and remember it."""
         if made.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
             return made
-        key = _compressed(facts.parts), _compressed(facts.ops)
+        key = _compressed(content.parts), _compressed(content.ops)
         same = self.artifacts.pop(key, None)
-        nearest = self._nearest(facts, key[1]) if same is None else (same, facts)
+        nearest = self._nearest(content, key[1]) if same is None else (same, content)
         self.artifacts[key] = artifact
         while len(self.artifacts) > MOST_KNOWN or self._bytes() > MOST_KNOWN_BYTES:
             del self.artifacts[next(iter(self.artifacts))]
         if nearest is None:
             return made
         name, known = nearest
-        return replace(made, nearest=name, changes=tuple(changes(known, facts)))
+        return replace(made, nearest=name, changes=tuple(changes_of_key(known, content)))
 
-    def _nearest(self, facts: CompileFacts, same_ops: bytes) -> tuple[str, CompileFacts] | None:
-        """Return the known facts with the fewest changes and their artifact; of several equally near ones the last."""
+    def _nearest(self, content: CompileContent, same_ops: bytes) -> tuple[str, CompileContent] | None:
+        """Return the known compile with the fewest changes, and its artifact; of several the last one."""
         nearest, least = None, None
         for (parts, ops), artifact in reversed(self.artifacts.items()):
-            known = CompileFacts(_decompressed(parts), facts.ops if ops == same_ops else tuple(_decompressed(ops)))
-            distance = known.distance(facts)
+            known = CompileContent(_decompressed(parts), content.ops if ops == same_ops else tuple(_decompressed(ops)))
+            distance = known.distance(content)
             if distance is not None and (least is None or distance < least):
                 nearest, least = (artifact, known), distance
         return nearest
@@ -154,11 +154,11 @@ KNOWN_COMPILES = KnownCompiles()
 """The compiles of this process: Inductor's caches are not per exploration either."""
 
 
-def changes(before: CompileFacts, after: CompileFacts) -> Iterator[KeyChange]:
+def changes_of_key(before: CompileContent, after: CompileContent) -> Iterator[KeyChange]:
     """Yield what differs, ops first."""
     yield from _op_changes(before, after)
     for part in dict.fromkeys([*before.parts, *after.parts]):
-        value_before, value_after = (facts.parts.get(part, _default_text(part)) for facts in (before, after))
+        value_before, value_after = (content.parts.get(part, _default_text(part)) for content in (before, after))
         if value_before != value_after:
             yield KeyChange(part, value_before, value_after)
 
@@ -170,7 +170,7 @@ def _default_text(part: str) -> str:
     return "" if entry is None else repr(entry.default)
 
 
-def _op_changes(before: CompileFacts, after: CompileFacts) -> Iterator[KeyChange]:
+def _op_changes(before: CompileContent, after: CompileContent) -> Iterator[KeyChange]:
     if len(before.ops) == len(after.ops):
         for index, (op_before, op_after) in enumerate(zip(before.ops, after.ops, strict=True)):
             if op_before != op_after:

@@ -20,7 +20,7 @@ from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.fingerprint import surroundings
-from regional_explorer.compiler.switch import REFUSED_INPUTS, Mode, PieceFacts, Switch
+from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Mode, Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count
 from regional_explorer.record.action import COMPILES, RETRACES
@@ -132,7 +132,7 @@ class CutProgram:
                     self._cyclic, self._numbering = [], PartitionNumbering()
                     self._made = [self._cut_live_graph(live, graphs) for live in self.capture.live]
                     self._pieces = {}
-                    self.adopt_facts()
+                    self.adopt_learned()
         return self._made
 
     @property
@@ -158,8 +158,8 @@ class CutProgram:
         del graphs
         return self.plan
 
-    def adopt_facts(self) -> None:
-        """Copy what is known about equal partitions of earlier cuts to those of a new cut."""
+    def adopt_learned(self) -> None:
+        """Give the partitions of a new cut what was learned of equal ones in earlier cuts."""
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Set how a graph that a later call traced runs, first and from then on."""
@@ -267,7 +267,7 @@ class CutProgram:
             self.main.apply_artifacts()
 
     def wanted(self, key: str, switch: Switch) -> Wanted:
-        """Return what the artifact is made of that a partition needs under the plan; its key is ``key``."""
+        """Return the ingredients of the artifact that a partition needs under the plan; its key is ``key``."""
         return Wanted(key, switch.known, self.config_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
@@ -400,30 +400,30 @@ def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_facts`` has
-    what was learned then about every piece that was ever cut, so that pieces that an edit does not change, or that
-    undo restores, stay compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any
-    region; None before the first compile.
+    ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_learned`` is
+    what was learned then of every piece that was ever cut: a piece that an edit does not change, or that undo brings
+    back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None
+    before the first compile.
     """
 
     capture: Capture
     toolchain: CompileCost | None = None
     _recorded_settings: str = ""
     _has_unknown_layouts: bool = False
-    _facts: dict[PieceContent, PieceFacts] = field(default_factory=dict)
+    _learned: dict[PieceContent, Learned] = field(default_factory=dict)
     recording: bool = False
 
     def cut(self, plan: Plan) -> None:
-        """Cut the graphs along ``plan`` at the next use; facts about the pieces are kept."""
+        """Cut the graphs along ``plan`` at the next use; what was learned of the pieces is kept."""
         switches = (switch for cut in self._made or () for switch in cut.switches)
-        self._facts |= {switch.piece.content: switch.facts for switch in switches if switch.facts is not None}
+        self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
         super().cut(plan)
 
-    def adopt_facts(self) -> None:
-        """Copy the known facts to pieces that were cut before; the next recorded run collects those of the others."""
+    def adopt_learned(self) -> None:
+        """Copy what was learned to pieces that were cut before; the next recorded run collects those of the others."""
         for switch in self.switches:
-            if facts := self._facts.get(switch.piece.content):
-                switch.adopt(facts)
+            if learned := self._learned.get(switch.piece.content):
+                switch.adopt(learned)
             else:
                 self._has_unknown_layouts = True
         self.apply_artifacts()
@@ -452,7 +452,7 @@ class Program(CutProgram):
         if not self.switches or (self._recorded_settings == settings and not self._has_unknown_layouts):
             return
         if self._recorded_settings != settings:
-            self._facts.clear()
+            self._learned.clear()
         made, main = self._switched_graphs, self.main or self
         for switch in self.switches:
             switch.record()
@@ -477,7 +477,7 @@ class Program(CutProgram):
 
     def beside(self, plan: Plan) -> Program:
         """Return a program of another plan beside this one, to be compiled and timed with it; nothing runs it yet."""
-        return replace(self, plan=plan, main=self.main or self, _facts=dict(self._facts))
+        return replace(self, plan=plan, main=self.main or self, _learned=dict(self._learned))
 
     @contextlib.contextmanager
     def using_twins(self, switches: Sequence[Switch], config: Mapping[str, Any]) -> Iterator[None]:
@@ -523,5 +523,5 @@ class Program(CutProgram):
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""
-        self._facts.clear()
+        self._learned.clear()
         super().close()

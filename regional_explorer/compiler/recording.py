@@ -14,6 +14,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.torch_api.graphs import BoxedCall
+from regional_explorer.torch_api.tensors import storage_key
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def copied(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
     """
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     for storage in [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]:
-        if storage._cdata not in known or not _equal(*known[storage._cdata]):
-            known[storage._cdata] = (storage, storage.clone())
+        if storage_key(storage) not in known or not _equal(*known[storage_key(storage)]):
+            known[storage_key(storage)] = (storage, storage.clone())
     copies = {key: storage_copy for key, (_, storage_copy) in known.items()}
     memo: dict[Any, Any] = {"torch": copies}  # where torch's storages look for theirs
     return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)

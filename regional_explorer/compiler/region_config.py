@@ -1,4 +1,4 @@
-"""Which configs a region can have: keys, values, limits; those that the source, an edit or a saved plan requests."""
+"""The configs that a region can have: keys, values, limits; configs from the source, an edit or a saved plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cut graph calls at a partition, and the op behind a failed assert."""
+"""The switch that a cut graph calls at a partition, and the op behind a failed assert."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import fx
 
-from regional_explorer.capture.undo import TorchRandomState
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
@@ -106,7 +106,7 @@ def why_raised(error: Exception) -> str:
     return f"the compiled code raised {type(error).__name__}: {in_one_line(error)}"
 
 
-class PieceFacts(NamedTuple):
+class Learned(NamedTuple):
     """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it.
 
     ``layouts`` are the other fields of the workpiece: a piece lives no longer than its cut.
@@ -166,17 +166,17 @@ class Switch:
         self.on_eager: Callable[[str], None] = lambda _why: None
 
     @property
-    def facts(self) -> PieceFacts | None:
-        """The facts learned about the piece, None before the first recorded run."""
+    def learned(self) -> Learned | None:
+        """What was learned of the piece, None before the first recorded run."""
         workpiece = self.workpiece
         if workpiece is None and self.failure is None:
             return None
         layouts = None if workpiece is None else (workpiece.inputs, workpiece.outputs, workpiece.fingerprint)
-        return PieceFacts(layouts, self.failure, self.refused, self.refusal)
+        return Learned(layouts, self.failure, self.refused, self.refusal)
 
-    def adopt(self, facts: PieceFacts) -> None:
+    def adopt(self, learned: Learned) -> None:
         """Copy what another switch learned about an equal piece."""
-        layouts, self.failure, self.refused, self.refusal = facts
+        layouts, self.failure, self.refused, self.refusal = learned
         self.workpiece = layouts and Workpiece(self.piece, *layouts)
 
     @property
@@ -280,7 +280,7 @@ class Switch:
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
         fits = None if keeps_checking else fitting(self.known.inputs, args, self._unguarded)
-        call = settled_call(artifact.call)
+        call = settled_call(artifact.call, self.piece.unseen)
 
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.

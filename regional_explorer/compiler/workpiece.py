@@ -1,4 +1,4 @@
-"""A piece apart from any program: what is compiled, checked and timed alone."""
+"""A workpiece: a piece that is compiled, checked and timed apart from any program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from regional_explorer.capture.undo import TorchRandomState, UndoLog
+from regional_explorer.capture.restore import RestoreLog, TorchRandomState
 from regional_explorer.compiler.artifact_folder import Label, Machine
 from regional_explorer.compiler.fingerprint import Layout, artifact_key, fingerprint
 from regional_explorer.regions.cut import Piece
@@ -39,17 +39,17 @@ class Workpiece:
         return Wanted(artifact_key(self.fingerprint, config, settings), self, config)
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
-        """Return what is to be called before each call on ``args``: it undoes writes, and restores the random state."""
-        random_state, undo = TorchRandomState() if self.piece.draws else None, UndoLog()
+        """Return a function to call before each call on ``args``: it restores writes and the random state."""
+        random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:
-            with undo:
+            with log:
                 self.piece.eager(list(args))
         except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
-            undo.restore()
-            undo = UndoLog()
+            log.restore()
+            log = RestoreLog()
 
         def put_back() -> None:
-            undo.restore()
+            log.restore()
             if random_state is not None:
                 random_state.restore()
 
@@ -73,7 +73,7 @@ class Wanted(NamedTuple):
             graph=piece.graph_id,
             fingerprint=self.workpiece.fingerprint,
             config={name: repr(value) for name, value in sorted(self.config.items())},
-            settings=Settings.now().facts(),
+            settings=Settings.now().as_texts(),
             machine=Machine.here(devices),
         )
 

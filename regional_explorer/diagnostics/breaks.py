@@ -66,7 +66,7 @@ def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
 
 
 def _run_eagerly(untraced: Sequence[UntracedOps], because: str) -> str:
-    """Return how many ops run eagerly, because of what, and where they are; empty without any."""
+    """Return how many ops run eagerly, the cause, and where they are; empty without any."""
     number = sum(ops.count for ops in untraced)
     if not number:
         return ""

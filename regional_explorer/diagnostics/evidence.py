@@ -1,4 +1,4 @@
-"""The evidence for the checks: what was requested and done, indexes of nodes, users and claims, paths between nodes."""
+"""The evidence for the checks: requests and results, indexes of nodes, users and claims, paths between nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regional_explorer.torch_api.dynamo import Folded
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was requested, what was done, and what the capture recorded.
+    """The requested regions, the partitions made of them, and the recorded graphs.
 
     ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
     around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether

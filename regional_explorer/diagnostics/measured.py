@@ -1,4 +1,4 @@
-"""Diagnostics that follow from compiles and timings: warnings, what is slower, and what is worth compiling."""
+"""Diagnostics from compiles and timings: warnings, slower plans and regions, regions worth compiling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from regional_explorer.tables.benchmark import trace_note
 MOST_ADVISED = 6
 
 RECONCILIATION = looks_at("reconciliation")
-SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
+SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: the code around each costs time, too."
 ONE_REGION = "every op is in one region, so there is no larger one to mark."
 
 
@@ -71,7 +71,7 @@ def _slower_remedy(session: Session, against: str) -> str | Advice:
     if Verdict.SLOWER in verdicts:
         return SLOWER_REMEDY, " ", looks_at("region_timings"), " and ", RECONCILIATION, " say which."
     if verdicts and verdicts <= {Verdict.FASTER, Verdict.SAME}:
-        return "Mark larger regions: none is slower alone, but what runs around each costs time, too."
+        return "Mark larger regions: none is slower alone, but the code around each costs time, too."
     return SLOWER_REMEDY
 
 
@@ -84,7 +84,7 @@ def _cost_around(session: Session, against: str) -> Advice:
     else:
         regional, full = (session.whole_timings[name] for name in (VariantName.REGIONAL, VariantName.FULL))
         cost_s = median_figure(paired_gaps(regional.samples_s, full.samples_s))
-        why = "what calls the region, and what torch.compile does to the whole graph before that is partitioned"
+        why = "the code that calls the region, and what torch.compile changes in the whole graph before it is cut"
         instead = "Use plain torch.compile for this call."
     took = f" {with_interval(cost_s, duration)} of each call" if cost_s is not None and cost_s.bounds else ""
     return f"The difference is{took}: {why} (", RECONCILIATION, f"). {instead}"
@@ -143,7 +143,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, of_trace: str) 
         f"Worth compiling: {listing(gains, MOST_ADVISED)}" if faster else "No region is measurably faster compiled",
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
         f"; inconclusive (try {needs}): {listing(unsure, MOST_ADVISED)}" if unsure else "",
-        f". Together with what runs around them, they save {whole_gain}",
+        f". With the code around them, they save {whole_gain}",
         f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if kept < 1.0 and faster else "",
     ]
     return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}. {of_trace}".strip())]
@@ -160,7 +160,7 @@ def _pay_off_text(row: RegionTiming) -> str:
         return ""
     if calls == 0:
         return ", its compile is shared"
-    by_itself = f" ({alone:,.0f} by what it gains alone)" if alone != calls else ""
+    by_itself = f" ({alone:,.0f} by its gain alone)" if alone != calls else ""
     return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls:,.0f} calls{by_itself}"
 
 

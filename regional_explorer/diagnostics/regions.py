@@ -70,7 +70,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         why = "the backward of an autograd function is code of its own, which the marks of its forward do not reach"
         remedy = ("Mark it too, for example ", marks_nodes(region, *own), ".")
     elif unmarked and any(node.op.endswith("_") or node.op in WRITING_OPS for node in requested):
-        why = "what writes in place leave in the backward belongs to no region"
+        why = "the backward ops of writes in place belong to no region"
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif len(passing) == len(forward_ops):
         why = f"a gradient that comes to {listing(passing)} passes unchanged, so there is nothing to compute"
@@ -265,7 +265,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         upstream_cut = evidence.plan.cut is Cut.UPSTREAM
         what = "marked blocks" if marked else "module calls"
         why = (
-            "cut='upstream' joins all ops that no path through other ops keeps apart, also those side by side"
+            "cut='upstream' joins ops, even side by side, unless a path through other ops separates them"
             if upstream_cut
             else "they carry one name and feed each other directly"
         )
@@ -377,8 +377,8 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 f"These are results of {source}, which runs eagerly"
                 + (", so that a checkpoint repeats it with the same random numbers." if "rng_state" in source else ".")
                 if source
-                else "A partition takes tensors and sizes, no other numbers, writes to none of its inputs, and "
-                "addresses no storage by as_strided behind its start."
+                else "A partition takes only tensors and sizes, does not write to its inputs, and does not "
+                "apply as_strided to an input or to a part of a storage."
             )
             yield DiagnosticCode.REGION_SHRUNK.found(
                 f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
@@ -387,7 +387,7 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 graph=graph,
                 at=nodes,
                 remedy="Nothing, if they are to stay eager"
-                + ("." if source else "; a number that .item() gives can stay a tensor instead."),
+                + ("." if source else "; keep a tensor instead of the number that .item() gives."),
                 severity=Severity.WARNING,
                 upstream="",
             )
@@ -432,8 +432,8 @@ def _separate_piece(
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
     return DiagnosticCode.REGION_SPLIT.found(
-        f"What {region.selectors[number]} picks stays a separate piece in the merged region {region.name!r}: it "
-        f"neither feeds the rest directly nor is fed by it; {why}.",
+        f"The ops of {region.selectors[number]} stay a separate piece in the merged region {region.name!r}: they "
+        f"neither feed the rest directly nor are fed by it; {why}.",
         region=region.name,
         graph=graph.id,
         at=between,
@@ -610,12 +610,12 @@ MOST_ATTRIBUTES = 16
 
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` for what the first call changed and what is not restored."""
+    """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
     if evidence.not_restored:
         yield DiagnosticCode.STATE_KEPT.found(
-            "The first call left behind what later calls find: "
-            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. This was not restored, so that what is traced "
-            "and measured is a later call.",
+            "The first call changed state that later calls see: "
+            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
+            "call is traced and measured.",
             remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
         )
 
@@ -627,9 +627,9 @@ def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
     if functions:
         first_lines = tuple(reversed(functions.values()))
         yield DiagnosticCode.SOURCE_CHANGED.found(
-            f"The source was edited after it was loaded, and what runs is the code from before: "
-            f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Numbers of lines are those from before; "
-            "the text of the lines is not known any more.",
+            "The source was edited after it was loaded, and the old code runs: "
+            f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
+            "code; the text of its lines is no longer known.",
             where=first_lines[:MOST_ATTRIBUTES],
             remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make objects of its classes "
             "anew, and explore again.",

@@ -10,7 +10,7 @@ from regional_explorer.record.action import Action, ActionKind, Basis, configure
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.numerics import errors_of, rows_of, size_of_error
+from regional_explorer.record.numerics import errors_of, rows_with, size_of_error
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.session import Session
@@ -31,7 +31,7 @@ _OF_THE_PLAN = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
 # ------------------------------------------------------------------------------------------------------------- regions
 
 
-def region_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
+def wrong_regions(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
     """Return a ``region-numerics`` for each partition whose output is wrong, with the config that corrects it."""
     wrong = (row for row in session.partition_numerics if row.verdict is NumericsVerdict.FAILED)
     partitions = {part.id: part for part in session.partitions}
@@ -56,14 +56,14 @@ def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any]
 # ------------------------------------------------------------------------------------------------------------ variants
 
 
-def variant_diagnostics(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
     """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants that rounding decides.
 
     If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding is about all of them,
     and none where a ``trace-differs`` among the ``others`` is that.
     """
     names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
-    wrong = {name: rows for name in names if (rows := rows_of(session, name, NumericsVerdict.FAILED))}
+    wrong = {name: rows for name in names if (rows := rows_with(session, name, NumericsVerdict.FAILED))}
     traced = {row.tensor: row.error for row in wrong.get(VariantName.AOT_EAGER, ())}
     trace_differs = any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others)
     as_traced = []
@@ -75,7 +75,7 @@ def variant_diagnostics(session: Session, others: Sequence[Diagnostic]) -> Itera
             yield _wrong(session, [name], own, others)
     if as_traced and not trace_differs:
         yield _wrong(session, as_traced, wrong[as_traced[0]], others)
-    unsure = [name for name in names if name not in wrong and rows_of(session, name, NumericsVerdict.CHAOTIC)]
+    unsure = [name for name in names if name not in wrong and rows_with(session, name, NumericsVerdict.CHAOTIC)]
     if unsure:
         yield _unsure(session, unsure)
 
@@ -84,7 +84,7 @@ def plan_wrong(session: Session) -> Diagnostic | None:
     """Return the ``variant-wrong`` of the plan whatever the cause; None if its results are not known to be wrong."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
-            rows = rows_of(session, VariantName.REGIONAL, failed)
+            rows = rows_with(session, VariantName.REGIONAL, failed)
             return _wrong(session, [VariantName.REGIONAL], rows, session.diagnostics)
         case NumericsVerdict.CHAOTIC:
             return _unsure(session, [VariantName.REGIONAL])
@@ -116,11 +116,11 @@ def _wrong(
 
 def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str | Advice:
     if any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others):
-        return "The trace differs from eager (trace-differs): whatever compiles it gives results like these."
+        return "The trace differs from eager (trace-differs): every compiler gives such results."
     if name is VariantName.AOT_EAGER:
         return (
-            "No compiler is the cause, and no region or config a remedy: torch.compile(fn, backend='aot_eager') is "
-            "wrong by as much."
+            "No compiler is the cause, and no region or config helps: torch.compile(fn, backend='aot_eager') is as "
+            "wrong."
         )
     if name is not VariantName.REGIONAL:
         if plan_is_right:
@@ -139,11 +139,10 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
 
 
 def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:
-    errors = errors_of(session, names[0], rows_of(session, names[0], NumericsVerdict.CHAOTIC))
+    errors = errors_of(session, names[0], rows_with(session, names[0], NumericsVerdict.CHAOTIC))
     return DiagnosticCode.VARIANT_WRONG.found(
-        f"Nothing tells whether the results of {_named(names)} are right, since rounding is amplified without limit: "
-        f"{errors}. Zeros would pass the check as well.",
+        f"It is unknown whether the results of {_named(names)} are right, since rounding is amplified without limit: "
+        f"{errors}. Zeros would pass the check, too.",
         severity=Severity.WARNING,
-        remedy="Explore fewer steps, or a smaller part of the call: where rounding stays small, the check tells right "
-        "from wrong.",
+        remedy="Explore fewer steps, or a smaller part of the call: the check works where rounding stays small.",
     )

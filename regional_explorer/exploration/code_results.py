@@ -1,4 +1,4 @@
-"""What ex.code, ex.stages, ex.roofline and ex.tune return."""
+"""The results of ex.code, ex.stages, ex.roofline and ex.tune."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from regional_explorer.record.roofline import (
     Border,
     Launches,
     OpDifference,
-    Reach,
+    PhaseReach,
     RegionReach,
     Roundings,
 )
@@ -39,7 +39,7 @@ from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables.code import kernels_table
-from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table, trials_table
+from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.stages import stage_nodes_table, stages_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import answer, tries_table
@@ -170,7 +170,7 @@ class RegionCode(CodeResult):
 
         For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
         """
-        return kernels_table(self.partitions).frame()
+        return kernels_table(self.partitions).dataframe()
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""
@@ -261,12 +261,12 @@ class RegionStages(CodeResult):
     @property
     def changes(self) -> pd.DataFrame:
         """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
-        return stages_table(self.partitions).frame()
+        return stages_table(self.partitions).dataframe()
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
-        return stage_nodes_table(self.partitions, self.nodes).frame()
+        return stage_nodes_table(self.partitions, self.nodes).dataframe()
 
     def __str__(self) -> str:
         """Return what each stage changed, as text."""
@@ -287,7 +287,7 @@ class Roofline(CodeResult):
     be determined.
     """
 
-    reach: tuple[Reach, ...]
+    reach: tuple[PhaseReach, ...]
     regions: tuple[RegionReach, ...]
     borders: tuple[Border, ...]
     launches: Launches | None
@@ -300,21 +300,21 @@ class Roofline(CodeResult):
     @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        return borders_table(self.borders, self.bandwidth, self.reach).frame()
+        return borders_table(self.borders, self.bandwidth, self.reach).dataframe()
 
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return ops_table(self.ops or (), self.roundings).frame()
+        return ops_table(self.ops or (), self.roundings).dataframe()
 
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return regions_table(self.regions).frame()
+        return region_reach_table(self.regions).dataframe()
 
     def _tables(self) -> Iterator[Table[Any]]:
         yield reach_table(self.reach, self.launches, self.problems)
-        yield regions_table(self.regions)
+        yield region_reach_table(self.regions)
         if self.launches is not None:
             yield borders_table(self.borders, self.bandwidth, self.reach)
         if self.ops is not None:

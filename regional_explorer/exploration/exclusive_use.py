@@ -120,7 +120,7 @@ class ExclusiveUse:
             yield
 
     def refuse_while_searching(self, what: str) -> None:
-        """Raise BusyError while a search is under way: what is to be done would take it its trace."""
+        """Raise BusyError while a search is under way: ``what`` would take away its trace."""
         if self._searching is not None:
             raise BusyError(
                 f"ex.{self._searching[0]}() is searching. Until it ends, the exploration can be edited and compiled, "

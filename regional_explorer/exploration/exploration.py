@@ -163,7 +163,7 @@ class Exploration(Edits, Results):
             why = (
                 f"{what.code} advises several actions: {each}."
                 if each
-                else f"{what.code} is nothing to apply. {what.remedy}"
+                else f"{what.code} has no action to apply. {what.remedy}"
             )
             raise InvalidArgumentError(why)
         return what.actions[0]
@@ -544,7 +544,7 @@ class Exploration(Edits, Results):
             )
 
     def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
-        """Yield each region that is compiled, or is to be, with its part of a budget and of a run."""
+        """Yield each enabled region with its part of a budget and of a run."""
         states = State.STALE, State.COMPILED, State.MEASURED
         compiled = {part.region for part in self.session.partitions if part.state in states}
         plan = self.plan
@@ -579,7 +579,7 @@ class Exploration(Edits, Results):
             if found is not None:
                 live.profile = found
                 Stop(found.stopped).raise_interrupt()
-        return profile_table(self.session).frame()
+        return profile_table(self.session).dataframe()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
         """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
@@ -791,7 +791,7 @@ class Exploration(Edits, Results):
     @property
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, how plans differ, and which run equal code."""
-        return runs_table(self.runs).frame()
+        return runs_table(self.runs).dataframe()
 
     def save(self, path: str | Path) -> Path:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``.
@@ -848,7 +848,7 @@ class Exploration(Edits, Results):
 
 
 def _of_the_plan(session: Session) -> list[Diagnostic]:
-    """Return what is to be known of a plan that is passed on: that its results are wrong, or that it is slower."""
+    """Return the warnings that go with a plan: its results are wrong, or it is slower."""
     wrong = plan_wrong(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 
@@ -865,7 +865,7 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
 
 def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.regions_into_source import contents, source_patch
+    from regional_explorer.export.regions_into_source import contents, plan_in_source
 
     plan, capture = live.program.plan, live.capture
 
@@ -885,7 +885,7 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
         parts = preview_of(live.program, changed).partitions
         return contents(part for part in parts if part.graph not in capture.late_graphs)
 
-    return source_patch(capture.graphs, capture.breaks, plan, previewed, retraced)
+    return plan_in_source(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
 @user_facing

@@ -22,7 +22,7 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, region_diag
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.insight.code_store import Insights
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import reconcile
 from regional_explorer.measure.rounds import Stop
 from regional_explorer.measure.variants import Variants
@@ -137,8 +137,8 @@ class Live:
         weakref.finalize(self, _note_dropped, weakref.ref(self.capture)).atexit = False
 
     def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool) -> None:
-        """Compile what is stale, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
-        results = Results()
+        """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
+        results = BenchmarkResults()
         try:
             with self.capture.generated.collected():
                 self.measurements.measure(variants, budget_s, run, results, regions=regions)
@@ -179,7 +179,7 @@ class Live:
         shown_plan = measured or self.measurements.last
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
             shown_plan = None  # without conditions nothing can say that its verdicts are of another plan
-        results = shown_plan.results if shown_plan else Results()
+        results = shown_plan.results if shown_plan else BenchmarkResults()
         conditions = results.conditions and replace(results.conditions, outdated=measured is None)
         threads = conditions.threads if conditions else self.environment.threads
         partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
@@ -218,7 +218,7 @@ class Live:
             results.reconciliation = results.reconciliation or session.reconciliation
         of_benchmark = [
             *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
-            *wrong_results.region_diagnostics(session, cures),
+            *wrong_results.wrong_regions(session, cures),
         ]
         all_diagnostics = [
             *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, session)),
@@ -227,7 +227,7 @@ class Live:
             *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
             *of_benchmark,
-            *wrong_results.variant_diagnostics(session, of_benchmark),
+            *wrong_results.wrong_variants(session, of_benchmark),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *self.insights.diagnostics,

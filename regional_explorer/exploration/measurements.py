@@ -17,7 +17,7 @@ from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
-from regional_explorer.measure.benchmark import Results, benchmark
+from regional_explorer.measure.benchmark import BenchmarkResults, benchmark
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
@@ -54,7 +54,7 @@ class MeasuredPlan:
     """One benchmark: the ``partitions`` it ran with, and its results for the call and for each partition."""
 
     partitions: tuple[Partition, ...]
-    results: Results
+    results: BenchmarkResults
     alone: Mapping[PartitionContent, MeasuredPartition]
 
 
@@ -79,7 +79,9 @@ class Measurements:
         self._plans: dict[PlanContent, MeasuredPlan] = {}
         self._alone: dict[PartitionContent, MeasuredPartition] = {}
 
-    def measure(self, variants: Sequence[str], budget_s: float, run: Run, results: Results, *, regions: bool) -> None:
+    def measure(
+        self, variants: Sequence[str], budget_s: float, run: Run, results: BenchmarkResults, *, regions: bool
+    ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
 
         Raises:
@@ -105,7 +107,7 @@ class Measurements:
             if benchmark(self._variants, names, budget_s, whole, results) and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
 
-    def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
+    def _compile_stale(self, names: list[VariantName], run: Run, results: BenchmarkResults) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         program = self._variants.program
         try:
@@ -117,7 +119,7 @@ class Measurements:
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 
-    def add(self, results: Results) -> None:
+    def add(self, results: BenchmarkResults) -> None:
         """Keep the results of a benchmark in place of those of an earlier one of the same plan.
 
         Those of one that ended before it measured anything are kept only if there are no others.
@@ -185,7 +187,7 @@ class Measurements:
 
 
 def _measured_by_content(
-    run: int, partitions: Iterable[Partition], results: Results
+    run: int, partitions: Iterable[Partition], results: BenchmarkResults
 ) -> dict[PartitionContent, MeasuredPartition]:
     contents = {part.id: partition_content(part) for part in partitions}
     numerics = grouped((row.partition, row) for row in results.partition_numerics)
@@ -200,7 +202,7 @@ def _measured_by_content(
 
 
 def _compiles(run: Session) -> set[tuple[str, float]]:
-    """Return what tells the compiles of a run apart: the key of each artifact, and the seconds of its one compile."""
+    """Return what identifies the compiles of a run: the key of each artifact, and the seconds of its one compile."""
     return {(key, artifact.compile.seconds) for key, artifact in run.artifacts.items() if artifact.compile}
 
 

@@ -48,7 +48,7 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
     """Return a property with the DataFrame of a table of the session."""
 
     def frame(results: Results) -> pd.DataFrame:
-        return table(results.session).frame()
+        return table(results.session).dataframe()
 
     return property(frame, doc=table.__doc__)
 
@@ -124,9 +124,9 @@ class Results:
         They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. The order is a
         guess: mark one, ``ex.mark(one.name, *one.selectors)``, and measure.
         """
-        from regional_explorer.regions.suggest import suggestions  # which imports torch
+        from regional_explorer.regions.suggest import suggest_regions  # which imports torch
 
-        return SuggestionList(suggestions(self.session.graphs, self.session.profile))
+        return SuggestionList(suggest_regions(self.session.graphs, self.session.profile))
 
     def kernel_times(self, name: str | None = None) -> pd.DataFrame:
         """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.
@@ -134,7 +134,7 @@ class Results:
         Raises:
             UnknownRegionError: there is no such region.
         """
-        return kernel_times_table(self.session, name).frame()
+        return kernel_times_table(self.session, name).dataframe()
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
@@ -198,4 +198,4 @@ def compare(*views: Results | Session) -> ShownFrame:
             raise InvalidArgumentError(
                 f"{shown_value(view)} cannot be compared: give explorations, or sessions loaded with rx.load."
             )
-    return runs_table([view.session if isinstance(view, Results) else view for view in views]).frame()
+    return runs_table([view.session if isinstance(view, Results) else view for view in views]).dataframe()

@@ -156,7 +156,7 @@ class Places:
             marked = [site for site in around if site.mark is not None]
             if not marked:
                 blocks = [site for site in around if site.scope or isinstance(site.node, ast.With)]
-                placement.staying[blocks[-1]] = "its text is not known to be a mark"
+                placement.staying[blocks[-1]] = "its text does not look like a mark"
             elif (mark := marked[-1].mark) is not None and mark.value is None:
                 placement.staying[marked[-1]] = f"it {mark.stays}"
         return placement
@@ -178,7 +178,7 @@ class Places:
         return found
 
     def without_instances(self) -> Plan:
-        """Return the plan with regions that pick the same ops by names: what is connected is one instance."""
+        """Return the plan with regions that pick the same ops by name: connected ops are one instance."""
         by_names = {region.name: region for region in self.by_node_names(region.name for region in self._plan.regions)}
         return replace(self._plan, regions=tuple(by_names.get(region.name, region) for region in self._plan.regions))
 
@@ -206,7 +206,7 @@ class Places:
             yield f"its mark in the source {fixed[0].stays}: change it there"
             return
         tried: list[list[NewMark]] = []
-        reason = "marks in the source would give other partitions: they join what feeds each other directly"
+        reason = "marks in the source would give other partitions: they join ops that feed each other directly"
         for marks in (around_all if plain else None, *self._telling_instances_apart(region)):
             if marks is None or (carving := self._carving_marks(region, marks)) is None or marks in tried:
                 continue
@@ -338,7 +338,7 @@ class Places:
         if names := [repr(name) for name in others if name is not None and name != region.name]:
             return f"the same lines run for region {names[0]} too ({shown_lines})"
         if None in others:
-            return f"the same lines also compute what is in no region ({shown_lines})"
+            return f"the same lines also compute ops of no region ({shown_lines})"
         return f"it shares a statement or a line with other code: give it a line of its own ({shown_lines})"
 
 

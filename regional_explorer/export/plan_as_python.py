@@ -1,4 +1,4 @@
-"""A plan as Python calls and blocks to paste."""
+"""Writes a plan as Python calls and blocks to paste."""
 
 from __future__ import annotations
 

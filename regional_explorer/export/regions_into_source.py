@@ -16,7 +16,7 @@ from regional_explorer.errors import CaptureError, SourcePatchError
 from regional_explorer.export.mark_places import NewMark, Placement, Places
 from regional_explorer.export.plan_as_python import plan_source, region_arguments
 from regional_explorer.export.statements import (
-    Edits,
+    LineEdits,
     SourceFile,
     first_argument,
     split_lines,
@@ -50,7 +50,7 @@ It returns None if that was cancelled.
 """
 
 
-def source_patch(
+def plan_in_source(
     graphs: Sequence[Graph],
     breaks: Sequence[GraphBreak],
     plan: Plan,
@@ -102,7 +102,7 @@ def source_patch(
 
 def _marked(file: SourceFile, placement: Placement) -> str:
     """Return the text of ``file`` with the marks of ``placement`` in it."""
-    edits = Edits(file)
+    edits = LineEdits(file)
     marks = [mark for mark in placement.marks if mark.first.file is file]
     for mark in marks:
         value, old = _value_text(mark, edits), mark.reused
@@ -134,7 +134,7 @@ def _imports_torch(file: SourceFile) -> bool:
     return any(alias.asname is None and alias.name.split(".")[0] == "torch" for alias in imported)
 
 
-def _value_text(mark: NewMark, edits: Edits) -> str:
+def _value_text(mark: NewMark, edits: LineEdits) -> str:
     """Return the dict of an annotation as Python."""
     if mark.carve:
         return f'{{"{FALLBACK}": True}}'

@@ -37,7 +37,7 @@ def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Pa
         case ".svg":
             text = session_svg(session)
         case ".csv":
-            text = table_csv(timings_table(session).frame())
+            text = table_csv(timings_table(session).dataframe())
         case other:
             raise SessionError(
                 f"Cannot save to {target.name!r}: the extension must be one of {', '.join(ENDINGS)}, not {other!r}."

@@ -229,8 +229,8 @@ Position = tuple[int, int]
 """A line and a column, counted in bytes of UTF-8 as Python's syntax trees do."""
 
 
-class Edits:
-    """Edits of the lines of a file; whatever they do not touch stays as it is, byte by byte."""
+class LineEdits:
+    """Changes of the lines of a file; whatever they do not touch stays as it is, byte by byte."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
@@ -348,7 +348,7 @@ class Edits:
         return fixed
 
     def _remove_mark(self, site: Site) -> None:
-        """Remove the lines of a mark, and indent what was in its ``with`` less."""
+        """Remove the lines of a mark, and dedent the body of its ``with``."""
         assert site.mark is not None  # noqa: S101 - that is what is removed
         first, last = site.mark.call.lineno, site.mark.call.end_lineno or 0
         if isinstance(site.node, ast.With):

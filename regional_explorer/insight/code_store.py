@@ -1,4 +1,4 @@
-"""What was found by looking into the generated code of a program; generates code, for this machine or for a GPU."""
+"""Keeps the generated code of a program and what was found in it; generates code, for this machine or for a GPU."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Insights:
         return grouped((switch.piece.claim.region, key) for switch, key in self.program.keys().items())
 
     def forget_replaced(self) -> None:
-        """Drop what is known of code that a compile replaced by other code under the same key, as tuning may."""
+        """Forget code that a compile replaced under the same key, as autotuning may."""
         for key, artifact in self.program.store.artifacts.items():
             if key in self.codes and artifact.code and code_hash(artifact.code) != code_hash(self.codes[key].text):
                 del self.codes[key]
@@ -141,7 +141,7 @@ def _missing(all_wanted: Iterable[Wanted], known: Mapping[str, ArtifactCode]) ->
 def _with_progress(
     missing: Sequence[Wanted], region: str, known: Mapping[str, ArtifactCode], run: Run
 ) -> Iterator[Wanted]:
-    """Yield what is missing until cancelled, reporting progress before each; each takes as long as those ``known``."""
+    """Yield the missing items until cancelled, with progress before each; the estimate is from those ``known``."""
     for done, wanted in enumerate(missing):
         if run.cancelled():
             return

@@ -1,4 +1,4 @@
-"""Why a region is fast or slow; a remedy is measured before it is named."""
+"""Finds why a region is fast or slow; every remedy is measured before it is named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regional_explorer.compiler.recording import record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Insights
-from regional_explorer.insight.region_time import FEWER_LAUNCHES, OUTSIDE, problem_of, region_time, time_by_part
+from regional_explorer.insight.region_time import FEWER_LAUNCHES, OUTSIDE, region_time, time_by_part, why_undivided
 from regional_explorer.measure.race import race
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.action import ALONE, Basis, configures
@@ -51,7 +51,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     ``parts`` are all its partitions in one call: the times of equal code count once for each of them. Nothing is found
     on a machine too busy to tell, nor where the intervals of the times leave it open.
     """
-    if not parts or any(map(problem_of, parts)):
+    if not parts or any(map(why_undivided, parts)):
         return
     seconds, kernels = time_by_part(parts), [kernel for part in parts if part.times for kernel in part.times.kernels]
     whole, outside = sum(seconds.values(), exactly(0.0)), seconds[OUTSIDE]
@@ -79,7 +79,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
         needs = " and ".join(f"{duration(limits_s[by])} {WORK[by]}" for by in BoundBy if limits_s[by])
         yield DiagnosticCode.KERNEL_BOUND.found(
             f"Of the {with_interval(whole, duration)} of region {region!r}, its kernels need at least {needs} "
-            f"({least_s / whole.value:.0%}), at the fastest that this machine was seen to do such work.",
+            f"({least_s / whole.value:.0%}), at the highest rates measured on this machine.",
             region=region,
             graph=graph,
             where=where,
@@ -107,10 +107,10 @@ def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Fi
     reasons = {refused.reason for part in parts for refused in part.code.refused}
     configs = [config for words, config in FUSING.items() if any(words in reason for reason in reasons)]
     distinct = [config for number, config in enumerate(configs) if config not in configs[:number]]
-    return [(KEEP_RESULTS, recomputed_ops), *((config, partial(refused_fusions, config)) for config in distinct)]
+    return [(KEEP_RESULTS, recomputed_in_kernels), *((config, partial(refused_fusions, config)) for config in distinct)]
 
 
-def recomputed_ops(region: str, part: PartitionCode, after: ArtifactCode) -> Diagnostic | None:
+def recomputed_in_kernels(region: str, part: PartitionCode, after: ArtifactCode) -> Diagnostic | None:
     """Return the ops that a partition computes more often than ``after``, its code under ``KEEP_RESULTS``."""
     now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
     ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}

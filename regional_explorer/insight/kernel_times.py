@@ -20,7 +20,7 @@ from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.numerics import Reference, compare, verdict
+from regional_explorer.measure.numerics import Reference, compare_results, verdict
 from regional_explorer.measure.profile import overhead_s
 from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
@@ -156,7 +156,7 @@ class ClockNotes:
             self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
 
     def parts(self, number: int, marks: Sequence[float]) -> Mapping[Any, float]:
-        """Return the seconds of each kernel and of what ran between them in one call, without those of the clocks."""
+        """Return the seconds of each kernel and of the code between them in one call, without the clocks' own."""
         clock_s, taken = overhead_s(CpuClock()), self.calls[number]
         between_s = marks[-1] - marks[0] - sum(taken.values()) - clock_s * len(taken)
         kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in taken.items()}
@@ -166,7 +166,7 @@ class ClockNotes:
 def kernel_calls(
     whole: TimedCall, generated: Callable[[], object], clocked: Callable[[], object], notes: ClockNotes
 ) -> tuple[TimedCall, TimedCall, TimedCall]:
-    """Return what is timed in turn: the artifact as a whole, its generated code alone, and that with clocks."""
+    """Return the calls to time: the whole artifact, its generated code alone, and that code with clocks."""
 
     def before() -> None:
         whole.before()
@@ -180,7 +180,7 @@ def kernel_calls(
 
 
 def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s: float) -> ArtifactKernelTimes:
-    """Return the times that rounds show; what is around the code is by how much the whole takes longer in a round."""
+    """Return the times from rounds; the time around the code is the whole minus the code in each round."""
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])
@@ -223,7 +223,9 @@ def _same_results(
     if len(results) != len(piece.outputs):
         return False
     reference = Reference(expected, arithmetic=arithmetic_of([piece.gm]))
-    return verdict(compare("with clocks", named_outputs(piece, results), reference)) is not NumericsVerdict.FAILED
+    return (
+        verdict(compare_results("with clocks", named_outputs(piece, results), reference)) is not NumericsVerdict.FAILED
+    )
 
 
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:

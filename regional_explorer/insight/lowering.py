@@ -1,4 +1,4 @@
-"""A lowered partition as a record."""
+"""Converts a lowered partition to a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the time of a region consists of: kernels by kind, and what runs outside of them."""
+"""Divides the time of a region: kernels by kind, and the time outside of kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def part_of(kernel: Kernel) -> str:
     return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
 
 
-def problem_of(part: PartitionCode) -> str | None:
+def why_undivided(part: PartitionCode) -> str | None:
     """Return why the time of a partition cannot be divided among its kernels, None if it can."""
     if part.times is None or part.times.problem is not None:
         return "they were not measured" if part.times is None else part.times.problem
@@ -43,7 +43,7 @@ def problem_of(part: PartitionCode) -> str | None:
 
 
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
-    """Return a ``region-time``: what the time of a region consists of, and what was looked at to make it faster.
+    """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
 
     ``parts`` are all its partitions in one call; ``tried`` says of each config that was tried what it brings.
     """
@@ -52,7 +52,7 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         kind: f"{count(len(of_kind), kind)} ({listing(dict.fromkeys(_ops(of_kind)), MOST_OPS)})"
         for kind, of_kind in kernels.items()
     }
-    problem = next(filter(None, map(problem_of, parts)), None)
+    problem = next(filter(None, map(why_undivided, parts)), None)
     seconds = {} if problem else time_by_part(parts)
     whole = sum(seconds.values(), exactly(0.0))
     if problem is None and whole.bounds is not None:
@@ -123,7 +123,7 @@ def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | 
         return f"{FALLBACKS} ", eager, " runs them eagerly; ", BENCHMARKS, " says which is faster."
     by_part: dict[str, str | Advice] = {
         GENERATED: (Action(ActionKind.KERNEL_TIMES, (region,)), " has each kernel with its bound."),
-        LIBRARY: "Eager calls the same functions: what changes their time is other shapes, or a dtype that is faster.",
+        LIBRARY: "Eager calls the same functions: only other shapes or a faster dtype change their time.",
         OUTSIDE: FEWER_LAUNCHES,
     }
     return by_part[largest]

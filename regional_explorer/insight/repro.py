@@ -1,4 +1,4 @@
-"""One partition as a stand-alone script."""
+"""Writes one partition as a stand-alone script."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ _KNOB_SETTERS = {
 _SCRIPT = '''"""{title}
 
 Written by regional_explorer. Compiles one graph with Inductor, calls it and the same graph run op by op, and prints how
-far their results are apart and how long each takes. What the inputs hold is made up: floats are random, integers zero.
+far their results are apart and how long each takes. The inputs are made up: floats are random, integers zero.
 """
 
 import math

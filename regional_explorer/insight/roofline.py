@@ -18,16 +18,16 @@ from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
-from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
+from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
 from regional_explorer.measure.rounding import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
-from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
+from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, PhaseReach, RegionReach
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, median_figure, paired_gaps
+from regional_explorer.record.statistics import CONFIDENCE, Floats, confidence_interval, median_figure, paired_gaps
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
@@ -89,7 +89,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     return FullGraph(live.id, names, code)
 
 
-def reached(session: Session) -> tuple[Reach, ...]:
+def reached(session: Session) -> tuple[PhaseReach, ...]:
     """Return how much of full's gain the plan reaches, phase by phase.
 
     Raises:
@@ -111,7 +111,7 @@ def reached(session: Session) -> tuple[Reach, ...]:
             sure = verdict is Verdict.FASTER, verdict is Verdict.SLOWER
             eager_s, regional_s, full_s = (timing.median_s for timing in compared)
             reaches.append(
-                Reach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld_text(*compared))
+                PhaseReach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld_text(*compared))
             )
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
@@ -130,7 +130,7 @@ def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure
         return Figure(0.0, why="full gained nothing in any round")
     shares = (eager_s - regional_s[:rounds]) / np.where(known, gain_s, 1.0)
     found = median_figure(shares[known])
-    ends = [interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
+    ends = [confidence_interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
     low, high = (None if end is None else end[side] for side, end in enumerate(ends))
     if low is None or high is None or not np.isfinite([low, high]).all():
         return Figure(found.value, why=found.why or "full gained nothing in too many rounds")
@@ -140,8 +140,8 @@ def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure
 MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional' and 'full'."
 
 
-def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
-    """Return what each region gains alone, as a share of what full gains."""
+def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ...]:
+    """Return each region's gain alone, as a share of full's gain."""
     return tuple(
         RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _part(timing.gain_s, reach.gain_s))
         for name, timing in whole_region_timings(session).items()
@@ -277,7 +277,7 @@ def _run_trial(variants: Variants, config: Mapping[str, object], reference: Refe
             marks_ignored() if "fallback_by_default" in config else contextlib.nullcontext(),
             as_first_call(call.fn),
         ):
-            found = compare("full", run_once(call, function), reference)
+            found = compare_results("full", run_once(call, function), reference)
     except Exception as error:  # noqa: BLE001 - whatever torch raises, the other trials go on
         return BitwiseTrial(config, problem=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:

@@ -19,18 +19,18 @@ from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
     Reference,
-    compare,
-    failing_twice,
+    compare_results,
     nondeterministic,
     not_comparable,
     run_once,
     verdict,
+    with_confirmed_failures,
 )
 from regional_explorer.measure.reference import (
+    comparable_if_in_order,
     find_reference,
+    recheck_eager,
     rows_drawing_as_eager,
-    unless_out_of_order,
-    unless_repeating,
 )
 from regional_explorer.measure.rounds import RoundsResult, Stop, variant_failed
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
@@ -57,7 +57,7 @@ from regional_explorer.torch_api.torch_config import read_config
 
 
 @dataclass
-class Results:
+class BenchmarkResults:
     """What a benchmark has found so far. It is filled in place, so that an interrupt loses nothing.
 
     Of partitions measured alone, ``cures`` has the config under which one passes its numerics check, None if none was
@@ -87,7 +87,7 @@ def benchmark(
     names: Sequence[VariantName],
     budget_s: float,
     context: MeasureContext,
-    results: Results,
+    results: BenchmarkResults,
 ) -> bool:
     """Check and measure the variants ``names``, adding to ``results``; return whether all that was completed.
 
@@ -126,7 +126,7 @@ def _read_memory(
     rounds: RoundsResult,
     budget_s: float,
     context: MeasureContext,
-    results: Results,
+    results: BenchmarkResults,
 ) -> None:
     """Read the peak memory of each variant, but of none whose one call takes longer than its share of the time."""
     run, gauge = context.run, gauge_for(context.environment.device)
@@ -148,7 +148,9 @@ def _read_memory(
         results.conditions = replace(results.conditions, memory_left_out=tuple(left_out))
 
 
-def _compile(variants: Variants, names: Sequence[VariantName], run: Run, results: Results) -> list[VariantName]:
+def _compile(
+    variants: Variants, names: Sequence[VariantName], run: Run, results: BenchmarkResults
+) -> list[VariantName]:
     """Return the variants that can run; those that torch compiles are compiled here."""
     ready = []
     for name in names:
@@ -176,7 +178,7 @@ _COMPILE_TASKS = {
 
 
 def check_numerics(
-    variants: Variants, ready: list[VariantName], run: Run, results: Results
+    variants: Variants, ready: list[VariantName], run: Run, results: BenchmarkResults
 ) -> tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]]:
     """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
 
@@ -208,7 +210,7 @@ def check_numerics(
             results.diagnostics.append(variant_failed(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
-            again = untimed(partial(unless_repeating, reference, partial(run_once, call)))
+            again = untimed(partial(recheck_eager, reference, partial(run_once, call)))
             if again.nondeterministic:
                 reference, rows = again, nondeterministic(rows)
                 results.numerics[:] = nondeterministic(results.numerics)
@@ -223,7 +225,7 @@ def check_numerics(
 
 
 def _numerics_rows(
-    variants: Variants, name: VariantName, reference: Reference, run: Run, results: Results
+    variants: Variants, name: VariantName, reference: Reference, run: Run, results: BenchmarkResults
 ) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
@@ -232,11 +234,11 @@ def _numerics_rows(
 
     def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
         with program.using_twins(drawing if config else [], config):
-            return failing_twice(lambda: compare(name, run_once(call, function), reference, note))
+            return with_confirmed_failures(lambda: compare_results(name, run_once(call, function), reference, note))
 
     try:
         if draws_its_own:  # neither a second call nor rounding explains that
-            rows = compare(name, run_once(call, function), dataclasses.replace(reference, moves=None))
+            rows = compare_results(name, run_once(call, function), dataclasses.replace(reference, moves=None))
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
                 return _rows_of_twin(variants, reference, rows, run, results)
             return not_comparable(rows, f"{OTHER_NUMBERS}; try fallback_random")
@@ -251,7 +253,7 @@ OTHER_NUMBERS = "Inductor draws its own random numbers"
 
 
 def _rows_of_twin(
-    variants: Variants, reference: Reference, rows: Sequence[Numerics], run: Run, results: Results
+    variants: Variants, reference: Reference, rows: Sequence[Numerics], run: Run, results: BenchmarkResults
 ) -> tuple[Numerics, ...]:
     """Return the rows of a twin of ``full`` that draws what eager draws, else those of ``full``, not comparable."""
     if run.cancelled():
@@ -260,10 +262,10 @@ def _rows_of_twin(
     try:
         with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
             results.costs.append(twin.cost)
-            found = failing_twice(
-                lambda: compare(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
+            found = with_confirmed_failures(
+                lambda: compare_results(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
             )
-            return unless_out_of_order(found, (live.gm for live in variants.program.capture.live))
+            return comparable_if_in_order(found, (live.gm for live in variants.program.capture.live))
     except CancelledError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever torch raises: full itself has run

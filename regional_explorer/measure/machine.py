@@ -131,7 +131,7 @@ class Watch:
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which of the rounds are used: those that were not disturbed, or all if too few would be left."""
+        """Return which rounds are used: the undisturbed ones, or all if those are too few."""
         others = self._others()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
         # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
@@ -173,7 +173,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
 
 
 def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads: Threads) -> dict[str, list[str]]:
-    """Return a warning for each call that is launch-bound, by name; none of one that raises now, or is cancelled."""
+    """Return a warning for each launch-bound call, by name; calls that raise now or are cancelled get none."""
     warnings = {}
     for timed_call in timed_calls:
         with suppress(Exception):

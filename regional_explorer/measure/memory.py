@@ -33,7 +33,7 @@ class AllocatorGauge:
         self._device = torch.device(device)
 
     def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return the peak of what was allocated."""
+        """Run ``work`` and return the peak of allocated memory."""
         torch.cuda.synchronize(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
         before_bytes = torch.cuda.memory_allocated(self._device)
@@ -49,7 +49,7 @@ class ResidentGauge:
     least_bytes = LEAST_RESIDENT
 
     def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return the peak of what was resident."""
+        """Run ``work`` and return the peak of resident memory."""
         # What stays resident from earlier calls would hide a peak: the C library returns free memory to the system.
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)

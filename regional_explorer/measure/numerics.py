@@ -41,8 +41,8 @@ NONDETERMINISTIC = "two eager calls differ by more than rounding"
 RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 CHAOTIC = "amplified rounding without limit: zeros would pass this check as well"
-UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to find out by running its graphs"
-EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
+UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to check that on its graphs"
+EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each op rounds differently"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
         )
 
 
-def compare(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
+def compare_results(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
     """Return one row per output and gradient of a variant, given its ``results``; each row gets ``note``."""
     rows: list[Numerics] = []
     eager, exact = reference.eager, reference.exact
@@ -121,7 +121,7 @@ def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
     return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.NOT_CHECKED
 
 
-def in_words(row: Numerics) -> str:
+def error_in_words(row: Numerics) -> str:
     """Return a phrase that says how far off a tensor is."""
     return (
         f"{row.tensor}: {row.note if math.isinf(row.error) and not row.dtype else f'off by up to {row.max_error:.2g}'}"
@@ -141,7 +141,7 @@ def nondeterministic(rows: Iterable[Numerics]) -> tuple[Numerics, ...]:
     return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
 
 
-def failing_twice(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
+def with_confirmed_failures(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
     """Return the rows of a call; before any is "failed", the call is repeated, and has to fail in the same tensor."""
     rows = rows_of_a_call()
     if verdict(rows) is not NumericsVerdict.FAILED:

@@ -15,7 +15,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import MeasureError, RegionCompileError
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
@@ -36,7 +36,9 @@ from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration
 
 
-def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureContext, results: Results) -> None:
+def benchmark_partitions(
+    variants: Variants, budget_s: float, context: MeasureContext, results: BenchmarkResults
+) -> None:
     """Measure one partition of each of the ``distinct`` kinds alone, and the dispatch of the cut graph.
 
     The unused part of a kind's budget goes to the next kinds.
@@ -102,7 +104,7 @@ def _measure_kind(
     recorded: Recorded,
     budget_s: float,
     context: MeasureContext,
-    results: Results,
+    results: BenchmarkResults,
 ) -> RoundsResult | None:
     """Check and measure one kind of partition; return its rounds, or None if the call does not reach it."""
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
@@ -148,7 +150,7 @@ def _measure_kind(
     return rounds
 
 
-def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: Results) -> list[Recorded]:
+def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: BenchmarkResults) -> list[Recorded]:
     """Return the inputs of one partition of each kind, none if the call raises."""
     try:
         return record_inputs(program, kinds)
@@ -173,7 +175,7 @@ def _not_run_timing(switch: Switch, why: str) -> PartitionTiming:
     return PartitionTiming(switch.partition.name, eager, runs=0)
 
 
-def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureContext, results: Results) -> None:
+def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureContext, results: BenchmarkResults) -> None:
     """Measure the cut graph with every region eager against the graph as captured."""
     for switch in variants.program.switches:
         switch.use_eager()
@@ -202,8 +204,8 @@ BORDERS = "borders"
 _ROW_NOTES = {
     WRAPPER: "aot_eager − eager: guards, autograd and the traced ops instead of the program's own",
     DISPATCH: "the cut graph with all regions eager − aot_eager",
-    REST: "what is left of regional − aot_eager: what regions do to each other's caches, and the spread of all rows",
-    BORDERS: "full − regional: fusion across the regions' borders, ops outside of regions, and what calls them",
+    REST: "the rest of regional − aot_eager: effects of regions on each other's caches, and the spread of all rows",
+    BORDERS: "full − regional: fusion across the regions' borders, ops outside of regions, and what calls both",
 }
 
 
@@ -267,8 +269,8 @@ def _phase_rows(
         known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
         whole_s = float(np.median(paired_gaps(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
         no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
-        note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, of which no gain is known" if no_gain else "")
-        rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="what is left of several runs")
+        note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, whose gain is unknown" if no_gain else "")
+        rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="the rest of several runs")
         rows += [*known_rows, Reconciled(phase, REST, rest_s, note=note)]
     return [*rows, *total_rows(REGIONAL), *gap_rows(BORDERS, FULL, REGIONAL), *total_rows(FULL)]
 

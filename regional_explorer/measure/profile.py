@@ -1,4 +1,4 @@
-"""Times every op of a call, and what runs around the graphs."""
+"""Times every op of a call, and the code around the graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint, writes_inputs
+from regional_explorer.torch_api.tensors import storage_key
 
 _FORWARD_SPANS = (
     "before the first graph: the module's call, Dynamo's guards, AOTAutograd's wrappers",
@@ -129,10 +130,8 @@ def moved_bytes(target: Any, inputs: Any, outputs: Any) -> int:
     if target is operator.getitem:
         return 0
     read, written = list(_dense_tensors(inputs)), list(_dense_tensors(outputs))
-    input_storages = {tensor.untyped_storage()._cdata for tensor in read}
-    schema = getattr(target, "_schema", None)
-    mutates = schema is not None and schema.is_mutable
-    if not mutates and all(tensor.untyped_storage()._cdata in input_storages for tensor in written):
+    input_storages = {storage_key(tensor) for tensor in read}
+    if not writes_inputs(target) and all(storage_key(tensor) in input_storages for tensor in written):
         return 0
     return sum(map(_tensor_bytes, read + written))
 
@@ -225,7 +224,7 @@ class _MarkedCall:
     overheads_s: list[float] = field(default_factory=list)
 
     def parts(self, number: int, phases: Sequence[Any]) -> Mapping[OpKey, float]:
-        """Return the seconds of each op, and of what ran around the graphs, of one call: without those of the marks."""
+        """Return the seconds of each op and of the code around the graphs in one call, without the marks' own."""
         overhead = overhead_s(self.clock)
         self.overheads_s.append(overhead)
         seconds: defaultdict[OpKey, float] = defaultdict(float)

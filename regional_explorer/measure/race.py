@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regional_explorer.capture.undo import TorchRandomState
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.switch import alone
 from regional_explorer.compiler.workpiece import Workpiece
@@ -19,7 +19,7 @@ from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounds import Prune, RoundsResult, keep_all
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, Timing
-from regional_explorer.record.statistics import VERDICT_CONFIDENCE, interval
+from regional_explorer.record.statistics import VERDICT_CONFIDENCE, confidence_interval
 from regional_explorer.torch_api.graphs import BoxedCall, outside_autocast
 
 
@@ -41,7 +41,7 @@ NOW = "now"
 def surely_slower(
     result: RoundsResult, phase: Phase, names: Collection[str], may_lead: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
-    """Return which of these are slower than the best of those that ``may_lead``, by more than the least difference."""
+    """Return which of these are slower than the best that ``may_lead``, by more than the least difference."""
     ratios_of = {name: result.ratio(name, phase) for name in names if may_lead(name)}
     known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
     if not known or result.noise.is_too_much:
@@ -50,7 +50,7 @@ def surely_slower(
     slower = []
     for name in names:
         ratios = result.ratios(name, phase, best)
-        bounds = None if name == best or ratios is None else interval(ratios, VERDICT_CONFIDENCE)
+        bounds = None if name == best or ratios is None else confidence_interval(ratios, VERDICT_CONFIDENCE)
         if bounds is not None and bounds[1] < least:
             slower.append(name)
     return slower

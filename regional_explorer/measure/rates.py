@@ -99,7 +99,7 @@ class Rates:
         return fastest_s * (CALLS + 1)
 
     def seconds(self, work: Work) -> float:
-        """Return the seconds that ``work`` needs at least, by what was measured so far."""
+        """Return the least seconds that ``work`` needs, by the rates measured so far."""
         return sum(amount / self._rate(*key) for key, amount in work.items())
 
     def bound_s(self, work: Work, fastest_s: float) -> float | None:
@@ -173,7 +173,7 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
 
 
 def _seconds(device: str, call: Callable[[], object], calls: int, limit_s: float = math.inf) -> list[float]:
-    """Return the seconds of some calls, after one that is not timed; of one at least, if they take too long."""
+    """Return the seconds of some calls, at least one, after a call that is not timed."""
     clock = clock_for(device)
     marks: list[tuple[Any, Any]] = []
     with torch.no_grad():

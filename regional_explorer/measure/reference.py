@@ -1,4 +1,4 @@
-"""What results are compared with: eager, the trace, float64; for the call and for a piece."""
+"""The references that results are compared with, for the call and for a piece: eager, the trace, float64."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import fx
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
-from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import never_cancelled
@@ -24,12 +24,12 @@ from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
     Reference,
-    compare,
-    failing_twice,
-    in_words,
+    compare_results,
+    error_in_words,
     not_comparable,
     run_once,
     verdict,
+    with_confirmed_failures,
 )
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
@@ -101,7 +101,7 @@ class Float64:
         return implementation
 
     def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the exact value of a result, never the user's own tensor: what the call wrote to it is undone."""
+        """Return the exact value of a result as a copy: writes to the user's own tensor are restored."""
         value = dense(tensor)
         exact: torch.Tensor = self._exact_value(value)
         return exact.clone() if exact is value else exact
@@ -192,15 +192,15 @@ TRACE_DIFFERS_NOTE = "the trace differs from eager (trace-differs): compared wit
 def reference_of(
     graphs: Iterable[fx.GraphModule], run_eager: Callable[[], Values], float64: Callable[[], Values], moves: Moves
 ) -> Reference:
-    """Run a call, or a piece of it, eagerly twice, then in float64; return what other runs are to be compared with."""
-    reference = unless_repeating(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
+    """Run a call, or a piece of it, eagerly twice, then in float64; return the reference for other runs."""
+    reference = recheck_eager(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
     if reference.nondeterministic:
         return reference
     return dataclasses.replace(reference, exact=_unless_refused(float64), moves=moves)
 
 
 def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
-    """Return what the variants of a call are to be compared with.
+    """Return the reference for the variants of a call.
 
     The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager. Comparing
     with the reference raises ``concurrent.futures.CancelledError`` once ``cancelled`` returns True.
@@ -224,14 +224,14 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     run_captured = partial(run_trace, lambda live: live.eager)
     # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
     traced = _unless_refused(run_captured)
-    rows = compare("captured", traced, by_eager) if traced is not None else ()
+    rows = compare_results("captured", traced, by_eager) if traced is not None else ()
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
     if traced is None or not wrong_rows:
         return reference
-    by_eager = unless_repeating(by_eager, run_eager)
+    by_eager = recheck_eager(by_eager, run_eager)
     if by_eager.nondeterministic:
         return by_eager
-    by_trace = unless_repeating(dataclasses.replace(reference, eager=traced), run_captured)
+    by_trace = recheck_eager(dataclasses.replace(reference, eager=traced), run_captured)
     return dataclasses.replace(
         by_eager,
         diagnostics=(trace_differs(capture, by_eager, traced, wrong_rows),),
@@ -239,10 +239,10 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     )
 
 
-def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
-    """Return the reference, one that says that nothing can be compared if another eager run differs from its own."""
+def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
+    """Return the reference, marked as nondeterministic if another eager run differs from its own."""
     eager = Reference(reference.eager, arithmetic=reference.arithmetic)
-    rows = compare("eager", run_eager(), eager)
+    rows = compare_results("eager", run_eager(), eager)
     if verdict(rows) is not NumericsVerdict.FAILED:
         return reference
     return dataclasses.replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
@@ -259,7 +259,7 @@ def _unless_refused(run: Callable[[], Values]) -> Values | None:
 def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
     return DiagnosticCode.CALL_NONDETERMINISTIC.found(
-        f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
+        f"Two calls in eager mode differ by more than rounding ({error_in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
         remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
         "leave clocks out of it.",
@@ -271,15 +271,15 @@ RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
 
 
 def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
-    """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw those that eager draws."""
+    """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw eager's numbers."""
     try:
-        return unless_out_of_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
+        return comparable_if_in_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
     except RegionCompileError as error:
         why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
         return not_comparable(rows_under({}, ""), why)
 
 
-def unless_out_of_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
+def comparable_if_in_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
     """Return the rows of a twin, not comparable if it draws in another order than eager and its outputs differ.
 
     Gradients alone are wrong whatever was drawn: they do not fit the outputs.
@@ -350,7 +350,7 @@ def check_partition(
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
             compiled = alone(workpiece, twin(more) if more else artifact, args)
-            return failing_twice(lambda: compare(COMPILED, run(compiled), reference, note))
+            return with_confirmed_failures(lambda: compare_results(COMPILED, run(compiled), reference, note))
 
         rows = rows_drawing_as_eager(rows_under, [gm]) if piece.draws else rows_under({}, "")
         may_be_cured = seek_cure and verdict(rows) == NumericsVerdict.FAILED

@@ -1,4 +1,4 @@
-"""The results of one run, and how far apart rounding may bring two right ones."""
+"""The results of one run, and how far rounding may move right results apart."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ class Moves:
         return rms(self._moves_by_name.get(name))
 
     def without_explained(self, name: str, got: torch.Tensor, expected: torch.Tensor, eps: float) -> torch.Tensor:
-        """Return ``got`` with eager's elements in place of those that are off by no more than rounding moves them.
+        """Return ``got``, with eager's element wherever rounding explains the difference.
 
         ``eps`` is the precision of the narrowest dtype in the graphs.
         """
@@ -380,7 +380,7 @@ class Moves:
         return moves
 
     def _tensors(self, number: int | None) -> Mapping[str, torch.Tensor]:
-        """Return the results of one run by name; none if an op refuses what was rounded: then less is explained."""
+        """Return the results of one run by name; none if an op refuses the rounded values."""
         if self.cancelled():
             raise CancelledError
         with contextlib.suppress(RuntimeError, ValueError, IndexError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from regional_explorer.capture.undo import audible
+from regional_explorer.capture.restore import audible
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
@@ -27,8 +27,8 @@ from regional_explorer.record.statistics import (
     STOP_CHECKS,
     VERDICT_CONFIDENCE,
     Floats,
+    confidence_interval,
     floor_of,
-    interval,
     median_figure,
     middle_half,
     paired_ratios,
@@ -108,7 +108,7 @@ class Parts:
 
 
 def figure_of(values: Floats, noise: Noise) -> Figure:
-    """Return the median of what was measured round by round with its CI, or why there is none."""
+    """Return the median over rounds with its CI, or why there is no CI."""
     return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 
@@ -206,8 +206,8 @@ class RoundsResult:
 
 
 def _is_narrow(values: Floats) -> bool:
-    bounds = interval(values, CONFIDENCE)
-    if bounds is None or interval(values, VERDICT_CONFIDENCE) is None:
+    bounds = confidence_interval(values, CONFIDENCE)
+    if bounds is None or confidence_interval(values, VERDICT_CONFIDENCE) is None:
         return False
     half_width = (bounds[1] - bounds[0]) / 2.0
     return half_width <= PRECISION * float(np.median(values))
@@ -461,7 +461,7 @@ class _RoundsRun:
             self.history.append(samples_of_round)
 
     def _run_another_before(self, entry: str, order: random.Random) -> None:
-        """Call another variant once if ``entry`` is of the one that ran last, and would find its caches warm.
+        """Call another variant once if the variant of ``entry`` ran last and would find its caches warm.
 
         Otherwise the baseline would be favoured: it has two entries, so it would often follow itself.
         """

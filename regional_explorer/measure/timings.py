@@ -31,8 +31,8 @@ from regional_explorer.record.statistics import (
     CONFIDENCE,
     MIN_FLOOR,
     VERDICT_CONFIDENCE,
+    confidence_interval,
     disagreement,
-    interval,
     iqr,
     smallest_difference,
     trend,
@@ -103,11 +103,11 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
 def _warnings(result: RoundsResult, variant: str, phase: Phase, speedup: Figure | None) -> Iterator[str]:
     if variant == result.baseline:
         control = result.control_ratios(phase)
-        low, high = (None if control is None else interval(control, VERDICT_CONFIDENCE)) or (1.0, 1.0)
+        low, high = (None if control is None else confidence_interval(control, VERDICT_CONFIDENCE)) or (1.0, 1.0)
         if not low - MIN_FLOOR <= 1.0 <= high + MIN_FLOOR:
             yield f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
     elif speedup is not None and (ratios := result.ratios(variant, phase)) is not None:
-        if interval(ratios, VERDICT_CONFIDENCE) is None:
+        if confidence_interval(ratios, VERDICT_CONFIDENCE) is None:
             yield f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps"
         eager_s, own_s = (np.median(result.samples[name][phase]) for name in (result.baseline, variant))
         if disagrees := disagreement(float(eager_s / own_s), speedup):

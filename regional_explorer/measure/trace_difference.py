@@ -16,7 +16,7 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import at_line
 from regional_explorer.errors import listing
-from regional_explorer.measure.numerics import Reference, compare, in_words, run_once
+from regional_explorer.measure.numerics import Reference, compare_results, error_in_words, run_once
 from regional_explorer.measure.rounding import Arithmetic, Values, far
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -73,7 +73,7 @@ _COMPARED = (
 
 def _difference_text(reference: Reference, wrong: Sequence[Numerics]) -> str:
     return (
-        f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
+        f"The graphs as captured do not give what the call gives in eager mode ({error_in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors)."
     )
 
@@ -105,7 +105,7 @@ def _writing_checkpoints(capture: Capture, traced: Values, wrong: Sequence[Numer
         call.forward()
         after_forward = [(name, tensor.clone()) for name, tensor, _ in call.written() if name in names]
     of_trace = [(name, tensor) for name, tensor in traced.outputs if name in names]
-    rows = compare("captured", Values(tuple(of_trace), ()), Reference(Values(tuple(after_forward), ())))
+    rows = compare_results("captured", Values(tuple(of_trace), ()), Reference(Values(tuple(after_forward), ())))
     return found if all(row.verdict is NumericsVerdict.OK for row in rows) else []
 
 
@@ -156,7 +156,7 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
             values = run_once(call, compile_isolated(call.fn, "eager"))
     except Exception:  # noqa: BLE001 - torch may raise anything; the diagnostic then says less
         return None
-    return any(row.verdict == NumericsVerdict.FAILED for row in compare("eager backend", values, reference))
+    return any(row.verdict == NumericsVerdict.FAILED for row in compare_results("eager backend", values, reference))
 
 
 # --------------------------------------------------------------------------------------------------- what was computed

@@ -28,7 +28,7 @@ from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledVariant:
     """The call as torch compiled it for one variant, what its first call cost, and what differs from the plan.
 
     ``content`` is what it was compiled from; another plan, or another setting, needs another compile.
@@ -55,8 +55,8 @@ class Variants:
         self.call = call
         self.program = program
         self.dynamic = dynamic
-        self._compiled: dict[VariantName, Compiled] = {}
-        self._twin: Compiled | None = None
+        self._compiled: dict[VariantName, CompiledVariant] = {}
+        self._twin: CompiledVariant | None = None
         self._retraced: set[VariantName] = set()
 
     def measurable(self, names: Sequence[VariantName]) -> list[VariantName]:
@@ -107,7 +107,7 @@ class Variants:
             return self.call.fn
         return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
 
-    def compile(self, name: VariantName) -> Compiled:
+    def compile(self, name: VariantName) -> CompiledVariant:
         """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; record what it cost.
 
         Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is.
@@ -126,13 +126,13 @@ class Variants:
         watched = marks.watched(name) if marks is not None else nullcontext()
         compiled, cost = self._first_run(name, function, backend, watched)
         self._release_variant(name)
-        self._compiled[name] = Compiled(
+        self._compiled[name] = CompiledVariant(
             compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
         )
         return self._compiled[name]
 
     @contextmanager
-    def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[Compiled]:
+    def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[CompiledVariant]:
         """A block with the call as ``full`` has it, but compiled under ``config``; it is to be run in the block.
 
         Raises:
@@ -143,7 +143,7 @@ class Variants:
             if self._twin is None or self._twin.content != content:
                 compiled, cost = self._first_run(TWIN_OF_FULL, self.call.fn, "inductor", nullcontext())
                 self._release_twin()
-                self._twin = Compiled(compiled, cost, content)
+                self._twin = CompiledVariant(compiled, cost, content)
             yield self._twin
 
     def _first_run(

@@ -85,7 +85,7 @@ def gain_of(finding: AnswerFinding, answer: Answer) -> str:
 
 
 def sentences(answer: Answer) -> Iterator[str]:
-    """Yield what was found, a sentence each: speed, results, costs, regions."""
+    """Yield the results in sentences: speed, correctness, costs, regions."""
     if answer.of_earlier_plan:
         yield "The plan was changed since it was measured; these figures are of the earlier plan."
     told = (_speed(answer), _found(answer))
@@ -176,9 +176,9 @@ def _ratio(speed: Speed | None) -> str:
 
 _RESULTS: Mapping[NumericsVerdict, str] = {
     NumericsVerdict.OK: "The results are those of eager, within rounding.",
-    NumericsVerdict.FAILED: "The results of {plan} are wrong, so that no speed is given",
-    NumericsVerdict.CHAOTIC: "Whether the results of {plan} are right cannot be told, since rounding is amplified "
-    "without limit, so that no speed is given",
+    NumericsVerdict.FAILED: "The results of {plan} are wrong: no speed is given",
+    NumericsVerdict.CHAOTIC: "It is unknown whether the results of {plan} are right, since rounding is amplified "
+    "without limit: no speed is given",
     NumericsVerdict.NOT_COMPARABLE: "The results cannot be compared with those of eager; ex.numerics says why.",
     NumericsVerdict.NOT_CHECKED: "The results were not checked.",
     NumericsVerdict.NOT_COMPARED: "The results were not compared.",
@@ -231,7 +231,7 @@ def _listed(regions: tuple[str, ...]) -> str:
 
 
 def others_text(answer: Answer) -> str:
-    """Return how many findings are not told."""
+    """Return how many findings are not shown."""
     small = f"{LEAST_SHARE:.1%}".replace("%", " %")
     smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
     told = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []

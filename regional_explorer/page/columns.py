@@ -1,4 +1,4 @@
-"""The columns of a panel or page: graph, source, and what is beside them; each can be hidden, widened, full screen."""
+"""The columns of a panel or page: graph, source, and a pane beside them; each can be hidden, widened, full screen."""
 
 from __future__ import annotations
 

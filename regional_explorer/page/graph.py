@@ -1,4 +1,4 @@
-"""What a page is told of the graphs: tabs, names of regions and pieces, overlays; and the elements around a graph."""
+"""The data of graphs for a page: tabs, names of regions and pieces, overlays; and the elements around a graph."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from regional_explorer.errors import listing, sendable
 from regional_explorer.picture.open_folds import legend_entry
-from regional_explorer.picture.page_records import Payload, Records, first_tab, piece_rows, tabs
-from regional_explorer.picture.scene import Badge, Entry
+from regional_explorer.picture.page_records import Payload, Records, first_tab, graph_tabs, piece_rows
+from regional_explorer.picture.scene import Badge, LegendEntry
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
@@ -48,7 +48,7 @@ def graph_traits(session: Session, records: Records) -> Payload:
     entries = [legend_entry(summary) for summary in region_summaries(session)]
     return {
         "graphs": [{"id": sendable(known.graph.id), "names": known.names} for known in graphs],
-        "tabs": tabs(session),
+        "tabs": graph_tabs(session),
         "first": first_tab(session),
         "look": {
             "regions": [_region(entry) for entry in entries],
@@ -76,12 +76,12 @@ def _group_overlays(groups: Mapping[str, Sequence[str]]) -> Iterable[Payload]:
             }
 
 
-def _region(entry: Entry) -> Payload:
+def _region(entry: LegendEntry) -> Payload:
     look = paint(entry.region)
     return {"name": entry.title, "letter": look.letter, "hue": look.hue, "line": look.line}
 
 
-def _legend(entries: Iterable[Entry]) -> Iterable[tuple[str, Node]]:
+def _legend(entries: Iterable[LegendEntry]) -> Iterable[tuple[str, Node]]:
     """Yield the elements of the legend, each with the state or sign that must be in use for it to be shown."""
     for entry in entries:
         yield "", _legend_button(entry)
@@ -260,7 +260,7 @@ def _chip_colours(look: Paint) -> str:
     return _css_variables(colours)
 
 
-def _legend_button(entry: Entry) -> Node:
+def _legend_button(entry: LegendEntry) -> Node:
     look = paint(entry.region)
     return node(
         "button",

@@ -1,4 +1,4 @@
-"""A session as text and as HTML: the answer, the facts, the tables in order."""
+"""A session as text and as HTML: the answer, the summary, the tables in order."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import tuning_table
 
 
-def session_facts(session: Session) -> tuple[tuple[str, str], ...]:
-    """Return the label and the text of each fact: what was captured, and where."""
+def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
+    """Return the label and the text of each row of the summary: what was captured, and where."""
     environment = session.environment
     graphs = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_ENTRIES])
@@ -91,11 +91,11 @@ def session_html(session: Session, *, picture: str | None = None, plans: Sequenc
         picture: SVG of ``session_svg``; None leaves the picture out.
         plans: the table of measured plans.
     """
-    facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
+    rows = (element for label, text in summary_rows(session) for element in (node("dt", label), node("dd", text)))
     above = [
         node("h3", session.title),
         *answer_nodes(answer_of(session), chart_nodes(bars_of(session))),
-        node("dl", *facts),
+        node("dl", *rows),
         *diagnostics_nodes(session.diagnostics),
     ]
     sheet = to_html(style_sheet(page_css(len(session.plan.regions))))
@@ -110,11 +110,11 @@ def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
 
 
 def summary_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
-    """Return the first lines of a session: the answer and the facts."""
-    facts = session_facts(session)
-    label_width = max(len(label) for label, _ in facts)
+    """Return the first lines of a session: the answer and the summary."""
+    rows = summary_rows(session)
+    label_width = max(len(label) for label, _ in rows)
     told = answer_text(answer_of(session), width)
-    return "\n".join([told, "", *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
+    return "\n".join([told, "", *(f"  {label:<{label_width}}  {text}" for label, text in rows)])
 
 
 def diagnostics_text(session: Session, *, width: int = TEXT_WIDTH) -> str:

@@ -19,7 +19,7 @@ from regional_explorer.page.answer_chart import chart_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.report import report_nodes, session_facts
+from regional_explorer.page.report import report_nodes, summary_rows
 from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
@@ -57,8 +57,8 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     page_script = script("page")
     sheet = page_css(len(session.plan.regions))
     styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
-    facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
-    title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
+    summary = " · ".join(f"{word} {text}" for word, text in summary_rows(session))
+    title = [node("h1", session.title), node("p", summary, class_="rx-quiet")]
     above = [*title, *answer_nodes(answer_of(session), chart_nodes(bars_of(session)))]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = diagnostics_nodes(session.diagnostics, show_button)

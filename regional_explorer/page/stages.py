@@ -11,7 +11,7 @@ from regional_explorer.errors import count
 from regional_explorer.picture.folds import outline, pieces
 from regional_explorer.picture.layout import place
 from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown
-from regional_explorer.picture.scene import Entry
+from regional_explorer.picture.scene import LegendEntry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
@@ -48,7 +48,7 @@ def stage_svg(session: Session, stage: Stage, followed: Collection[str], title: 
     scene = dataclasses.replace(
         scene_of(stage_session, [section]),
         title=clean(stage.title, SHORT),
-        entries=(Entry(0, clean(title, SHORT), "", None),) if followed else (),
+        entries=(LegendEntry(0, clean(title, SHORT), "", None),) if followed else (),
     )
     return draw(scene, place(scene, time_limit_s=PICTURE_LIMIT_S))
 

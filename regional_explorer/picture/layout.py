@@ -33,7 +33,7 @@ class Rect:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedScene:
     """Rectangles of boxes and groups, points of section titles, and edges as the points of cubic Bézier curves.
 
     An edge is named by the boxes at its two ends.
@@ -49,7 +49,7 @@ class Placement:
 
 def place(
     scene: Scene, *, time_limit_s: float = LAYOUT_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
-) -> Placement:
+) -> PlacedScene:
     """Return the placement of ``scene``: Graphviz's if it finishes in time and can be read, else that of ``layers``."""
     output = lay_out(scene_dot(scene), "json0", time_limit_s=time_limit_s) if scene.boxes else None
     with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -58,7 +58,7 @@ def place(
     return layers(scene)
 
 
-def read_json(text: bytes) -> Placement:
+def read_json(text: bytes) -> PlacedScene:
     """Return the placement in Graphviz's ``json0`` output."""
     drawing: dict[str, Any] = json.loads(text)
     _, _, width, height = map(float, drawing["bb"].split(","))
@@ -81,10 +81,10 @@ def read_json(text: bytes) -> Placement:
         for edge in drawing.get("edges", [])
         if "pos" in edge
     }
-    return Placement(width, height, boxes, groups, titles, curves)
+    return PlacedScene(width, height, boxes, groups, titles, curves)
 
 
-def layers(scene: Scene) -> Placement:
+def layers(scene: Scene) -> PlacedScene:
     """Return a placement in layers: each box below its inputs and near their middle; groups stay together.
 
     It takes time in proportion to the size of the scene.
@@ -103,7 +103,7 @@ def layers(scene: Scene) -> Placement:
         rects = [*box_rects.values(), *group_rects.values()]
         left = max((rect.x + rect.width for rect in rects), default=left) + 3 * BOX_GAP
         bottom = max(bottom, *(rect.y + rect.height for rect in rects), 0.0)
-    return Placement(left, bottom + BOX_GAP, boxes, groups, titles, curves)
+    return PlacedScene(left, bottom + BOX_GAP, boxes, groups, titles, curves)
 
 
 def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, producers, sources
-from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
+from regional_explorer.picture.scene import Badge, Box, BoxGroup, LegendEntry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import State
@@ -335,7 +335,7 @@ def ending(path: str) -> str:
     return clean(f"…{tail[tail.find('.') + 1 :]}", LONGEST_PATH + 1)
 
 
-def legend_entry(summary: RegionSummary) -> Entry:
+def legend_entry(summary: RegionSummary) -> LegendEntry:
     """Return the line of the legend about a region."""
     config = clean(region_config_text(summary.region), 2 * SHORT)
-    return Entry(summary.number, clean(summary.region.name, SHORT), config, summary.state)
+    return LegendEntry(summary.number, clean(summary.region.name, SHORT), config, summary.state)

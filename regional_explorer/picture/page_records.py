@@ -1,4 +1,4 @@
-"""What the page draws graphs from: facts of a trace, folds of a plan, and what regions and their pieces are called."""
+"""The records from which the page draws graphs: facts of a trace, folds of a plan, names of regions and pieces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLAGS = ("recompute", "random", "carved")
 """The flags of nodes that tooltips note, each by its bit in ``flags``."""
 
 
-def tabs(session: Session) -> list[Payload]:
+def graph_tabs(session: Session) -> list[Payload]:
     """Return the tabs: one per graph, and one for the partitions if there is a region.
 
     ``graphs`` are the numbers of the graphs in the tab; with ``pieces`` folds open as far as they hold pieces.
@@ -104,7 +104,7 @@ class GraphRecords:
         self._folded: object = None
 
     def follow(self, session: Session) -> None:
-        """Drop what is another one in ``session``, which has the same graph."""
+        """Drop what has changed in ``session``, which has the same graph."""
         if session is self.session and self._folded is not None:
             return
         if session.graphs != self.session.graphs:  # a title names the frame if there are several; signs, what is saved

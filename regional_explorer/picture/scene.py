@@ -93,7 +93,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LegendEntry:
     """One line of the legend about a region: its name, config and state; other sets of nodes have no state."""
 
     region: int
@@ -113,7 +113,7 @@ class Scene:
 
     title: str
     sections: tuple[Section, ...]
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LegendEntry, ...] = ()
     marks: tuple[Badge, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.picture.graphviz import dot_lines
 from regional_explorer.picture.graphviz import graphviz as lay_out
-from regional_explorer.picture.layout import Placement, Point, Rect, place
+from regional_explorer.picture.layout import PlacedScene, Point, Rect, place
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.scene import Box, BoxGroup, Look, Scene, text_width
 from regional_explorer.record.partition import State
@@ -37,7 +37,7 @@ def session_svg(session: Session) -> str:
     return draw(scene, place(scene))
 
 
-def draw(scene: Scene, placement: Placement) -> str:
+def draw(scene: Scene, placement: PlacedScene) -> str:
     """Return ``scene`` drawn at the places of ``placement``, with its legend below."""
     legend, legend_width, legend_height = _legend_svg(scene, max(placement.width, 320), placement.height + LEGEND_LINE)
     width = round(max(placement.width, legend_width) + 2 * PICTURE_MARGIN)
@@ -64,7 +64,7 @@ def draw(scene: Scene, placement: Placement) -> str:
     return "".join(elements)
 
 
-def _title_elements(scene: Scene, placement: Placement) -> Iterator[str]:
+def _title_elements(scene: Scene, placement: PlacedScene) -> Iterator[str]:
     y = min((top for _, top in placement.titles.values()), default=0.0)
     for section in scene.sections:
         x, _ = placement.titles.get(section.id, (0.0, 0.0))
@@ -79,13 +79,13 @@ def _group_element(group: BoxGroup, rect: Rect) -> str:
     return f'<g class="{classes}">{title}{_rect(rect, 7)}{label}</g>'
 
 
-def _edge_elements(placement: Placement) -> Iterator[str]:
+def _edge_elements(placement: PlacedScene) -> Iterator[str]:
     if placement.curves:
         yield f'<path class="e" d="{"".join(map(_curve_path, placement.curves.values()))}"/>'
         yield f'<path class="a" d="{"".join(map(_arrow_path, placement.curves.values()))}"/>'
 
 
-def _box_elements(scene: Scene, placement: Placement) -> Iterator[str]:
+def _box_elements(scene: Scene, placement: PlacedScene) -> Iterator[str]:
     grouped = {box for section in scene.sections for g in section.groups if g.id in placement.groups for box in g.boxes}
     for box in scene.boxes:
         if box.id in placement.boxes:

@@ -1,1 +1,1 @@
-"""The frozen record of an exploration, and what follows from it alone. It needs no torch."""
+"""The frozen record of an exploration, and all that can be derived from it without torch."""

@@ -57,24 +57,28 @@ class Basis(StrEnum):
 
 
 class Action(Record, frozen=True):
-    """One call of a method of an exploration, as ``ex.configure('mlp', {'max_fusion_size': 8})``.
-
-    ``of`` are the regions that it is about, or the path of a file. ``config`` are the keys that it sets, ``unset``
-    those that it removes, ``options`` other keywords. ``needs`` is the argument that the user fills in; empty if it can
-    run as it is. ``gain_s`` are the seconds that it saves in each call of the whole, where that is known, and
-    ``assumes`` says under which assumption.
-    """
+    """One call of a method of an exploration, as ``ex.configure('mlp', {'max_fusion_size': 8})``."""
 
     kind: ActionKind
+    """Which method is called."""
     of: tuple[str, ...] = ()
+    """The regions that it is about, or the path of a file."""
     selector: Selector | None = None
+    """What a new region picks."""
     config: Mapping[str, Any] = {}
+    """The config keys that it sets."""
     unset: tuple[str, ...] = ()
+    """The config keys that it removes."""
     options: Mapping[str, Any] = {}
+    """Other keyword arguments."""
     needs: str = ""
+    """The argument that the user fills in; empty if the action can run as it is."""
     basis: Basis = Basis.GUESSED
+    """What is known of its effect."""
     gain_s: Figure | None = None
+    """The seconds that it saves in each call of the whole, where they are known."""
     assumes: str = ""
+    """The assumption under which it saves them."""
 
     @property
     def is_edit(self) -> bool:

@@ -1,4 +1,4 @@
-"""The answer of a session: what its plan gives, whether the results are right, what it cost, why, and what next."""
+"""The answer of a session: speed, whether the results are right, cost, reasons, and the next step."""
 
 from __future__ import annotations
 
@@ -80,17 +80,18 @@ class AnswerState(StrEnum):
 
 
 class Speed(Record, frozen=True, omit_defaults=False):
-    """How fast the whole call is under one variant against another, from the same rounds.
-
-    ``of`` and ``against`` are words of ``WORDS``. ``verdict`` is that of the samples, or says why there is none.
-    ``comparable`` is False if nothing says whether both compute the same.
-    """
+    """How fast the whole call is under one variant against another, from the same rounds."""
 
     of: str
+    """The variant, as a word of ``WORDS``."""
     against: str
+    """The variant that it is compared with, as a word of ``WORDS``."""
     verdict: str
+    """The verdict of the samples, or why there is none."""
     speedup: Figure | None = None
+    """The median over rounds of ``against`` ÷ ``of``."""
     comparable: bool = True
+    """False if it is not known whether both compute the same."""
 
     @property
     def is_slower(self) -> bool:
@@ -99,32 +100,35 @@ class Speed(Record, frozen=True, omit_defaults=False):
 
 
 class AnswerFinding(Record, frozen=True, omit_defaults=False):
-    """One finding with what to do about it: ``ex.apply(finding.action)``.
-
-    ``gain_s`` are the seconds that the action saves in each call of the whole, ``share`` is their part of the step
-    under the plan; None where that is not known.
-    """
+    """One finding with what to do about it: ``ex.apply(finding.action)``."""
 
     code: DiagnosticCode
+    """The code of the diagnostic."""
     title: str
+    """The diagnostic in a few words."""
     action: Action
+    """What to do."""
     region: str | None = None
+    """The region that it is about, if it is about one."""
     gain_s: Figure | None = None
+    """The seconds that the action saves in each call of the whole; None if they are not known."""
     share: Figure | None = None
+    """The part of the step under the plan that they are; None if it is not known."""
 
 
 class Found(Record, frozen=True, omit_defaults=False):
-    """What a search has found, unless it is the plan at hand: the fastest of what it compared.
-
-    ``title`` is that of the try, ``time_s`` the seconds of a call, ``compared`` the number of plans that were timed.
-    ``final`` is False if the search ended before its final comparison: then it is the best so far.
-    """
+    """The fastest plan that a search compared, unless it is the plan at hand."""
 
     title: str
+    """The title of the try."""
     time_s: Figure | None = None
+    """The time of a call."""
     speeds: tuple[Speed, ...] = ()
+    """How fast it is against the other variants."""
     compared: Count = 0
+    """How many plans were timed."""
     final: bool = True
+    """False if the search ended before its final comparison: then this is the best so far."""
 
     @property
     def is_plan(self) -> bool:
@@ -133,56 +137,73 @@ class Found(Record, frozen=True, omit_defaults=False):
 
 
 class Answer(Record, frozen=True, omit_defaults=False):
-    """What a session answers.
-
-    ``ops``, ``graphs`` and ``breaks`` count what was traced, ``regions`` those of the plan. ``of_earlier_plan`` says
-    that ``times``, ``speeds``, ``results`` and ``errors`` are of another plan than the one at hand, which is not
-    measured yet, ``of_search`` that they are of the final comparison of a search, which ``found`` tells what it found.
-    ``times`` are the seconds of a call by word of ``WORDS``, without those whose results are wrong.
-
-    ``waited_s`` are the seconds that were waited for what the plan alone needed to be compiled, ``warm`` says that
-    caches had all of it, ``repaid_after`` how many calls make up for it; ``full_waited_s`` are those that
-    ``torch.compile`` took for the whole call. Both happened once.
-
-    ``faster`` and ``slower`` are regions measured alone, ``over_trace`` says that the traced ops these are compared
-    with are slower than the program's own. ``failed`` are the regions that cannot be compiled, ``not_compiled`` counts
-    pieces. ``findings`` are the first few by what they gain, ``more`` counts the rest, ``smaller`` those of them that
-    gain less than ``LEAST_SHARE``, ``remarks`` all other diagnostics by their severity; ``context`` are the first of
-    these, without remarks.
-    """
+    """What a session answers."""
 
     state: AnswerState
+    """What the session can say of the plan."""
     call: str
+    """The name of the function."""
     phase: Phase
+    """The phase that times and speeds are of."""
     training: bool
+    """Whether the call takes gradients."""
     ops: Count
+    """How many ops were traced."""
     graphs: Count
+    """How many graphs were traced."""
     breaks: Count
+    """How many graph breaks there were."""
     regions: Count
+    """How many regions the plan has."""
     of_earlier_plan: bool = False
+    """Whether ``times``, ``speeds``, ``results`` and ``errors`` are of an earlier plan: the plan at hand is not
+    measured."""
     of_search: bool = False
+    """Whether they are of the final comparison of a search."""
     found: Found | None = None
+    """What that search found."""
     times: Mapping[str, Figure] = {}
+    """The time of a call by word of ``WORDS``, without variants whose results are wrong."""
     speeds: tuple[Speed, ...] = ()
+    """The plan against the other variants."""
     results: NumericsVerdict | None = None
+    """Whether the results of the plan are right; None if they were not checked."""
     bitwise: bool = False
+    """Whether they equal eager's to the bit."""
     errors: str = ""
+    """How far off they are, in words."""
     waited_s: Seconds | None = None
+    """The seconds that were waited for compiles that the plan alone needed."""
     warm: bool = False
+    """Whether caches had all of them."""
     repaid_after: Figure | None = None
+    """After how many calls the plan has saved that time."""
     full_waited_s: Seconds | None = None
+    """The seconds that ``torch.compile`` took for the whole call."""
     faster: tuple[str, ...] = ()
+    """Regions that are faster compiled, measured alone."""
     slower: tuple[str, ...] = ()
+    """Regions that are slower compiled, measured alone."""
     over_trace: bool = False
+    """Whether regions are compared with traced ops that are slower than the program's own."""
     failed: tuple[str, ...] = ()
+    """Regions that cannot be compiled."""
     not_compiled: Count = 0
+    """How many pieces are not compiled."""
     noise: str = ""
+    """What else the machine did, in words."""
     findings: tuple[AnswerFinding, ...] = ()
+    """The first few findings, by what they gain."""
     more: Count = 0
+    """How many findings follow."""
     smaller: Count = 0
+    """How many of those gain less than ``LEAST_SHARE``."""
     remarks: Mapping[str, Count] = {}
+    """How many other diagnostics there are, by severity."""
     context: tuple[str, ...] = ()
+    """The first of these, without remarks."""
     next: Advice = ()
+    """What to do next."""
 
     def speed(self, of: VariantName, against: VariantName) -> Speed | None:
         """Return the comparison of two variants, None if neither was measured."""
@@ -194,7 +215,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
 
 
 def bounded(figure: Figure | None) -> Figure | None:
-    """Return a figure that has an interval; None in place of one that has not."""
+    """Return a figure if it has an interval, else None."""
     return figure if figure is not None and figure.bounds is not None else None
 
 

@@ -1,4 +1,4 @@
-"""What is known of a compiled partition: its compile, cache answers, code, kernels and their times."""
+"""A compiled partition: its compile, cache answers, code, kernels and their times."""
 
 from __future__ import annotations
 
@@ -36,50 +36,57 @@ class KernelKind(StrEnum):
 
 
 class GpuResources(Record, frozen=True):
-    """The GPU resources of a Triton kernel under ``launch``, the first of its ``configs`` launch configs.
-
-    ``registers`` are per thread; so are ``spilled_bytes``, which are in slow memory because registers ran out.
-    ``occupancy`` is the share of a multiprocessor's threads that can be resident at once. ``assembly`` is PTX or AMD's.
-    """
+    """The GPU resources of a Triton kernel."""
 
     registers: Count | None
+    """Registers per thread."""
     spilled_bytes: Count | None
+    """Bytes per thread in slow memory, because registers ran out."""
     shared_bytes: Count
+    """Shared memory of a block."""
     occupancy: Quantity | None
+    """The share of a multiprocessor's threads that can be resident at once."""
     launch: str
+    """The first of its launch configs, to which these figures belong."""
     configs: Count
+    """How many launch configs it has."""
     assembly: str = ""
+    """PTX or AMD's assembly."""
 
 
 class Kernel(Record, frozen=True):
-    """One launch of a kernel, in the order they run.
-
-    ``ops`` are the aten ops fused into it, after Inductor's own passes. ``nodes`` are the positions in
-    ``Partition.nodes`` that Inductor records for this kernel; ``inferred`` those of nodes that it records nowhere,
-    whose readers are in this kernel. The bytes are a lower bound: each buffer moves once. ``operations`` counts the
-    arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
-    they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
-    line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
-    the operands of a matrix product, for a GPU ``tf32`` where float32 may be rounded to it. ``gpu`` is there for a
-    Triton kernel that was compiled for a GPU. ``origins`` are the nodes of ``ArtifactCode.after_passes`` that it
-    computes, ``reads_from`` positions of the kernels whose results it reads.
-    """
+    """One launch of a kernel, in the order they run. Figures are None where they are unknown."""
 
     name: str
+    """Its name in the generated code."""
     kind: KernelKind
+    """What it does."""
     ops: tuple[str, ...] = ()
+    """The aten ops fused into it, after Inductor's own passes."""
     nodes: tuple[Count, ...] = ()
+    """The positions in ``Partition.nodes`` that Inductor records for this kernel."""
     inferred: tuple[Count, ...] = ()
+    """The positions of nodes that Inductor records nowhere, and whose readers are in this kernel."""
     bytes_read: Count | None = None
+    """A lower bound of the bytes that it reads: each buffer moves once."""
     bytes_written: Count | None = None
+    """A lower bound of the bytes that it writes."""
     operations: Count | None = None
+    """The arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k."""
     loop_ops: Mapping[str, Count] = {}
+    """How often each kind of arithmetic stands in the loop body."""
     defined: tuple[int, int] | None = None
+    """The first and last line of its definition in the code, counted from 1."""
     called: Count | None = None
+    """The line of this launch."""
     dtype: str | None = None
+    """The dtype of a matrix product's operands, for a GPU ``tf32`` where float32 may be rounded to it."""
     gpu: GpuResources | None = None
+    """The resources of a Triton kernel that was compiled for a GPU."""
     origins: tuple[str, ...] = ()
+    """The nodes of ``ArtifactCode.after_passes`` that it computes."""
     reads_from: tuple[Count, ...] = ()
+    """The positions of the kernels whose results it reads."""
 
     @property
     def bytes_moved(self) -> int | None:
@@ -90,55 +97,54 @@ class Kernel(Record, frozen=True):
 
 
 class RefusedFusion(Record, frozen=True):
-    """Two loops that Inductor did not fuse although they share data: its reason, and how many bytes they share.
-
-    ``first`` and ``second`` are the positions of their kernels in ``ArtifactCode.kernels``: the same one where a C++
-    function holds both loops.
-    """
+    """Two loops that Inductor did not fuse although they share data."""
 
     first: Count
+    """The position of the first loop's kernel in ``ArtifactCode.kernels``."""
     second: Count
+    """The position of the second loop's kernel: the same one where a C++ function holds both loops."""
     reason: str
+    """Inductor's reason."""
     shared_bytes: Count
+    """How many bytes they share."""
 
 
 class LoweredGraph(Record, frozen=True):
-    """A graph into which Inductor transforms a partition before it generates code.
-
-    ``sources`` are the positions of what each node comes from, by its name; ``inferred`` those of what must be part of
-    it although Inductor does not record it.
-    """
+    """A graph into which Inductor transforms a partition before it generates code."""
 
     nodes: tuple[Node, ...]
+    """Its nodes in order."""
     sources: Mapping[str, tuple[Count, ...]] = {}
+    """The positions of what each node comes from, by its name."""
     inferred: Mapping[str, tuple[Count, ...]] = {}
+    """The positions of what must be part of a node although Inductor does not record it."""
 
 
 class ArtifactCode(Record, frozen=True):
-    """The generated code of one artifact.
-
-    ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
-    The kernels are found by lowering the partition once more, which took ``seconds``; ``problem`` says why there are
-    none, if that failed or gave other code than was compiled.
-    ``target`` is the GPU that the code is for, empty for the device of the call. ``warnings`` is what Inductor warned
-    of meanwhile.
-
-    ``after_passes`` is the graph after Inductor's passes; its sources are positions in ``Partition.nodes``. ``output``
-    is Inductor's output as a graph; its sources are positions of kernels. Only Triton code has one; for other code
-    ``output_problem`` says why not.
-    """
+    """The generated code of one artifact. Its kernels are found by lowering the partition once more."""
 
     text: str
+    """The code."""
     kernels: tuple[Kernel, ...] = ()
+    """Its kernels, in the order of their launches."""
     views: tuple[Count, ...] = ()
+    """The positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``."""
     refused: tuple[RefusedFusion, ...] = ()
+    """The fusions that Inductor refused."""
     problem: str | None = None
+    """Why there are no kernels: the lowering failed, or gave other code than was compiled."""
     seconds: Seconds = 0.0
+    """How long the lowering took."""
     target: str = ""
+    """The GPU that the code is for, empty for the device of the call."""
     after_passes: LoweredGraph | None = None
+    """The graph after Inductor's passes; its sources are positions in ``Partition.nodes``."""
     output: LoweredGraph | None = None
+    """Inductor's output as a graph, for Triton code; its sources are positions of kernels."""
     output_problem: str = ""
+    """Why there is no ``output``."""
     warnings: tuple[str, ...] = ()
+    """What Inductor warned of meanwhile."""
 
     @property
     def language(self) -> str:
@@ -173,14 +179,14 @@ class BoundBy(StrEnum):
 
 
 class KernelTime(Record, frozen=True):
-    """One launch of a kernel: its time in seconds, and its bound.
-
-    ``bound_s`` is None where no bound is known; then no time counts as wasted. ``least_s`` is what is shown of it.
-    """
+    """The time of one launch of a kernel."""
 
     seconds: Figure
+    """The measured time."""
     bound_s: Seconds | None = None
+    """The least time that its work needs; None where that is unknown, and then no time counts as wasted."""
     bound_by: BoundBy | None = None
+    """What sets the bound."""
 
     @property
     def least_s(self) -> float | None:
@@ -194,23 +200,26 @@ class KernelTime(Record, frozen=True):
 
 
 class ArtifactKernelTimes(Record, frozen=True):
-    """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
-
-    ``between`` is the time between the kernels in the generated code with clocks: allocations, checks, and launches.
-    ``around`` is the time of the wrapper that calls the generated code, from the same rounds. ``whole`` is the time of
-    the call without clocks, ``with_clocks`` how many times as long it takes with them. ``build_s`` is the time of the
-    build with clocks, ``rounds`` counts those that are used. ``problem`` says why there are no times.
-    """
+    """The times of the kernels of one artifact."""
 
     kernels: tuple[KernelTime | None, ...] = ()
+    """One entry per kernel of ``ArtifactCode.kernels``, None where it was not timed."""
     between: Figure = Figure(0.0)
+    """The time between the kernels: allocations, checks and launches."""
     around: Figure = Figure(0.0)
+    """The time of the wrapper that calls the generated code, from the same rounds."""
     whole: Figure = Figure(0.0)
+    """The time of the call without clocks."""
     with_clocks: Figure = Figure(1.0)
+    """How many times as long the call takes with clocks."""
     rounds: Count = 0
+    """How many rounds are used."""
     build_s: Seconds = 0.0
+    """The seconds of the build with clocks."""
     problem: str | None = None
+    """Why there are no times."""
     noise: Noise = QUIET
+    """What else the machine did."""
 
     @property
     def kernels_s(self) -> float:
@@ -250,11 +259,14 @@ class CompilePhase(StrEnum):
 
 
 class KeyChange(Record, frozen=True):
-    """A part of what a compile depends on that differs from that of another one; what one of them lacks is empty."""
+    """A difference between two compiles in something that the code depends on."""
 
     part: str
+    """What differs."""
     before: str
+    """Its value in the earlier compile, empty if that has none."""
     after: str
+    """Its value in the later compile, empty if that has none."""
 
     def __str__(self) -> str:
         """Return for example ``inductor config max_fusion_size: 64 → 8``."""
@@ -262,27 +274,30 @@ class KeyChange(Record, frozen=True):
 
 
 class ArtifactCompile(Record, frozen=True):
-    """The one compile that made an artifact, in whichever process.
-
-    ``reason`` says why the cache was bypassed or off, or explains its answer. ``nearest`` is the artifact with the most
-    similar graph, config and settings among those that this process compiled before; ``changes`` are what differs.
-    ``phases`` adds up to ``seconds``; in ``overlapped_s`` of them others were compiled too. ``pre_grad_passes`` says
-    when those passes run, ``pre_grad_s`` how long they took here. ``cold`` says that the compile was requested with
-    empty caches. ``warnings`` is what Inductor warned of: not known of code that came from a cache, as nothing is
-    lowered then.
-    """
+    """The one compile that made an artifact, in whichever process."""
 
     seconds: Seconds
+    """How long it took."""
     answer: CacheAnswer
+    """What the cache answered."""
     reason: str = ""
+    """Why the cache was bypassed or off, or what explains its answer."""
     nearest: str | None = None
+    """The artifact with the most similar graph, config and settings that this process compiled before."""
     changes: tuple[KeyChange, ...] = ()
+    """What differs from ``nearest``."""
     phases: Mapping[str, Seconds] = {}
+    """The seconds of each phase; they add up to ``seconds``."""
     pre_grad_passes: str = ""
+    """When Inductor's pre-grad passes run."""
     pre_grad_s: Seconds = 0.0
+    """How long these took here."""
     cold: bool = False
+    """Whether empty caches were requested."""
     overlapped_s: Seconds = 0.0
+    """In how many of the seconds other artifacts were compiled too."""
     warnings: tuple[str, ...] = ()
+    """What Inductor warned of; nothing is known of code from a cache, as nothing is lowered then."""
 
     @property
     def waited_s(self) -> float:
@@ -310,12 +325,16 @@ class ArtifactCompile(Record, frozen=True):
 
 
 class ArtifactRecord(Record, frozen=True):
-    """What is known of one artifact: ``config`` as it was read inside the compile, code and times if requested."""
+    """What is known of one artifact."""
 
     compile: ArtifactCompile
+    """The compile that made it."""
     config: Mapping[str, Any] | None = None
+    """The config as it was read inside the compile."""
     code: ArtifactCode | None = None
+    """Its code, if it was requested."""
     kernel_times: ArtifactKernelTimes | None = None
+    """The times of its kernels, if they were requested."""
 
 
 _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")
@@ -341,14 +360,14 @@ def launches_in(code: str) -> int:
 
 
 class KernelPair(Record, frozen=True):
-    """A kernel before and after, None where it has no counterpart.
-
-    ``word`` is ``same`` (its code is equal), ``changed``, ``new`` or ``gone``.
-    """
+    """A kernel before and after."""
 
     before: Kernel | None
+    """None if it is new."""
     after: Kernel | None
+    """None if it is gone."""
     word: str
+    """``same`` if its code is equal, ``changed``, ``new`` or ``gone``."""
 
 
 @dataclass(frozen=True)
@@ -356,8 +375,11 @@ class CodeDiff:
     """The code of one partition before and after, with the kernels matched by the nodes they compute."""
 
     partition: str
+    """The id of the partition."""
     before: ArtifactCode
+    """The code before."""
     after: ArtifactCode
+    """The code after."""
 
     @property
     def complete(self) -> bool:

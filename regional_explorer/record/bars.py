@@ -25,18 +25,18 @@ EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
 
 
 class Bar(Record, frozen=True):
-    """What a call takes under one plan: ``seconds`` with their interval, ``speed`` against eager, of the same rounds.
-
-    ``seconds`` is None for ``torch.compile`` until it is measured. Of a plan that a search has only raced, the speed is
-    against ``torch.compile``. ``plan`` can be taken in place of the one at hand, None if it is that, or none of ours.
-    ``apart`` says that it was measured in other rounds than the bars before it.
-    """
+    """What a call takes under one plan."""
 
     word: str
+    """What is measured, as people read it."""
     seconds: Figure | None = None
+    """The time of a call; None for ``torch.compile`` until it is measured."""
     speed: Speed | None = None
+    """The speed against eager in the same rounds; against ``torch.compile`` if a search has only raced the plan."""
     plan: Plan | None = None
+    """The plan that can be taken in place of the one at hand; None if it is that one, or none of ours."""
     apart: bool = False
+    """Whether it was measured in other rounds than the bars before it."""
 
     @property
     def verdict(self) -> str:

@@ -1,4 +1,4 @@
-"""What a benchmark found: timings of variants, numerics, compile costs, memory."""
+"""The results of a benchmark: timings of variants, numerics, compile costs, memory."""
 
 from __future__ import annotations
 
@@ -134,40 +134,45 @@ class Verdict(StrEnum):
 
 @final
 class Comparison(Record, frozen=True):
-    """How a variant compares with another ``baseline`` than eager, whose results are its own up to rounding.
-
-    ``speedup`` is the median over rounds of baseline / variant in the same round, ``numerics`` the verdict of comparing
-    the results of the two.
-    """
+    """A variant against another baseline than eager, whose results are the variant's up to rounding."""
 
     baseline: str
+    """The variant that it is compared with."""
     speedup: Figure
+    """The median over rounds of baseline ÷ variant in the same round."""
     verdict: Verdict
+    """What the samples allow to conclude."""
     numerics: NumericsVerdict
+    """The verdict of comparing the results of the two."""
 
 
 @final
 class Timing(Record, frozen=True):
-    """Run time of one variant in one phase; compile time is never part of it.
-
-    ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
-    over rounds of eager / variant in the same round; None without eager samples of the same rounds, if the numerics
-    check failed or cannot fail, and with fewer than ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
-    ``against_trace`` is the comparison with the captured graphs, where these differ from eager and the variant does not
-    differ from them.
-    """
+    """Run time of one variant in one phase; compile time is never part of it."""
 
     variant: str
+    """The name of the variant."""
     phase: Phase
+    """The part of the call that was timed."""
     samples_s: tuple[Seconds, ...]
+    """Seconds per call, one entry per round, in the order of the rounds."""
     median_s: Figure
+    """The median of the samples."""
     iqr_s: Seconds | None = None
+    """Their interquartile range; None with fewer than ``LEAST_SAMPLES`` samples."""
     speedup: Figure | None = None
+    """The median over rounds of eager ÷ variant in the same round; None without eager samples of the same rounds, if
+    the numerics check failed or cannot fail, and with fewer than ``LEAST_SAMPLES`` samples."""
     verdict: Verdict = Verdict.UNKNOWN
+    """What the samples allow to conclude."""
     calls_per_sample: Count = 1
+    """How many calls one sample times."""
     numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
+    """Whether the results are right."""
     warnings: tuple[str, ...] = ()
+    """What limits the figures, in sentences."""
     against_trace: Comparison | None = None
+    """The variant against the captured graphs, if these differ from eager and the variant does not from them."""
 
     def __post_init__(self) -> None:
         """Check that the time is not negative and the speedup positive: a file may say anything."""
@@ -184,28 +189,34 @@ def withheld_text(*timings: Timing) -> str:
 
 
 class Conditions(Record, frozen=True):
-    """The conditions of a benchmark, which are shown with every figure.
-
-    ``outdated`` says that a plan other than the session's was measured; ``smallest_difference`` is the smallest
-    relative difference from eager that this run could have found. ``gpu`` is the memory in use, the clocks and the
-    temperature of a GPU. ``rounds`` and ``noise`` are of the call; ``noise_beside`` has one for each measurement of a
-    partition or of the cut graph. ``memory_left_out`` are the variants of which one call takes too long beside the
-    budget to read its memory.
-    """
+    """The conditions of a benchmark, which are shown with every figure."""
 
     device: str
+    """The device that ran the call."""
     torch: str
+    """The version of torch."""
     threads: Count
+    """The number of threads."""
     confidence: Quantity
+    """The confidence of the intervals."""
     rounds: Count
+    """How many rounds of the call were measured."""
     stopped: str
+    """Why the benchmark ended."""
     budget_s: Seconds
+    """The seconds that it was given."""
     smallest_difference: Quantity | None = None
+    """The smallest relative difference from eager that this run could have found."""
     outdated: bool = False
+    """Whether another plan than the session's was measured."""
     gpu: str = ""
+    """The memory in use, the clocks and the temperature of a GPU."""
     noise: Noise = QUIET
+    """What else the machine did while the call was measured."""
     noise_beside: tuple[Noise, ...] = ()
+    """The same for each measurement of a partition or of the cut graph."""
     memory_left_out: tuple[str, ...] = ()
+    """The variants whose one call takes too long, beside the budget, to read its memory."""
 
 
 TWIN_NOTE = "checked on a twin compiled with fallback_random"
@@ -213,29 +224,39 @@ TWIN_NOTE = "checked on a twin compiled with fallback_random"
 
 
 class Numerics(Record, frozen=True):
-    """One output or gradient of one variant, or one tensor that it wrote, against eager and against a float64 run.
+    """One tensor that a variant returns, writes or takes as gradient, against eager and against a float64 run.
 
-    Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
-    |variant - eager|. The float64 columns are None if no float64 run was possible; ``judged_by_eager`` says that there
-    was one, but eager is farther from it than rounding explains. ``element_share`` is the error of the worst element
-    relative to the tolerance for one element. ``partition`` is set if a compiled partition was checked alone, on the
-    inputs recorded for it, against its eager piece.
+    Errors are root-mean-square over the tensor, in its own unit.
     """
 
     variant: str
+    """The name of the variant."""
     tensor: str
+    """The name of the tensor."""
     dtype: str = ""
+    """Its dtype."""
     bitwise: bool = False
+    """Whether it equals eager's to the bit."""
     error: float = 0.0
+    """How far the variant is from eager."""
     max_error: float = 0.0
+    """The largest single |variant − eager|."""
     eager_error: float | None = None
+    """How far eager is from float64; None if no float64 run was possible."""
     variant_error: float | None = None
+    """How far the variant is from float64; None if no float64 run was possible."""
     tolerance: float = 0.0
+    """The error that is allowed."""
     verdict: NumericsVerdict = NumericsVerdict.NOT_CHECKED
+    """The conclusion."""
     note: str = ""
+    """What else there is to say of it."""
     partition: str = ""
+    """The compiled partition that was checked alone against its eager piece; empty for the call."""
     element_share: float = 0.0
+    """The error of the worst element relative to the tolerance for one element."""
     judged_by_eager: bool = False
+    """Whether there was a float64 run, but eager is farther from it than rounding explains."""
 
     @property
     def share(self) -> float:
@@ -251,15 +272,16 @@ class Numerics(Record, frozen=True):
 
 
 class CompileCost(Record, frozen=True):
-    """The compile time of one artifact, or of the ``full`` variant. ``cache`` is ``cold`` or ``warm``.
-
-    In ``overlapped_s`` of the ``seconds`` others were compiled too.
-    """
+    """The compile time of one artifact, or of the ``full`` variant."""
 
     what: str
+    """What was compiled."""
     seconds: Seconds
+    """How long it took."""
     cache: str
+    """``cold`` or ``warm``."""
     overlapped_s: Seconds = 0.0
+    """In how many of the seconds others were compiled too."""
 
     @property
     def waited_s(self) -> float:
@@ -268,20 +290,23 @@ class CompileCost(Record, frozen=True):
 
 
 class PartitionTiming(Record, frozen=True):
-    """Run time of one partition alone: its eager piece against its artifact, on inputs recorded from the real call.
-
-    ``compiled`` is None if there is no artifact (disabled, failed). ``runs`` is how often one call runs the partition.
-    ``measured_as`` is the partition whose figures these are, which alone has the samples, if both share an artifact and
-    inputs of equal layout; None if it was measured itself.
-    """
+    """Run time of one partition alone: its eager piece against its artifact, on recorded inputs."""
 
     partition: str
+    """The id of the partition."""
     eager: Timing
+    """The time of the eager piece."""
     compiled: Timing | None = None
+    """The time of the artifact; None if there is none."""
     runs: Count = 1
+    """How often one call runs the partition."""
     measured_as: str | None = None
+    """The partition whose figures these are, if both share an artifact and inputs of equal layout; None if it was
+    measured itself."""
     bitwise: bool | None = None
+    """Whether all its outputs equal eager's to the bit."""
     worst_tensor: str = ""
+    """The output with the largest error."""
 
     def measured_with(self, other: str) -> PartitionTiming:
         """Return the timing as that of a partition whose samples stand with ``other``."""
@@ -295,28 +320,31 @@ class PartitionTiming(Record, frozen=True):
 
 
 class Reconciled(Record, frozen=True):
-    """One row of how the parts add up to the whole, in seconds per call.
-
-    ``total`` rows are times of a variant; the rows between them are the differences from one to the next, positive if
-    the call takes longer. ``note`` says how the row was found.
-    """
+    """One row of how the parts add up to the whole, in seconds per call."""
 
     phase: Phase
+    """The part of the call."""
     part: str
+    """What the row is about."""
     seconds: Figure
+    """The time of a variant in a ``total`` row; else the difference to the next total, positive if the call takes
+    longer."""
     total: bool = False
+    """Whether the row is the time of a variant."""
     region: str | None = None
+    """The region that the row is about, if it is about one."""
     note: str = ""
+    """How the row was found."""
 
 
 class MemoryPeak(Record, frozen=True):
-    """The peak memory of one call of a variant, above what was allocated before it.
-
-    ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages of the system, so that
-    a peak below ``least_bytes`` cannot be distinguished from zero).
-    """
+    """The peak memory of one call of a variant, above what was allocated before it."""
 
     variant: str
+    """The name of the variant."""
     peak_bytes: Figure
+    """The peak."""
     how: str
+    """``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages of the system)."""
     least_bytes: Count = 0
+    """A smaller peak cannot be distinguished from zero."""

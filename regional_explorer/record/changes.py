@@ -53,15 +53,14 @@ PROCESS_NOISE = 2 * MIN_FLOOR
 
 @dataclass(frozen=True)
 class SpeedChange:
-    """How the time of a call changed, relative to the eager time that each session measured on its own machine.
-
-    ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; its interval has a
-    confidence of 99 %. ``problem`` says why there is none. ``busy`` says what else the machine did in which session.
-    """
+    """How the time of a call changed, relative to the eager time that each session measured on its machine."""
 
     slowdown: Figure | None = None
+    """The earlier speedup ÷ the later one: 1.05 is 5 % slower. Its interval has a confidence of 99 %."""
     problem: str = ""
+    """Why there is none."""
     busy: str = ""
+    """What else the machine did, and in which session."""
 
     @property
     def verdict(self) -> str:
@@ -81,7 +80,7 @@ class SpeedChange:
         return low is not None and low > 1.0 + limit and not self.busy
 
     def why_no_verdict(self, limit: float) -> str:
-        """Return why nobody can tell whether it is slower by more than ``limit``; empty if that can be told.
+        """Return why it is unknown whether the call is slower by more than ``limit``; empty if it is known.
 
         On a quiet machine an interval across the limit is good enough if it is narrow: it would show what matters.
         """

@@ -18,9 +18,9 @@ class When(StrEnum):
     PRODUCTS = "matrix products and convolutions take the time"
     RECOMPUTED = "kernels compute a value again for each of its readers"
     REFUSED = "Inductor refused to fuse loops that touch the same data"
-    ROUNDING = "results are rounded otherwise than in eager"
-    RANDOM = "other random numbers are drawn than in eager"
-    FAULT = "compiled code is wrong, and its fault is to be found"
+    ROUNDING = "results are rounded differently than in eager"
+    RANDOM = "random numbers differ from eager's"
+    FAULT = "compiled code is wrong, and the cause is unknown"
 
 
 FASTER = (When.LAUNCHES, When.LOOPS, When.PRODUCTS, When.RECOMPUTED, When.REFUSED)
@@ -34,14 +34,13 @@ class KnownConfig:
     """A config worth trying."""
 
     config: Mapping[str, Any]
+    """The keys with their values."""
     when: When
-
+    """When it may matter."""
     device: str = ""
     """The type of device that it is for; empty: any."""
-
     refusals: tuple[str, ...] = ()
     """Words of Inductor's reason for not fusing; under the config that reason is gone."""
-
     preset: str = ""
     """The preset that it is a part of."""
 
@@ -84,7 +83,7 @@ KNOWN_CONFIGS = (
 """Those most likely to matter come first."""
 
 
-def together(*when: When) -> dict[str, Any]:
+def combined_config(*when: When) -> dict[str, Any]:
     """Return the configs that may matter then, as one."""
     return {key: value for known in KNOWN_CONFIGS if known.when in when for key, value in known.config.items()}
 
@@ -94,15 +93,15 @@ def to_be_faster(device_type: str) -> list[Mapping[str, Any]]:
     return [known.config for known in KNOWN_CONFIGS if known.when in FASTER and known.device in ("", device_type)]
 
 
-KEEP_RESULTS = together(When.RECOMPUTED)
+KEEP_RESULTS = combined_config(When.RECOMPUTED)
 """Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
 
 FUSING: Mapping[str, Mapping[str, Any]] = {words: known.config for known in KNOWN_CONFIGS for words in known.refusals}
 """Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
-DRAWING_AS_EAGER = together(When.RANDOM)
+DRAWING_AS_EAGER = combined_config(When.RANDOM)
 
-CURES = together(When.ROUNDING, When.RANDOM)
+CURES = combined_config(When.ROUNDING, When.RANDOM)
 """Configs that make compiled code round, or draw random numbers, as eager code does."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -35,7 +35,9 @@ class DiagnosticCode(StrEnum):
     """
 
     severity: Severity
+    """The usual severity."""
     upstream: str
+    """What upstream torch does in that case."""
 
     def __new__(cls, code: str, severity: Severity, upstream: str = "") -> Self:
         """Return the code with its ``severity`` and ``upstream``."""
@@ -76,7 +78,7 @@ class DiagnosticCode(StrEnum):
     CONFIG_GLOBAL = (
         "config-global",
         Severity.WARNING,
-        "it is patched in for the one compile, with whatever effect that has.",
+        "it is patched in for the one compile, whatever it does there.",
     )
     CONFIG_UNKNOWN = (
         "config-unknown",
@@ -119,7 +121,7 @@ class DiagnosticCode(StrEnum):
     UPSTREAM_MERGED = (
         "upstream-merged",
         Severity.WARNING,
-        "joins all ops of one id that no path between them keeps apart.",
+        "joins all ops of one id, unless a path through other ops separates them.",
     )
     UPSTREAM_CONFIG = (
         "upstream-config",
@@ -136,7 +138,7 @@ class DiagnosticCode(StrEnum):
     TRACE_DIFFERS = (
         "trace-differs",
         Severity.ERROR,
-        "the same, without a warning: whatever compiles this trace gives these values.",
+        "the same, without a warning: every compiler of this trace gives these values.",
     )
     CALL_NONDETERMINISTIC = "call-nondeterministic", Severity.WARNING, "the same, without a warning."
     REGION_NUMERICS = "region-numerics", Severity.WARNING, "runs it anyway."
@@ -148,7 +150,7 @@ class DiagnosticCode(StrEnum):
         Severity.INFO,
         "the same warning, without the region, often once per process; none where the code comes from a cache.",
     )
-    REGION_TIME = "region-time", Severity.INFO, "it measures nothing of this."
+    REGION_TIME = "region-time", Severity.INFO, "it does not measure this."
     OP_RECOMPUTED = "op-recomputed", Severity.INFO, "the same, without a warning."
     FUSION_REFUSED = "fusion-refused", Severity.INFO, "the same, without a warning."
     KERNEL_BOUND = "kernel-bound", Severity.INFO, "the same, without a warning."
@@ -190,20 +192,26 @@ class DiagnosticCode(StrEnum):
 
 
 class Diagnostic(Record, frozen=True):
-    """One finding with a stable ``code``, such as ``region-split``.
-
-    ``where`` holds the lines of the user's program, ``nodes`` node names of ``graph``; any may be empty.
-    """
+    """One finding with a stable ``code``, such as ``region-split``."""
 
     code: DiagnosticCode
+    """What it is about."""
     message: str
+    """What was found."""
     severity: Severity = Severity.WARNING
+    """How serious it is."""
     region: str | None = None
+    """The region that it is about, if it is about one."""
     graph: str | None = None
+    """The graph that it is about, if it is about one."""
     nodes: tuple[str, ...] = ()
+    """Names of nodes of ``graph``."""
     where: tuple[SourceLine, ...] = ()
+    """Lines of the user's program."""
     upstream: str = ""
+    """What upstream torch does in that case."""
     advice: Advice = ()
+    """What to do, in words and actions."""
 
     @property
     def actions(self) -> tuple[Action, ...]:

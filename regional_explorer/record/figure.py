@@ -12,15 +12,16 @@ from regional_explorer.record.record import Count, Difference, Quantity, Record
 
 @final
 class Figure(Record, frozen=True, array_like=True):
-    """A measured number, in the unit of its field, with the bounds of its CI.
-
-    Without an interval ``low`` and ``high`` are None and ``why`` says why: ``too few rounds (5)``, ``measured once``.
-    """
+    """A measured number, in the unit of its field, with its confidence interval."""
 
     value: Difference
+    """The number."""
     low: Difference | None = None
+    """The lower end of the interval; None without one."""
     high: Difference | None = None
+    """The upper end of the interval; None without one."""
     why: str = ""
+    """Why there is no interval: ``too few rounds (5)``, ``measured once``."""
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -83,23 +84,24 @@ LEAST_QUIET = 1 / 3
 
 
 class Noise(Record, frozen=True):
-    """What else the machine did during a measurement.
-
-    In ``disturbed`` of the ``rounds`` a fixed piece of work took much longer than it can; ``left_out`` of them are in
-    no figure. ``others`` is how many of the ``cores`` other processes used on average, None if the system does not say.
-    ``throttled`` says that a GPU's clock fell.
-    """
+    """What else the machine did during a measurement."""
 
     rounds: Count = 0
+    """How many rounds were measured."""
     disturbed: Count = 0
+    """In how many of them a fixed piece of work took much longer than it needs."""
     left_out: Count = 0
+    """How many of the disturbed rounds are in no figure."""
     others: Quantity | None = None
+    """How many cores other processes used on average; None if the system does not say."""
     cores: Count = 0
+    """How many cores there are."""
     throttled: str = ""
+    """How the clock of a GPU fell, in words; empty if it did not."""
 
     @property
     def is_too_much(self) -> bool:
-        """Whether so many rounds were disturbed that those that were not cannot be told from the others."""
+        """Whether too many rounds were disturbed to pick out the undisturbed ones."""
         return self.rounds - self.disturbed < self.rounds * LEAST_QUIET
 
     @property

@@ -9,12 +9,16 @@ from typing import NamedTuple
 
 
 class FunctionSpan(NamedTuple):
-    """A function or lambda: its first line, decorators included, that of its ``def``, its last, and its full name."""
+    """The lines of a function or lambda."""
 
     first: int
+    """Its first line, decorators included."""
     def_line: int
+    """The line of its ``def``."""
     last: int
+    """Its last line."""
     name: str
+    """Its full name."""
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,32 +9,42 @@ from regional_explorer.record.record import Record
 
 
 class GpuTarget(Record, frozen=True):
-    """The properties of a GPU, from its data sheet; the defaults are what most of NVIDIA's have.
-
-    ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products
-    by dtype, where ``TF32`` is that of float32 if the user allows less precision. ``source`` names the data sheet.
-    ``blocks_per_multiprocessor`` is the most blocks that can be resident at once; each of them takes
-    ``shared_reserved`` bytes of shared memory for the system. ``last_cache_bytes`` is the size of a cache
-    between L2 and the memory.
-    """
+    """The properties of a GPU by its data sheet; the defaults are those of most of NVIDIA's."""
 
     name: str
+    """The name to give as ``target=``."""
     title: str
+    """The name that people read."""
     architecture: str
+    """The name that the compiler knows."""
     source: str
+    """The data sheet."""
     multiprocessors: int
+    """How many multiprocessors it has."""
     shared_per_multiprocessor: int
+    """Bytes of shared memory of a multiprocessor."""
     shared_per_block: int
+    """Bytes of shared memory that one block can have."""
     memory_bytes: int
+    """Bytes of memory."""
     l2_bytes: int
+    """Bytes of the L2 cache."""
     memory_gb_s: float
+    """The memory bandwidth in 10⁹ bytes per second."""
     dense_tflops: Mapping[str, float]
+    """The dense peak of matrix products by dtype; ``TF32`` is float32 if the user allows less precision."""
     warp_size: int = 32
+    """Threads of a warp."""
     threads_per_multiprocessor: int = 2048
+    """The most threads that can be resident at once."""
     registers_per_multiprocessor: int = 65536
+    """The registers of a multiprocessor."""
     blocks_per_multiprocessor: int = 32
+    """The most blocks that can be resident at once."""
     shared_reserved: int = 1024
+    """Bytes of shared memory that the system takes for each block."""
     last_cache_bytes: int = 0
+    """Bytes of a cache between L2 and the memory."""
 
     @property
     def backend(self) -> str:

@@ -50,18 +50,20 @@ class Role(StrEnum):
 
 
 class SourceLine(Record, frozen=True):
-    """One line of the user's program, as the trace saw it.
-
-    ``def_line`` is the line of the function's ``def``, 0 where it is not known, and ``scope`` the function's name with
-    those of the classes and functions around it: ``Block.forward``.
-    """
+    """One line of the user's program, as the trace saw it."""
 
     file: str
+    """The file."""
     line: Integer
+    """The number of the line."""
     function: str
+    """The name of the function."""
     text: str = ""
+    """The text of the line."""
     def_line: int = 0
+    """The line of the function's ``def``, 0 if it is not known."""
     scope: str = ""
+    """The function's name with those of the classes and functions around it: ``Block.forward``."""
 
     @property
     def in_function(self) -> str:
@@ -90,12 +92,16 @@ class SourceLine(Record, frozen=True):
 
 
 class TensorSpec(Record, frozen=True):
-    """Static facts of one tensor. Sizes and strides are ints, or text where they are symbolic."""
+    """What a trace knows of one tensor. Sizes and strides are ints, or text where they are symbolic."""
 
     dtype: str
+    """The dtype."""
     shape: tuple[Integer | str, ...]
+    """The sizes."""
     stride: tuple[Integer | str, ...]
+    """The strides."""
     device: str
+    """The device."""
 
     def __str__(self) -> str:
         """Return for example ``float32[2, 128, 256]``."""
@@ -103,17 +109,17 @@ class TensorSpec(Record, frozen=True):
 
 
 class ModuleCall(Record, frozen=True):
-    """One module call on the way to a node: the ``call``-th call of the module at ``path``.
-
-    ``path`` is the path below the root module as ``named_modules()`` gives it, ``""`` for the root itself; ``aliases``
-    are the other names of a module that is shared. The name of the root stands before a path that other roots have too,
-    and the path alone is an alias.
-    """
+    """One module call on the way to a node."""
 
     path: str
+    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. The name of the root stands
+    before a path that other roots have too, and the path alone is then an alias."""
     class_name: str
+    """The class of the module."""
     call: Integer = 0
+    """The number of this call of the module."""
     aliases: tuple[str, ...] = ()
+    """The other names of a module that is shared."""
 
 
 def over_layers(path: str) -> str:
@@ -156,30 +162,38 @@ def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
 
 
 class Node(Record, frozen=True):
-    """One node of one graph.
-
-    ``origin`` is the id stamped on the Dynamo node this one descends from; nodes that AOTAutograd adds on its own
-    (sums of gradients, copies back into mutated inputs) have none. ``inputs`` and ``name`` are node names of the
-    same graph; ``label`` is the user's name of an input. ``annotation`` is the value the user gave to
-    ``compile_with_inductor``, made JSON-safe, ``annotations`` has what it gave to other keys, as texts; ``carved``
-    marks an op taken out of its region by ``fallback_to_eager``.
-    """
+    """One node of one graph."""
 
     name: str
+    """Its name in the graph."""
     role: Role
+    """An op, or which other thing it is."""
     target: str
+    """What it calls."""
     inputs: tuple[str, ...] = ()
+    """The names of the nodes that it reads."""
     values: tuple[TensorSpec, ...] = ()
+    """The tensors that it gives."""
     stack: tuple[SourceLine, ...] = ()
+    """The user's lines that led to it, the innermost last."""
     modules: tuple[ModuleCall, ...] = ()
+    """The module calls that led to it, the innermost last."""
     annotated: bool = False
+    """Whether the user marked it with ``compile_with_inductor``."""
     annotation: Any = None
+    """The value that the user gave to ``compile_with_inductor``, made JSON-safe."""
     annotations: Mapping[str, str] = {}
+    """The values that the user gave to other keys of ``annotate``, as texts."""
     carved: bool = False
+    """Whether ``fallback_to_eager`` takes it out of its region."""
     origin: Integer | None = None
+    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, as a sum of gradients."""
     recompute: bool = False
+    """Whether the backward repeats it."""
     random: bool = False
+    """Whether it draws random numbers."""
     label: str = ""
+    """The user's name of an input."""
 
     @property
     def source(self) -> SourceLine | None:
@@ -207,32 +221,35 @@ class Node(Record, frozen=True):
 
 
 class SubgraphOptions(Record, frozen=True):
-    """The options that ``nested_compile_region(options=…)`` gives to the body it marks.
-
-    ``backward_config`` is None if one config is for both directions. ``followed`` describes options that a plan cannot
-    hold and that shaped the graphs traced here, ``ignored`` those that have no effect here.
-    """
+    """The options that ``nested_compile_region(options=…)`` gives to the body it marks."""
 
     config: Mapping[str, Any] = {}
+    """The config of the body, of its forward if there is a ``backward_config``."""
     backward_config: Mapping[str, Any] | None = None
+    """The config of its backward; None if one config is for both directions."""
     followed: tuple[str, ...] = ()
+    """Options that a plan cannot hold and that shaped the graphs traced here."""
     ignored: tuple[str, ...] = ()
+    """Options that have no effect here."""
 
 
 class Graph(Record, frozen=True, dict=True):
-    """One graph of one Dynamo frame.
-
-    ``parent`` is ``(graph id, node name)`` for the body of a higher-order op. Dynamo's body of a
-    ``nested_compile_region`` has the ``name`` of the function, such as ``Block.forward``, and its ``options``, if any.
-    """
+    """One graph of one Dynamo frame."""
 
     id: str
+    """Its id, such as ``0/forward``."""
     kind: GraphKind
+    """Dynamo's graph, a forward, a backward, or an inference graph."""
     frame: Integer
+    """The number of the Dynamo frame."""
     nodes: tuple[Node, ...]
+    """Its nodes in order."""
     parent: tuple[str, str] | None = None
+    """``(graph id, node name)`` of the higher-order op whose body it is."""
     name: str = ""
+    """The function that ``nested_compile_region`` marks, such as ``Block.forward``, for its body in Dynamo's graph."""
     options: SubgraphOptions | None = None
+    """The options of that mark, if there are any."""
 
     def __iter__(self) -> Iterator[Node]:
         """Iterate over the nodes, in the order they run."""
@@ -269,11 +286,14 @@ def marked_region(annotation: Any) -> tuple[Any, str] | None:
 
 
 class MarkedBlock(Record, frozen=True):
-    """One run through a marked block: its number, the value it gave to ``compile_with_inductor``, and its line."""
+    """One run through a marked block."""
 
     number: Integer
+    """The number of the run."""
     annotation: Any = None
+    """The value that the block gives to ``compile_with_inductor``."""
     source: SourceLine | None = None
+    """The line of the block."""
 
     @property
     def region(self) -> str:
@@ -283,12 +303,16 @@ class MarkedBlock(Record, frozen=True):
 
 
 class FailedOp(Record, frozen=True):
-    """An op of a captured graph that raised when the graph ran, with its operator and the error."""
+    """An op of a captured graph that raised when the graph ran."""
 
     graph: str
+    """The id of the graph."""
     node: str
+    """The name of the node."""
     target: str
+    """The operator."""
     error: str
+    """The error."""
 
 
 def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:

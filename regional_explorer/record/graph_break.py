@@ -18,19 +18,20 @@ def named_modules(calls: Sequence[ModuleCall]) -> str:
 
 
 class UntracedOps(Record, frozen=True):
-    """Ops that run eagerly, in no graph, because of a graph break: ``count`` of one operator, module and line.
-
-    ``line`` is the innermost one of the user's program, ``function`` the user's function in which nothing was traced;
-    without it, the module itself calls the ops. ``is_cause_known`` is False if nothing says which of the call's breaks
-    is the cause: the break that has these ops is then any one of them.
-    """
+    """Ops of one operator, module and line that run in no graph because of a graph break."""
 
     op: str
+    """The operator."""
     count: Integer
+    """How many there are."""
     module: ModuleCall | None = None
+    """The innermost module call."""
     line: SourceLine | None = None
+    """The innermost line of the user's program."""
     function: str = ""
+    """The user's function in which nothing was traced; without it, the module itself calls the ops."""
     is_cause_known: bool = True
+    """False if it is not known which break is the cause: any of the call's may have these ops."""
 
     @property
     def place(self) -> str:
@@ -41,24 +42,26 @@ class UntracedOps(Record, frozen=True):
 
 
 class GraphBreak(Record, frozen=True):
-    """A place where Dynamo ended one graph; the code there runs in plain Python.
-
-    ``stack`` has the user's lines, ``innermost`` is the line itself, of whatever library. ``blocks`` are the marked
-    blocks it happened in, outermost first: they run entirely in plain Python. ``hint`` is the workaround that torch
-    itself suggests, if any. ``modules`` are the paths of the modules it happened in, ``broken`` the innermost ones;
-    ``hook`` is the kind of hook that it happened in, such as ``forward hook``, and then ``broken`` are all modules that
-    have it, none for a hook of all modules. ``untraced`` are the ops that run in no graph because of it.
-    """
+    """A place where Dynamo ended one graph; the code there runs in plain Python."""
 
     reason: str
+    """Dynamo's reason."""
     stack: tuple[SourceLine, ...] = ()
+    """The user's lines, the innermost last."""
     blocks: tuple[MarkedBlock, ...] = ()
+    """The marked blocks that it happened in, outermost first: they run entirely in plain Python."""
     hint: str = ""
+    """The workaround that torch suggests, if any."""
     modules: tuple[str, ...] = ()
+    """The paths of the modules that it happened in."""
     innermost: SourceLine | None = None
+    """The line itself, of whatever library."""
     broken: tuple[ModuleCall, ...] = ()
+    """The innermost modules; of a break in a hook all that have the hook, none for a hook of all modules."""
     hook: str = ""
+    """The kind of hook that it happened in, such as ``forward hook``."""
     untraced: tuple[UntracedOps, ...] = ()
+    """The ops that run in no graph because of it."""
 
     @property
     def source(self) -> SourceLine | None:

@@ -18,7 +18,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
-    """Return the connected components of ``items``, each in their order; ``links`` to what is no item do not count."""
+    """Return the connected components of ``items``, each in their order; other ends of ``links`` do not count."""
     root = {item: item for item in items}
 
     def find(item: K) -> K:

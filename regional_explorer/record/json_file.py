@@ -88,7 +88,7 @@ def _special_float(value: dict[str, Any]) -> Any:
     return float(value["float"]) if value.keys() == {"float"} and value["float"] in SPECIAL_FLOATS else value
 
 
-def shown(name: str) -> str:
+def name_text(name: str) -> str:
     """Return a name in a file as one short line."""
     text = ascii(name)
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
@@ -111,7 +111,7 @@ def check_references(session: Session) -> None:
     for index, part in enumerate(session.partitions):
         place = f"partitions[{index}]"
         if part.id in ids:
-            raise MalformedError(place, f"a second one is called {shown(part.id)}")
+            raise MalformedError(place, f"a second one is called {name_text(part.id)}")
         ids.add(part.id)
         sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
         _check_known(f"{place}.region", "region", [part.region], regions)
@@ -119,13 +119,13 @@ def check_references(session: Session) -> None:
     for region, nodes_by_graph in session.members.items():
         _check_known("members", "region", [region], regions)
         for graph, names in nodes_by_graph.items():
-            _check_nodes(f"members[{shown(region)}]", nodes, graph, names)
+            _check_nodes(f"members[{name_text(region)}]", nodes, graph, names)
     for index, diagnostic in enumerate(session.diagnostics):
         if diagnostic.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, diagnostic.graph, diagnostic.nodes)
     _check_known("partition_timings", "partition", (timing.partition for timing in session.partition_timings), ids)
     for key, artifact in session.artifacts.items():
-        place, code, times = f"artifacts[{shown(key)}]", artifact.code, artifact.kernel_times
+        place, code, times = f"artifacts[{name_text(key)}]", artifact.code, artifact.kernel_times
         if code is not None:
             _check_code(f"{place}.code", code, sizes[key])
         if times is not None and times.kernels and (code is None or len(times.kernels) != len(code.kernels)):
@@ -137,7 +137,7 @@ def _check_graphs(graphs: Iterable[Graph]) -> NodeNames:
     for index, graph in enumerate(graphs):
         place = f"graphs[{index}]"
         if graph.id in nodes:
-            raise MalformedError(place, f"a second graph is called {shown(graph.id)}")
+            raise MalformedError(place, f"a second graph is called {name_text(graph.id)}")
         if graph.parent is not None:
             _check_nodes(f"{place}.parent", nodes, graph.parent[0], [graph.parent[1]])
         nodes[graph.id] = _check_order(place, graph.nodes)
@@ -149,7 +149,7 @@ def _check_order(place: str, nodes: Iterable[Node]) -> set[str]:
     seen: set[str] = set()
     for number, node in enumerate(nodes):
         if node.name in seen:
-            raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {shown(node.name)}")
+            raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {name_text(node.name)}")
         _check_known(f"{place}.nodes[{number}].inputs", "node before it", node.inputs, seen)
         seen.add(node.name)
     return seen
@@ -182,12 +182,12 @@ def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
 def _check_known(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise MalformedError(place, f"there is no {what} called {shown(name)}")
+            raise MalformedError(place, f"there is no {what} called {name_text(name)}")
 
 
 def _check_nodes(place: str, nodes: NodeNames, graph: str, names: Iterable[str]) -> None:
     _check_known(place, "graph", [graph], nodes)
-    _check_known(place, f"node of {shown(graph)}", names, nodes[graph])
+    _check_known(place, f"node of {name_text(graph)}", names, nodes[graph])
 
 
 def dump_session(session: Session) -> str:
@@ -201,7 +201,7 @@ def load_session(path: str | Path) -> Session:
     Raises:
         SessionError: the file cannot be read, is not a session, or has another format.
     """
-    return _load_record(path, "session", Session, SessionError, check_references, range(FORMAT, FORMAT + 1))
+    return _load_record(path, "session", Session, SessionError, check_references, FORMAT)
 
 
 def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
@@ -226,7 +226,7 @@ def load_plan(path: str | Path) -> Plan:
     """Read a saved plan, or the text of one.
 
     Raises:
-        PlanError: the file cannot be read, is not a plan, or has a newer format.
+        PlanError: the file cannot be read, is not a plan, or has another format.
     """
     return load_plan_file(path).plan
 
@@ -235,16 +235,9 @@ def load_plan_file(path: str | Path) -> PlanFile:
     """Read a saved plan with what it was explored on.
 
     Raises:
-        PlanError: the file cannot be read, is not a plan, or has a newer format.
+        PlanError: the file cannot be read, is not a plan, or has another format.
     """
-    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, range(1, PLAN_FORMAT + 1), _upgrade_plan)
-
-
-def _upgrade_plan(values: dict[str, Any]) -> None:
-    """Move the partitioner to where it stands since format 4: how a call is traced belongs to the plan."""
-    explored = values.get("explored")
-    if isinstance(explored, dict) and "partitioner" in explored:
-        values.setdefault("tracing", {"partitioner": explored.pop("partitioner")})
+    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, PLAN_FORMAT)
 
 
 @contextmanager
@@ -269,8 +262,7 @@ def _load_record(
     kind: type[T],
     error: type[RegionalExplorerError],
     check: Callable[[T], None],
-    formats: range,
-    upgrade: Callable[[dict[str, Any]], None] = lambda _values: None,
+    newest: int,
 ) -> T:
     path: str | Path = "The text" if is_json_text(source) else file_path(source, error)
     values = _read_json(source, path, error)
@@ -279,11 +271,10 @@ def _load_record(
             f"{path} is not a saved {what}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
             "rx.compile(fn, path) take a saved plan."
         )
-    newest = formats[-1]
     version = values.pop("format", newest)
     if type(version) is not int or version < 1:
         raise error(f"{path} is damaged: format: expected {newest}, found {shown_value(version)}.")
-    if version not in formats:
+    if version != newest:
         age, remedy = (
             ("a newer", "Upgrade regional_explorer, or save the file again with this version.")
             if version > newest
@@ -293,8 +284,6 @@ def _load_record(
             f"{path} was written by {age} version (format {shown_value(version)}, this one reads {newest}). {remedy}"
         )
     try:
-        if version < newest:
-            upgrade(values)
         record = from_json(kind, values)
         check(record)
     except MalformedError as problem:

@@ -17,13 +17,10 @@ class Kept:
 
     graph: str
     """The id of the forward."""
-
     node: Node
     """The op of the forward that computes it."""
-
     region: str | None
     """The region of that op, or None."""
-
     size_bytes: int | None
     """Its size; None if it is dynamic."""
 

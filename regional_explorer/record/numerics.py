@@ -1,4 +1,4 @@
-"""How far off results are, in words."""
+"""Errors of results, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TENSORS = 3
 
 
 def size_of_error(row: Numerics) -> str:
-    """Return how far off a wrong tensor is, beside what is allowed: as a whole, or else its worst element."""
+    """Return the error of a wrong tensor beside the allowed one: as a whole, or of its worst element."""
     if math.isinf(row.error):
         return "infinite or not a number where eager is not, or the reverse" if row.dtype else row.note
     if not row.tolerance:
@@ -39,10 +39,10 @@ def plan_errors(session: Session) -> str:
     verdict = session.plan_numerics
     if verdict is None or not verdict.withholds_speedup:
         return ""
-    return errors_of(session, VariantName.REGIONAL, rows_of(session, VariantName.REGIONAL, verdict))
+    return errors_of(session, VariantName.REGIONAL, rows_with(session, VariantName.REGIONAL, verdict))
 
 
-def rows_of(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
+def rows_with(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
     """Return the tensors of a variant that have this verdict."""
     return [row for row in session.numerics_of(name) if row.verdict is verdict]
 

@@ -27,25 +27,30 @@ class State(StrEnum):
 
 
 class Partition(Record, frozen=True):
-    """A piece cut out of one graph for a region, and its state.
-
-    ``nodes`` are the names of its ops in the graph ``graph``. ``artifact`` is the key of the compiled callable;
-    partitions of equal structure and config share one. ``code_hash`` is that of the generated code, which artifacts of
-    different configs may share. ``same_without`` has the sets of keys of its config without which the code is
-    the same, as far as that code was compiled or generated.
-    """
+    """A piece cut out of one graph for a region, and its state."""
 
     id: str
+    """Its id: region, instance and graph."""
     region: str
+    """The name of the region."""
     instance: Integer
+    """The number of the instance."""
     graph: str
+    """The id of the graph."""
     nodes: tuple[str, ...]
+    """The names of its ops in that graph."""
     state: State
+    """What runs in its place."""
     config_requested: Mapping[str, Any] = {}
+    """The config of the plan."""
     artifact: str | None = None
+    """The key of the compiled callable; partitions of equal structure and config share one."""
     error: str | None = None
+    """Why it did not compile."""
     code_hash: str | None = None
+    """The hash of the generated code, which artifacts of different configs may share."""
     same_without: tuple[tuple[str, ...], ...] = ()
+    """Sets of keys of its config without which the code is known to be the same."""
 
 
 def keys_of_same_code(partitions: Iterable[Partition]) -> list[tuple[str, ...]]:
@@ -56,16 +61,16 @@ def keys_of_same_code(partitions: Iterable[Partition]) -> list[tuple[str, ...]]:
 
 
 class PartitionContent(NamedTuple):
-    """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
-
-    Equal code counts as the same under any config. ``code`` is its hash, or if the code is not known, the key of the
-    artifact, which depends on structure, layouts and config.
-    """
+    """A partition without its names. Equal code counts as the same under any config."""
 
     graph: str
+    """The id of the graph."""
     nodes: tuple[str, ...]
+    """The names of its ops."""
     code: str | None
+    """The hash of the code that runs; the key of the artifact if the code is not known; None if it runs eagerly."""
     state: State
+    """Its state."""
 
 
 PlanContent = tuple[PartitionContent, ...]
@@ -84,13 +89,12 @@ def plan_content(partitions: Iterable[Partition]) -> PlanContent:
 
 
 class Preview(Record, frozen=True):
-    """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
-
-    Diagnostics that need a compile or a later call are not included.
-    """
+    """What a plan would give, before anything is compiled."""
 
     partitions: tuple[Partition, ...]
+    """The partitions, none of them compiled."""
     diagnostics: tuple[Diagnostic, ...]
+    """The diagnostics about them, without those that need a compile or a later call."""
 
     def counts(self, region: str) -> dict[str, int]:
         """Return how many partitions a region would have in each graph."""

@@ -52,20 +52,20 @@ _FURTHER = re.compile(r"(?:^|\s+)([-&])(?=\w+:)")
 
 
 class Selector(Record, frozen=True):
-    """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``.
-
-    ``innermost`` narrows a line selector to ops of these lines themselves, leaving out those of functions called there.
-    ``only`` narrows any selector to these nodes, as ``graph:name``, without changing the instances: the parts of a
-    split region are selected so. Of what it picks, ``within`` leaves what each of these picks too, and ``without`` what
-    none of those does; ops that this separates are instances of their own.
-    """
+    """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``."""
 
     kind: SelectorKind
+    """What the patterns are about."""
     patterns: tuple[str, ...]
+    """What to pick, of that kind."""
     innermost: bool = False
+    """Whether a line selector picks ops of these lines alone, without those of functions called there."""
     only: tuple[str, ...] = ()
+    """Narrows the selector to these nodes, as ``graph:name``; instances stay. Parts of a split region are such."""
     within: tuple[Selector, ...] = ()
+    """Only what each of these picks too; ops that this separates are instances of their own."""
     without: tuple[Selector, ...] = ()
+    """Only what none of these picks; ops that this separates are instances of their own."""
 
     @classmethod
     def parse(cls, text: str) -> Selector:
@@ -188,21 +188,23 @@ class Direction(StrEnum):
 
 
 class Region(Record, frozen=True):
-    """What the user marked: a name, the selectors that pick its nodes, and the requested config.
-
-    ``config`` maps dotted Inductor config keys to values, for both directions; if there is a ``backward_config``, only
-    for the forward; keys set to ``DEFAULT`` are left out. A disabled region stays in the plan and runs eagerly. A
-    ``joined`` region was merged from several: ops that different selectors pick are one instance if they feed each
-    other directly. ``carved`` picks its ops that run eagerly.
-    """
+    """What the user marked: a name, the selectors that pick its nodes, and the requested config."""
 
     name: str
+    """The name."""
     selectors: tuple[Selector, ...]
+    """What it picks."""
     config: Mapping[str, Any] = {}
+    """Values by dotted Inductor config key, for both directions unless there is a ``backward_config``; keys set to
+    ``DEFAULT`` are left out."""
     enabled: bool = True
+    """A disabled region stays in the plan and runs eagerly."""
     joined: bool = False
+    """Whether it was merged from several: ops of different selectors that feed each other are one instance."""
     carved: tuple[Selector, ...] = ()
+    """Picks those of its ops that run eagerly."""
     backward_config: Mapping[str, Any] | None = None
+    """The config of the backward; None if ``config`` is for both directions."""
 
     @property
     def configs(self) -> tuple[tuple[Direction | None, Mapping[str, Any]], ...]:
@@ -329,9 +331,8 @@ class Plan(Record, frozen=True):
 
     regions: tuple[Region, ...] = ()
     """If two regions select a node, the later one gets it."""
-
     cut: Cut = Cut.INSTANCES
-
+    """How nodes of regions become partitions."""
     tracing: Tracing = AS_UPSTREAM
     """How the graphs are made that the regions are cut out of."""
 

@@ -20,37 +20,43 @@ PLAN_FORMAT = 4
 
 
 class CallModes(Record, frozen=True):
-    """What a call computes with: the dtypes of its inputs and parameters, autocast, and whether it has a backward.
-
-    ``autocast`` is ``"cpu: bfloat16"``, say, and empty without it.
-    """
+    """What a call computes with."""
 
     dtypes: tuple[str, ...]
+    """The dtypes of its inputs and parameters."""
     autocast: str = ""
+    """``"cpu: bfloat16"``, say; empty without autocast."""
     grad: bool = False
+    """Whether it has a backward."""
 
 
 class Explored(Record, frozen=True):
-    """The call and machine that a plan was explored on, and its figures as ``regional``, None if not measured.
-
-    ``modes`` is None in files that earlier versions wrote.
-    ``slower`` has the ratio, and that of each other way to run the plan, by what it was measured to be slower than.
-    ``numerics`` is None if it is not known whether the results are right, and ``wrong`` how far off they are if not.
-    ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
-    """
+    """The call and the machine that a plan was explored on, and what was measured of it there."""
 
     call: str
+    """The name of the function."""
     environment: Environment
+    """The torch, Python and machine."""
     grad: bool
+    """Whether gradients were taken."""
     partitions: Mapping[str, Mapping[str, Count]] = {}
+    """How many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``."""
     speedup: Ratio | None = None
+    """The speedup over eager; None if the plan was not measured."""
     speedup_low: Ratio | None = None
+    """The lower end of its interval."""
     speedup_high: Ratio | None = None
+    """The upper end of its interval."""
     verdict: Verdict | None = None
+    """The verdict against eager."""
     numerics: NumericsVerdict | None = None
+    """Whether the results are right; None if that is not known."""
     modes: CallModes | None = None
+    """What the call computes with."""
     slower: Mapping[str, str] = {}
+    """What the plan is slower than, with the ratio."""
     wrong: str = ""
+    """How far off wrong results are."""
 
     @classmethod
     def of(cls, session: Session, modes: CallModes | None = None) -> Explored:
@@ -72,13 +78,18 @@ class Explored(Record, frozen=True):
 
 
 class PlanFile(Record, frozen=True):
-    """The contents of a plan's file; ``artifacts`` are the SHA-256 of the artifacts that were saved before it."""
+    """The contents of a plan's file."""
 
     regions: tuple[Region, ...] = ()
+    """The regions in order."""
     cut: Cut = Cut.INSTANCES
+    """How nodes of regions become partitions."""
     tracing: Tracing = AS_UPSTREAM
+    """How the call is traced."""
     explored: Explored | None = None
+    """What the plan was explored on, if that is known."""
     artifacts: tuple[str, ...] = ()
+    """The SHA-256 of the artifacts that were saved before the plan."""
 
     def __post_init__(self) -> None:
         """Check the types of the fields."""
@@ -169,11 +180,13 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
 
 
 def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
-    """Return a ``variant-wrong`` if the plan's results were wrong, or could not be told from wrong ones."""
+    """Return a ``variant-wrong`` if the plan's results were wrong, or could not be distinguished from wrong ones."""
     if explored.numerics is None or not explored.numerics.withholds_speedup:
         return []
     failed = explored.numerics is NumericsVerdict.FAILED
-    what = "the results of the plan were wrong" if failed else "nothing told whether the results of the plan are right"
+    what = (
+        "the results of the plan were wrong" if failed else "it was unknown whether the results of the plan are right"
+    )
     details = f": {explored.wrong}" if explored.wrong else ""
     return [
         DiagnosticCode.VARIANT_WRONG.found(
@@ -210,7 +223,7 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
             found["with gradients, and a call here runs without"] = Severity.INFO
     return [
         DiagnosticCode.PLAN_DIFFERS.found(
-            f"The plan was explored {text}: its numerics and its figures are not of that.",
+            f"The plan was explored {text}: its numerics and its figures are of that call.",
             remedy="Explore the call the way it runs here, and save that plan; calls that differ may have a plan each.",
             severity=severity,
         )

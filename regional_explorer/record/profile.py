@@ -24,42 +24,50 @@ class ProfileKind(StrEnum):
 
 
 class Bandwidth(Record, frozen=True):
-    """Bytes per second that a plain copy moves, reads and writes counted; ``how`` says how it was measured."""
+    """How fast a plain copy moves bytes, reads and writes counted."""
 
     bytes_per_s: Figure
+    """Bytes per second."""
     how: str
+    """How it was measured."""
 
 
 class OpTime(Record, frozen=True):
-    """Eager time of one op, in seconds per call of the whole.
-
-    ``moved_bytes`` is the least that it reads and writes. ``too_short`` says that most of the measured time is overhead
-    of measuring: the op counts in sums, but its own figure means little.
-    """
+    """Eager time of one op, in seconds per call of the whole."""
 
     graph: str
+    """The id of the graph."""
     node: str
+    """The name of the op."""
     seconds: Figure
+    """Its time."""
     moved_bytes: Count = 0
+    """The least bytes that it reads and writes."""
     too_short: bool = False
+    """Whether most of its time is overhead of measuring: it counts in sums, but means little alone."""
 
 
 class ProfileRow(Record, frozen=True):
-    """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
-
-    A row for the time around the graphs has no ops. ``share`` is its part of the whole call, ``copy_s`` the least time
-    in which ``moved_bytes`` were copied, op by op.
-    """
+    """The summed ops of one module (with the modules inside it), source line or operator, per call."""
 
     kind: ProfileKind
+    """What the row sums."""
     name: str
+    """The module, line or operator."""
     seconds: Figure
+    """The time."""
     forward_s: Seconds
+    """The part in the forward."""
     backward_s: Seconds
+    """The part in the backward."""
     share: Quantity
+    """Its part of the whole call."""
     ops: Count
+    """How many ops it sums; none for the time around the graphs."""
     moved_bytes: Count
+    """The least bytes that they read and write."""
     copy_s: Seconds
+    """The least time in which as many bytes were copied, op by op."""
 
     @property
     def least_s(self) -> float | None:
@@ -68,35 +76,42 @@ class ProfileRow(Record, frozen=True):
 
 
 class Profile(Record, frozen=True):
-    """Eager time of every op of one call, each the mean over the middle half of ``rounds`` interleaved rounds.
+    """Eager time of every op of one call, each the mean over the middle half of the rounds.
 
-    An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs:
-    ``seconds``. Together with what runs around the graphs that is ``whole_s``, the measured call; ``step`` is the time
-    of an unmodified ``aot_eager`` in the same rounds, ``with_marks`` how many times as long the measured call took.
-    ``overhead_s`` is the measured cost of timing one op, which has been subtracted from each. ``stopped`` says why the
-    profile ended; ``noise`` how many more rounds were left out.
+    An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs.
     """
 
     ops: tuple[OpTime, ...]
+    """The time of each op."""
     rows: tuple[ProfileRow, ...]
+    """The sums by module, line and operator."""
     seconds: Figure
+    """The time of the graphs."""
     step: Figure
+    """The time of an unmodified ``aot_eager`` in the same rounds."""
     with_marks: Figure
+    """How many times as long the measured call took."""
     overhead_s: Seconds
+    """The measured cost of timing one op, which is subtracted from each."""
     rounds: Count
+    """How many interleaved rounds were measured."""
     budget_s: Seconds
+    """The seconds that it was given."""
     stopped: str
+    """Why it ended."""
     bandwidth: Bandwidth
+    """How fast a copy is."""
     noise: Noise = QUIET
+    """What else the machine did."""
 
     @property
     def around_s(self) -> float:
-        """Seconds of what runs around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
+        """Seconds of the code around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
         return sum(row.seconds.value for row in self.by(ProfileKind.AROUND))
 
     @property
     def whole_s(self) -> float:
-        """Seconds of the call: its ops, and what runs around the graphs."""
+        """Seconds of the call: its ops, and the code around the graphs."""
         return self.seconds.value + self.around_s
 
     @property

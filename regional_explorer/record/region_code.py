@@ -18,16 +18,18 @@ from regional_explorer.record.session import Session
 
 
 class Coverage(Record, frozen=True):
-    """How many of the nodes that compute something are linked to a kernel, and how many kernels to a node.
-
-    ``recorded`` of the ``linked`` nodes are named by Inductor itself; the others are inferred from what reads them.
-    """
+    """How many nodes that compute something are linked to a kernel, and how many kernels to a node."""
 
     nodes: int
+    """How many nodes compute something."""
     linked: int
+    """How many of them are linked to a kernel."""
     recorded: int
+    """How many of those Inductor names itself; the others are inferred from what reads them."""
     kernels: int
+    """How many kernels there are."""
     linked_kernels: int
+    """How many of them are linked to a node."""
 
     @property
     def share(self) -> float:
@@ -50,11 +52,14 @@ def total_coverage(coverages: Sequence[Coverage]) -> Coverage:
 
 
 class LinkedKernel(Record, frozen=True):
-    """A kernel of one partition with the nodes and source lines it computes; ``number`` counts the launches from 1."""
+    """A kernel of one partition with the nodes that it computes."""
 
     number: int
+    """The number of the launch, from 1."""
     kernel: Kernel
+    """The kernel."""
     nodes: tuple[Node, ...]
+    """The nodes."""
 
     @property
     def lines(self) -> tuple[SourceLine, ...]:
@@ -64,12 +69,16 @@ class LinkedKernel(Record, frozen=True):
 
 @dataclass(frozen=True)
 class PartitionCode:
-    """The generated code of one partition, and its kernels in the order they run, with their times if measured."""
+    """The generated code of one partition, and its kernels in the order they run."""
 
     partition: Partition
+    """The partition."""
     code: ArtifactCode
+    """Its code."""
     nodes: tuple[Node, ...]
+    """The nodes that ``Partition.nodes`` names."""
     times: ArtifactKernelTimes | None = None
+    """The times of its kernels, if they were measured."""
 
     @property
     def text(self) -> str:

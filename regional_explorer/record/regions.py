@@ -1,4 +1,4 @@
-"""What each region is, costs and gains."""
+"""The state, cost and gain of each region."""
 
 from __future__ import annotations
 
@@ -24,31 +24,37 @@ from regional_explorer.record.statistics import median_figure, paired_gaps
 class RegionTiming(Record, frozen=True):
     """Run time of one region in one phase, per call: eager against compiled, each partition measured alone.
 
-    ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
-    eager); a step is forward + backward. The bounds assume all partitions at their bounds at once, so they are wider
-    than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
-    numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
-    ``compile_warm_s`` are the seconds waited for its own artifacts; a shared one counts where it was compiled.
-    ``kept_share`` is the part of what the regions gain alone that the call keeps: wrappers and borders take the rest.
-    None unless the whole call was measured to be faster. ``over_trace`` says that the traced ops, run eagerly, take
-    longer than the program's own call, which runs others in their place: the speedup is over them, not over the
-    program.
+    The bounds assume that all partitions are at their bounds at once: they are wider than a CI of the sum.
     """
 
     region: str
+    """The name of the region."""
     phase: Phase
+    """The part of the call; a step is forward + backward."""
     eager_s: Figure
+    """The sum over its partitions."""
     compiled_s: Figure | None
+    """The sum, with those that have no artifact as eager; None if nothing of it is compiled."""
     speedup: Figure | None
+    """Eager ÷ compiled; None also if the numerics check of a partition failed."""
     verdict: Verdict
+    """What the samples allow to conclude."""
     numerics: NumericsVerdict | None
+    """The worst verdict of its artifacts."""
     worst_tensor: str
+    """The output with the largest error."""
     compile_cold_s: float
+    """The seconds waited for compiles of its own artifacts; a shared one counts where it was compiled."""
     compile_warm_s: float
+    """The seconds waited for those that a cache had."""
     partitions: int
+    """How many partitions it has."""
     measured: int
+    """How many of them have samples of their own."""
     kept_share: float | None = None
+    """The part of what regions gain alone that the call keeps; None unless the call was measured faster."""
     over_trace: bool = False
+    """Whether the traced ops take longer than the program's own call: the speedup is over them then."""
 
     @property
     def gain_s(self) -> Figure | None:
@@ -90,7 +96,7 @@ class RegionTiming(Record, frozen=True):
 
 @derived
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
-    """Return one row per region and phase of which every partition was measured, in the order of the plan.
+    """Return one row per region and phase, in the order of the plan, if all its partitions were measured.
 
     Of late graphs it takes those that were measured: there may have been none when the call was.
     """
@@ -224,23 +230,28 @@ def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
 
 
 class RegionSummary(Record, frozen=True):
-    """One region: what was requested (``region``), its partitions and state, and its figures.
-
-    ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.
-    ``timing`` is that of the whole call, None if the region was not measured in its current state. ``compile_s`` are
-    the seconds that were waited for the compiles of its own artifacts, None if it has none.
-    """
+    """One region: what was requested, its partitions and state, and its figures."""
 
     number: int
+    """Its index in the plan."""
     region: Region
+    """What was requested."""
     state: State
+    """The state of its worst partition."""
     note: str
+    """What explains the state."""
     ops_forward: int
+    """How many ops it has in the forward."""
     ops_backward: int
+    """How many ops it has in the backward."""
     partitions: tuple[Partition, ...]
+    """Its partitions."""
     compile_s: float | None
+    """The seconds waited for compiles of its own artifacts; None if it has none."""
     timing: RegionTiming | None
+    """Its time in the whole call; None if it was not measured in its current state."""
     diagnostics: tuple[Diagnostic, ...]
+    """The diagnostics about it."""
 
     @property
     def artifacts(self) -> int:

@@ -22,39 +22,43 @@ LOW_PRECISION = frozenset({"bfloat16", "float16"})
 
 
 class Border(Record, frozen=True):
-    """The tensors computed on one side and read on another; a side is a partition, or an op that runs eagerly.
-
-    ``source`` and ``reader`` are the name of the region, or ``EAGER_OPS``. A tensor moves once when it is written,
-    counted with its first reader, and once for each side that reads it. ``fused_bytes`` of ``moved_bytes`` do not move
-    in full Inductor, which computes and reads them in one kernel; that holds for ``fused`` of the ``tensors`` entirely.
-    """
+    """The tensors computed on one side and read on another; a side is a partition, or an eager op."""
 
     source: str
+    """The region that computes them, or ``EAGER_OPS``."""
     reader: str
+    """The region that reads them, or ``EAGER_OPS``."""
     tensors: int
+    """How many there are."""
     moved_bytes: int
+    """The bytes that move: once when a tensor is written, and once for each side that reads it."""
     fused: int
+    """How many of the tensors do not move in full Inductor, which computes and reads them in one kernel."""
     fused_bytes: int
+    """How many of the bytes do not move in full Inductor."""
 
 
-class Reach(Record, frozen=True):
-    """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager.
-
-    ``full_loses`` says whether it is certainly not, ``full_gain_s`` by how much.
-
-    ``share_by_round`` is the plan's part of full's gain over eager, by round: 0.0 if it is as slow as eager, 1.0 if it
-    is as fast as full. ``withheld`` says whose results are wrong, so that there is no share.
-    """
+class PhaseReach(Record, frozen=True):
+    """How much of full Inductor's gain over eager a plan reaches in one phase."""
 
     phase: Phase
+    """The part of the call."""
     eager_s: Figure
+    """The time of eager."""
     regional_s: Figure
+    """The time under the plan."""
     full_s: Figure
+    """The time of full Inductor."""
     full_gain_s: Figure
+    """How much faster full Inductor is than eager."""
     share_by_round: Figure
+    """The plan's part of that gain, by round: 0.0 if it is as slow as eager, 1.0 if as fast as full."""
     full_wins: bool = True
+    """Whether full Inductor is certainly faster than eager."""
     full_loses: bool = False
+    """Whether it is certainly not."""
     withheld: str = ""
+    """Whose results are wrong, so that there is no share."""
 
     @property
     def gain_s(self) -> Figure | None:
@@ -68,38 +72,46 @@ class Reach(Record, frozen=True):
 
 
 class RegionReach(Record, frozen=True):
-    """What one region, measured alone, gains over eager; ``share`` is its part of full's total gain."""
+    """What one region, measured alone, gains over eager."""
 
     region: str
+    """The name of the region."""
     gain_s: Figure | None
+    """The gain."""
     share: Figure | None
+    """Its part of full's total gain."""
 
 
 class OpDifference(Record, frozen=True):
-    """How Inductor's decomposition of an op changes its results, over all its ``nodes``, on the values of the call.
-
-    ``eager_error`` and ``decomposed_error`` are against the op in float64, None if it does not run in float64.
-    """
+    """How Inductor's decomposition of an op changes its results, on the values of the call."""
 
     op: str
+    """The operator."""
     nodes: int
+    """How many nodes call it."""
     bitwise: int
+    """How many of them give the same to the bit."""
     max_difference: float
+    """The largest difference."""
     eager_error: float | None
+    """The error of the op against float64; None if it does not run in float64."""
     decomposed_error: float | None
+    """The error of its decomposition against float64; None if the op does not run in float64."""
 
 
 class BitwiseTrial(Record, frozen=True):
-    """Full Inductor under a config, against eager: how many of ``tensors`` were bitwise equal; ``problem`` if none.
-
-    Results that cannot be compared do not count.
-    """
+    """Full Inductor under a config against eager; results that cannot be compared do not count."""
 
     config: Mapping[str, object]
+    """The config."""
     tensors: int = 0
+    """How many tensors were compared."""
     bitwise: int = 0
+    """How many of them were equal to the bit."""
     max_difference: float = 0.0
+    """The largest difference."""
     problem: str = ""
+    """Why none was compared."""
 
     @property
     def equal(self) -> bool:
@@ -108,26 +120,34 @@ class BitwiseTrial(Record, frozen=True):
 
 
 class Roundings(Record, frozen=True):
-    """How many results have a two-byte dtype, and how many of them full Inductor never rounds to it."""
+    """How often results of two-byte dtypes are rounded."""
 
     results: int
+    """How many results have a two-byte dtype."""
     elided: int
+    """How many of them full Inductor never rounds to it."""
 
 
 class Launches(Record, frozen=True):
-    """The number of kernels that one call launches: in eager ops and regions under the plan, and in full Inductor."""
+    """How many kernels one call launches."""
 
     eager_ops: int
+    """How many ops run eagerly under the plan."""
     region_kernels: int | None
+    """How many kernels the regions launch."""
     full_kernels: int
+    """How many kernels full Inductor launches."""
 
 
 class FullGraph(Record, frozen=True):
-    """The code that Inductor generates for a whole captured graph; its positions refer to the nodes in ``names``."""
+    """The code that Inductor generates for a whole captured graph."""
 
     graph: str
+    """The id of the graph."""
     names: tuple[str, ...]
+    """The nodes that positions in the code refer to."""
     code: ArtifactCode
+    """The code."""
 
 
 def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ...]:
@@ -176,15 +196,22 @@ Side = tuple[str, str]
 
 
 class _Result(Record, frozen=True):
-    """A result: where it is computed, which nodes read it on which other side, and the kernels in full Inductor."""
+    """A result of an op, and who reads it."""
 
     node: Node
+    """The op."""
     source: Side
+    """The side that computes it."""
     bytes: int
+    """Its size."""
     readers: tuple[str, ...]
+    """The nodes that read it."""
     read_by: Mapping[Side, tuple[str, ...]]
+    """Those on other sides, by side."""
     escapes: bool
+    """Whether the graph returns it."""
     kernels: Mapping[str, frozenset[int]]
+    """The kernels of full Inductor that compute and read it, by node."""
 
     def is_fused_with(self, reader: str) -> bool:
         """Return whether every kernel of full Inductor that computes ``reader`` also computes this result."""

@@ -38,15 +38,16 @@ SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynami
 
 
 class Environment(Record, frozen=True):
-    """The torch, Python and machine that a session was made with.
-
-    ``threads`` are those that its call was measured with, before a benchmark those at the trace.
-    """
+    """The torch, Python and machine that a session was made with."""
 
     torch: str
+    """The version of torch."""
     python: str
+    """The version of Python."""
     device: str
+    """The device of the call."""
     threads: Count
+    """The number of threads of the benchmark, before one those at the trace."""
 
     @property
     def device_type(self) -> str:
@@ -55,40 +56,54 @@ class Environment(Record, frozen=True):
 
 
 class Session(Record, frozen=True, dict=True):
-    """All results of one exploration, without live objects.
-
-    ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
-    ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
-    ``artifacts`` are those of the partitions by key: their compiles, and for what it was requested their code and the
-    times of its kernels. ``toolchain`` is what its start cost, ``variant_costs`` what compiling other variants did.
-    ``profile`` is the eager time of every op. ``dynamic`` is the option that the call was traced with.
-    ``late_graphs`` are the ids of the graphs of later calls, on other shapes say. ``reused`` are the keys of artifacts
-    that were compiled for another plan which was measured before.
-    """
+    """All results of one exploration, without live objects."""
 
     title: str
+    """The name of the function."""
     environment: Environment
+    """The torch, Python and machine."""
     grad: bool
+    """Whether gradients are taken."""
     graphs: tuple[Graph, ...] = ()
+    """The captured graphs."""
     breaks: tuple[GraphBreak, ...] = ()
+    """The graph breaks."""
     plan: Plan = Plan()
+    """The plan at hand."""
     members: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+    """The ids of a region's nodes, per graph: ``members["mlp"]["0/forward"]``."""
     partitions: tuple[Partition, ...] = ()
+    """What the regions were cut into."""
     timings: tuple[Timing, ...] = ()
+    """The times of the variants."""
     conditions: Conditions | None = None
+    """The conditions of the benchmark; None before it."""
     numerics: tuple[Numerics, ...] = ()
+    """The results of the variants against eager's."""
     artifacts: Mapping[str, ArtifactRecord] = {}
+    """The artifacts of the partitions by key: compiles, and on request code and kernel times."""
     toolchain: CompileCost | None = None
+    """What the start of the toolchain cost."""
     variant_costs: tuple[CompileCost, ...] = ()
+    """What compiling other variants cost."""
     diagnostics: tuple[Diagnostic, ...] = ()
+    """The findings, the most severe first."""
     partition_timings: tuple[PartitionTiming, ...] = ()
+    """The times of partitions alone; ``region_timings`` sums them by region."""
     partition_numerics: tuple[Numerics, ...] = ()
+    """The results of partitions alone."""
     reconciliation: tuple[Reconciled, ...] = ()
+    """How the parts add up to the whole."""
     memory: tuple[MemoryPeak, ...] = ()
+    """The peak memory of the variants."""
     profile: Profile | None = None
+    """The eager time of every op."""
     dynamic: bool | None = None
+    """The option that the call was traced with."""
     late_graphs: tuple[str, ...] = ()
+    """The ids of the graphs that later calls traced, on other shapes say."""
     reused: tuple[str, ...] = ()
+    """The keys of artifacts that were compiled for another plan, which was measured before."""
     tuning: Tuning | None = None
     """The last search for the best plan."""
 

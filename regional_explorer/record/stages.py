@@ -29,27 +29,34 @@ MOST_EXAMPLES = 3
 
 
 class Change(Record, frozen=True):
-    """How many ops and views there were before and are after, and what became of the ops.
-
-    ``decomposed`` ops became several; ``fused`` ops were combined into ``into`` others. ``replaced`` ops became another
-    one, ``removed`` none; ``inserted`` ops come from none. ``elided`` views are gone. If ops became ``kernels``,
-    ``decomposed`` are those that several kernels compute. ``examples`` describe ``decomposed``, ``fused`` and
-    ``replaced`` ops in words.
-    """
+    """How many ops and views there were before and are after, and what became of the ops."""
 
     ops_before: int
+    """Ops before."""
     ops: int
+    """Ops after; kernels, if ``kernels``."""
     views_before: int
+    """Views before."""
     views: int
+    """Views after."""
     decomposed: int = 0
+    """Ops that became several; if ops became kernels, those that several kernels compute."""
     fused: int = 0
+    """Ops that were combined."""
     into: int = 0
+    """How many ops those became."""
     replaced: int = 0
+    """Ops that became another one."""
     removed: int = 0
+    """Ops that became none."""
     inserted: int = 0
+    """Ops that come from none."""
     elided: int = 0
+    """Views that are gone."""
     kernels: bool = False
+    """Whether ops became kernels."""
     examples: tuple[str, ...] = ()
+    """Decomposed, fused and replaced ops, in words."""
 
     def __str__(self) -> str:
         """Return for example ``7 ops → 3: 6 fused into 2 (mul, erf, add → cpp_fused_gelu_0); 4 of 5 views elided``."""
@@ -138,17 +145,20 @@ class StageKind(StrEnum):
 
 
 class Stage(Record, frozen=True):
-    """One stage of a partition: its nodes and their inputs, what each comes from, and what this stage changed.
-
-    For Dynamo's and AOTAutograd's graphs it has the part that belongs to the region. ``note`` says what is missing.
-    """
+    """One stage of a partition. Of Dynamo's and AOTAutograd's graphs it has the part of the region."""
 
     kind: StageKind
+    """Which stage it is."""
     title: str
+    """What people read."""
     nodes: tuple[Node, ...]
+    """Its nodes and their inputs."""
     sources: Sources
+    """What each node comes from."""
     change: Change | None = None
+    """What this stage changed."""
     note: str = ""
+    """What is missing."""
 
     @property
     def ops(self) -> tuple[Node, ...]:
@@ -162,12 +172,16 @@ class Stage(Record, frozen=True):
 
 
 class PartitionStages(Record, frozen=True):
-    """The stages of one partition; ``equal`` are the ids of equal ones, ``problem`` says why stages are missing."""
+    """The stages of one partition."""
 
     partition: Partition
+    """The partition."""
     stages: tuple[Stage, ...]
+    """Its stages in order."""
     equal: tuple[str, ...] = ()
+    """The ids of equal partitions."""
     problem: str | None = None
+    """Why stages are missing."""
 
     def followed(self, names: Collection[str]) -> Mapping[StageKind, frozenset[str]]:
         """Return the nodes in every stage that come from the nodes called ``names``, or that those come from."""
@@ -308,7 +322,7 @@ def _dynamo_excerpt(
 
 
 def _excerpt(graph: Graph, inside: Collection[str], prefix: str = "") -> tuple[Node, ...]:
-    """Return the nodes ``inside`` a part of a graph, with inputs, and an output for what is read outside of it."""
+    """Return the nodes ``inside`` a part of a graph, with its inputs and an output for what others read."""
     nodes = graph.by_name
     ops = [node for node in graph.nodes if node.name in inside]
     sources = [nodes[name] for name in dict.fromkeys(name for op in ops for name in op.inputs) if name not in inside]

@@ -80,7 +80,7 @@ def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Fl
     return np.asarray(seconds <= QUIET_LIMIT * min(quickest, undisturbed_s))
 
 
-def interval(values: Floats, confidence: float) -> tuple[float, float] | None:
+def confidence_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
     """Return the CI of the median between two order statistics, or None if there are too few values.
 
     Each value lies below the median with probability one half, whatever their distribution, so the interval covers
@@ -103,7 +103,7 @@ def interval(values: Floats, confidence: float) -> tuple[float, float] | None:
 def median_figure(values: ArrayLike, why: str = "") -> Figure:
     """Return the median of samples with its CI, or that there are too few; without CI if there is a reason ``why``."""
     samples = np.asarray(values, dtype=np.float64)
-    median, bounds = float(np.median(samples)), interval(samples, CONFIDENCE)
+    median, bounds = float(np.median(samples)), confidence_interval(samples, CONFIDENCE)
     if why or bounds is None:
         return Figure(median, why=why or f"too few rounds ({len(samples)})")
     return Figure(median, *bounds)
@@ -126,7 +126,7 @@ def floor_of(control: Floats | None) -> float:
 
     That is the distance from 1 to the farther end of the control's CI, and at least ``MIN_FLOOR``.
     """
-    bounds = None if control is None else interval(control, VERDICT_CONFIDENCE)
+    bounds = None if control is None else confidence_interval(control, VERDICT_CONFIDENCE)
     if bounds is None:
         return MIN_FLOOR
     low, high = bounds
@@ -135,7 +135,7 @@ def floor_of(control: Floats | None) -> float:
 
 def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET) -> Verdict:
     """Return the verdict of the ratios, measured beside ``noise``; differences below ``floor`` count as none."""
-    bounds = interval(ratios, VERDICT_CONFIDENCE)
+    bounds = confidence_interval(ratios, VERDICT_CONFIDENCE)
     if bounds is None or noise.is_too_much:
         return Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN
     low, high = bounds
@@ -152,7 +152,7 @@ def smallest_difference(ratios: Floats, floor: float) -> float | None:
 
     The spread is derived from the interval; a margin is added so that only one run in ten misses the difference.
     """
-    bounds = interval(ratios, VERDICT_CONFIDENCE)
+    bounds = confidence_interval(ratios, VERDICT_CONFIDENCE)
     if bounds is None:
         return None
     half_width = (bounds[1] - bounds[0]) / 2.0 / float(np.median(ratios))

@@ -18,11 +18,14 @@ from regional_explorer.record.session import Session
 
 
 class TimeShare(Record, frozen=True):
-    """A row of a profile with the selector that marks it, if any; ``modules`` are the paths that the row sums."""
+    """A row of a profile with the selector that marks it."""
 
     row: ProfileRow
+    """The row."""
     selector: Selector | None = None
+    """What marks its ops; None if nothing does."""
     modules: tuple[str, ...] = ()
+    """The paths of the modules that the row sums."""
 
     @property
     def times(self) -> int:
@@ -35,7 +38,9 @@ class TimeShares:
     """The profile of a session, linked to the nodes of its graphs."""
 
     session: Session
+    """The session."""
     profile: Profile
+    """Its profile."""
 
     @classmethod
     def of(cls, session: Session) -> TimeShares | None:

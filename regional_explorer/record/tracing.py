@@ -17,7 +17,7 @@ class Prepared(Record, frozen=True):
     """What a trace has done for Inductor with the graph that a partition is cut from: its ops are decomposed."""
 
     kind: GraphKind
-
+    """The kind of the graph."""
     joint_passes: bool
     """Whether the joint-graph passes have run, too."""
 

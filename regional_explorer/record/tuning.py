@@ -1,4 +1,4 @@
-"""What a search for the best plan has tried, and what it found."""
+"""The tries and the result of a search for the best plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SearchStage(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a try; the first are those that can be chosen."""
+    """The outcome of a try; the first ones can be chosen."""
 
     MEASURED = "measured"
     SLOWER = "slower"
@@ -56,39 +56,33 @@ class Try(Record, frozen=True):
     """One plan that was tried, or was to be."""
 
     title: str
+    """What was tried, in words."""
     stage: SearchStage
+    """The stage of the search."""
     outcome: Outcome
+    """What became of it."""
     plan: Plan | None = None
     """None for eager and plain ``torch.compile``."""
-
     why: str = ""
     """Why it was not measured, or why it cannot be chosen."""
-
     same_as: str = ""
     """The title of the try that has the same code."""
-
     final: bool = False
     """Whether the figures are those of the final comparison, in which all took turns; others guided the search."""
-
     time_s: Figure | None = None
     """The time of the whole call: of the step, or of the forward if no gradient is taken."""
-
     speedup: Figure | None = None
     """The median over rounds of eager ÷ plan."""
-
     over_full: Figure | None = None
     """The median over rounds of ``torch.compile`` ÷ plan."""
-
     compile_s: Seconds | None = None
     """The seconds that were waited for its compile; what was in a cache took none."""
-
     peak_bytes: Figure | None = None
+    """The peak memory of a call."""
     kept_bytes: Count | None = None
     """What its forwards keep for their backward; None if a size is dynamic, or without a backward."""
-
     launches: Count | None = None
     """How many launches of generated kernels are in the code of its partitions; None if it was not compiled."""
-
     remembered: bool = False
     """Whether this is from the ledger: an earlier search has tried it."""
 
@@ -108,23 +102,21 @@ class PieceRace(Record, frozen=True):
     """What configs do to the partitions of one kind, of the best plan, alone on recorded inputs."""
 
     partition: str
+    """The id of the first partition of the kind."""
     region: str
+    """The name of the region."""
     direction: Direction
+    """Forward or backward."""
     runs: Count
     """How often a call runs partitions of this kind."""
-
     seconds: Seconds
     """The time of one of them as it was."""
-
     codes: Count = 0
     """How many other codes it raced."""
-
     best: str = ""
     """The config under which it is fastest, beyond doubt; empty if none is."""
-
     gain: Figure | None = None
     """The median over rounds of as it was ÷ under ``best``."""
-
     why_not: str = ""
     """Why it did not race."""
 
@@ -133,25 +125,29 @@ class Tuning(Record, frozen=True, dict=True):
     """All tries of a search, and its answer."""
 
     tries: tuple[Try, ...]
+    """All tries in their order."""
     answer: str = ""
     """The title of the try to use; empty if the search ended before its final comparison."""
-
     rival: str = ""
     """The title of the fastest of eager, ``torch.compile`` and the plan at hand."""
-
     gain: Figure | None = None
     """The median over rounds of rival ÷ answer, in the final comparison; None if the answer is the rival."""
-
     numbers: Numbers = Numbers.CLOSE
+    """How close results must be to eager's."""
     budget_s: Seconds = 0.0
+    """The seconds that it was given."""
     spent_s: Seconds = 0.0
+    """The seconds that it took."""
     spent_on: Mapping[str, Seconds] = {}
     """Where the time went: tracing, compiling, checking, timing, memory."""
-
     pieces: tuple[PieceRace, ...] = ()
+    """The races of single pieces."""
     stopped: str = ""
+    """Why it ended."""
     rounds: Count = 0
+    """How many rounds the final comparison had."""
     noise: Noise = QUIET
+    """What else the machine did in it."""
 
     @cached_property
     def by_title(self) -> dict[str, Try]:

@@ -35,6 +35,7 @@ from regional_explorer.torch_api.graphs import (
     bodies,
     boxed,
     inductor_knows_fallback,
+    is_only_kept,
     propose_partitions,
     resolve,
     runs_random,
@@ -49,7 +50,7 @@ ClaimOf = Callable[[fx.Node], Claim | None]
 """Returns the claim on a node, or None for ops that stay eager."""
 
 
-class Part(NamedTuple):
+class ClaimedNodes(NamedTuple):
     """The nodes of one partition, or of one instance in one graph, in the order they run."""
 
     claim: Claim
@@ -68,7 +69,7 @@ class CutGraph:
 
     id: str
     gm: fx.GraphModule
-    parts: list[Part]
+    parts: list[ClaimedNodes]
     units: list[list[fx.Node]]
     cyclic: list[frozenset[str]]
     carved: frozenset[fx.Node]
@@ -116,7 +117,7 @@ def cut_graph(
     return cut
 
 
-Parts = tuple[list[Part], Edges[fx.Node], list[frozenset[str]]]
+Parts = tuple[list[ClaimedNodes], Edges[fx.Node], list[frozenset[str]]]
 """The partitions of a graph, what must run before each node, and the sets of regions that fed each other in a cycle."""
 
 
@@ -124,16 +125,16 @@ def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> 
     """Return one partition per convex piece of an instance."""
     before = dependencies(gm.graph)
     instances = [part for group in _claimed(gm.graph, claim_of, order) for part in _connected_parts(group)]
-    parts = [Part(claim, nodes) for claim, nodes in convex_parts(instances, before)]
+    parts = [ClaimedNodes(claim, nodes) for claim, nodes in convex_parts(instances, before)]
     cyclic = cycles(before, parts)
     if not cyclic:
         return parts, before, []
-    settled: list[Part] = []
+    settled: list[ClaimedNodes] = []
     for instance in instances:
         finished = [part.nodes for part in settled]
         order_of_nodes = [node for unit in schedule(before, finished) for node in unit]
         found = by_level(instance.nodes, order_of_nodes, before, finished)
-        settled += [Part(instance.claim, part) for part in found]
+        settled += [ClaimedNodes(instance.claim, part) for part in found]
     return settled, before, [frozenset(claim.region for claim in cycle) for cycle in cyclic]
 
 
@@ -145,14 +146,14 @@ def _upstream_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -
         return None if claim is None else Claim(claim.region)
 
     groups = _claimed(gm.graph, region_of, order)
-    parts = [Part(group.claim, nodes) for group in groups for nodes in propose_partitions(gm, group.nodes)]
+    parts = [ClaimedNodes(group.claim, nodes) for group in groups for nodes in propose_partitions(gm, group.nodes)]
     before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
     if cycles(before, parts):
         return _convex_cut(gm, claim_of, order)
     return parts, before, []
 
 
-def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[Part]:
+def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[ClaimedNodes]:
     """Return the nodes of each claim that can be part of a partition, in the order of the regions."""
     claims: dict[fx.Node, Claim] = {}
     for node in graph.nodes:
@@ -160,7 +161,7 @@ def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[P
         if claim is not None:
             claims[node] = claim
     groups = grouped((claim, node) for node, claim in claims.items())
-    return sorted(map(Part._make, groups.items()), key=lambda group: order.index(group.claim.region))
+    return sorted(map(ClaimedNodes._make, groups.items()), key=lambda group: order.index(group.claim.region))
 
 
 def _is_getitem(node: fx.Node) -> bool:
@@ -210,12 +211,12 @@ def computed_from_sizes(node: fx.Node) -> bool:
     return all(isinstance(source.meta.get("val"), torch.SymInt) or computed_from_sizes(source) for source in sources)
 
 
-def _connected_parts(group: Part) -> list[Part]:
+def _connected_parts(group: ClaimedNodes) -> list[ClaimedNodes]:
     """Split a group whose instances are unknown into its connected components."""
     if group.claim.instance is not None:
         return [group]
     links = [(node, source) for node in group.nodes for source in node.all_input_nodes]
-    return [Part(group.claim, nodes) for nodes in connected(group.nodes, links)]
+    return [ClaimedNodes(group.claim, nodes) for nodes in connected(group.nodes, links)]
 
 
 # ---------------------------------------------------------------------------------------------------------- the pieces
@@ -230,7 +231,8 @@ class Piece:
 
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
     it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
-    ``prepared`` is what the trace has done for Inductor.
+    ``prepared`` is what the trace has done for Inductor. ``unseen`` are the places of results that only the backward
+    gets: no code of the user can write to them.
     """
 
     claim: Claim
@@ -241,6 +243,7 @@ class Piece:
     outputs: tuple[str, ...]
     carved: tuple[str, ...] = ()
     prepared: Prepared | None = None
+    unseen: frozenset[int] = frozenset()
 
     @cached_property
     def eager(self) -> BoxedCall:
@@ -349,13 +352,18 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
     return gm
 
 
-def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node], prepared: Prepared | None) -> Piece:
+def _new_piece(cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepared: Prepared | None) -> Piece:
     inside = set(part.nodes)
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
     of_nodes, of_inputs, of_outputs, of_carved = map(_names_of, (part.nodes, inputs, outputs, carved))
-    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared)
+    unseen = frozenset(
+        place
+        for place, node in enumerate(outputs)
+        if is_only_kept(node) and all(user in inside or user.op == "output" for user in node.users)
+    )
+    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen)
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

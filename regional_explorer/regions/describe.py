@@ -72,7 +72,7 @@ def selectors_for(
 
 
 def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None) -> tuple[Origins, Origins]:
-    """Return the origins of ``nodes``, and those that were in sight where they were selected.
+    """Return the origins of ``nodes``, and all origins that were in sight where they were selected.
 
     An op that runs in no graph is not in sight in those that run, and one that only the backward computes again is not
     in the forward's: whoever selects all that is in sight of a module means the module. Whoever clicked a module or a

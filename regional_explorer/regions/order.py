@@ -1,4 +1,4 @@
-"""What must run before what: schedules, convex parts, cycles.
+"""The order in which ops must run: schedules, convex parts, cycles.
 
 The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
 runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
@@ -19,6 +19,7 @@ from torch import fx
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import runs_random, written_arguments
+from regional_explorer.torch_api.tensors import storage_key
 
 T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
@@ -175,8 +176,8 @@ def written_inputs(node: fx.Node) -> list[fx.Node]:
 
 
 def storage_id(node: fx.Node) -> int | None:
-    """Return what the nodes with one storage share; None for what is no tensor with strides."""
+    """Return a number that nodes with the same storage share; None if the node gives no strided tensor."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        return int(value.untyped_storage()._cdata)
+        return storage_key(value)
     return None

@@ -43,7 +43,7 @@ CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
 """Classes that say nothing of what is inside: these modules are alike only where they stand in equal places."""
 
 
-def suggestions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
+def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
     """Return regions that could be compiled, in a guessed order: by how much of the time could be fused.
 
     Without a profile it is the number of such ops. Of several that pick the same ops only the first is returned.
@@ -140,7 +140,7 @@ class _Program:
         whole = (
             "there is no other op to fuse it with: little to gain"
             if single and not self.products
-            else "all that is traced, as plain torch.compile has it: what other plans are to beat"
+            else "everything that is traced, as plain torch.compile compiles it: the plan to beat"
         )
         yield self._suggestion("whole", SuggestionKind.WHOLE, (everything,), whole)
         if single:
@@ -188,7 +188,7 @@ class _Program:
         )
 
     def _instances(self, picked: Mapping[int, Instance]) -> list[list[int]]:
-        """Return the ops that run of each module call, and of each connected piece of what belongs to none."""
+        """Return the ops of each module call, and of each connected piece outside of modules."""
         calls = grouped((instance, origin) for origin, instance in picked.items())
         pieces = self._pieces(calls.pop(None, []))
         running = ([origin for origin in sorted(some) if origin in self.parts] for some in (*calls.values(), *pieces))
@@ -259,7 +259,7 @@ class _Program:
         return [*names, *(name for name in others if name not in used and name not in names)]
 
     def _between(self, around: Selector, left_out: Sequence[str]) -> Selector:
-        """Return the selector of what is ``around``, without those of the ops ``left_out`` that are in there."""
+        """Return the selector of ``around``, without the ops ``left_out`` in it."""
         inside = picks(around, self.graphs)
         found = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
         return replace(around, without=(Selector(SelectorKind.OPS, tuple(found)),))
@@ -273,7 +273,7 @@ class _Program:
     # --------------------------------------------------------------------------------------------- norms and loss
 
     def _norms(self) -> Iterator[tuple[Suggestion, Collection[int]]]:
-        """Yield the norms: those that are one op of the program, and modules that compute one by hand."""
+        """Yield the norms: single ops of the program, and modules that compute a norm by hand."""
         names = {node.op for origin, node in self.ops.items() if origin in self.parts and node.op in NORMS}
         calls = grouped((node.modules, origin) for origin, node in self.ops.items() if origin in self.parts)
         by_hand = [
@@ -283,7 +283,7 @@ class _Program:
             and "Norm" in modules[-1].class_name
             and names.isdisjoint(self.ops[origin].op for origin in origins)
         ]
-        why = "one kernel each in eager, too: little to gain, unless with what is beside them"
+        why = "one kernel each in eager, too: little to gain, unless they fuse with the ops beside them"
         if by_hand:
             why = f"written as up to {max(map(len, by_hand))} ops each: one kernel if compiled"
         selectors = [Selector(SelectorKind.OPS, tuple(sorted(names)))] if names else []

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG, and text from outside made harmless."""
+"""Elements of HTML and SVG; text of users is escaped."""
 
 from __future__ import annotations
 

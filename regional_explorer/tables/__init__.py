@@ -1,1 +1,1 @@
-"""Each table of what is known, for frames, texts, pages and the panel."""
+"""Every table, for data frames, texts, pages and the panel."""

@@ -1,4 +1,4 @@
-"""Tables of what was measured: the call, regions, partitions, how they add up, numerics, memory, compile costs."""
+"""Tables of measurements: the call, regions, partitions, how they add up, numerics, memory, compile costs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def trace_note(session: Session) -> str:
             f"longer than the program's own call. Traced, the call takes {cost}: {means}."
         )
     if (cost_s.low or 0.0) >= TRACING_MATTERS * gain_alone_s(faster):
-        return f"Traced, the call takes {cost}: {means}. What regions gain makes up for that first."
+        return f"Traced, the call takes {cost}: {means}. Regions have to gain that back first."
     return ""
 
 

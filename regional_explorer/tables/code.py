@@ -36,7 +36,7 @@ def resource_texts(resources: GpuResources) -> Mapping[str, str]:
 
 
 def bound_text(bound_s: float) -> str:
-    """Return a bound with ``≥``, which tells it from a time that was measured."""
+    """Return a bound with ``≥``: it is not a measured time."""
     return f"≥ {duration(bound_s)}"
 
 
@@ -134,7 +134,7 @@ def _operations_text(number: int) -> str:
 
 
 def _resource(name: str, title: str, dtype: str = "") -> Column[LinkedRow]:
-    """Return a column of what kernels take of a GPU."""
+    """Return a column of a GPU resource that kernels take."""
     return Number(
         name,
         lambda row: getattr(row.kernel.gpu, name, None),

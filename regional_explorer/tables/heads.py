@@ -1,4 +1,4 @@
-"""What the heads of tables mean, in a sentence each: pages tell it where the head stands."""
+"""A sentence for each head of a table, which pages show at the head."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ABOUT: Mapping[str, str] = {
     "median": "The time of one call: the middle one of all samples",
     "IQR": "Half of all samples lie within this range around the median",
     "speedup": "eager ÷ this, from the same rounds; above 1 is faster",
-    "CI": "Confidence interval: where the true figure lies, at the confidence that is said below",
+    "CI": "Confidence interval: where the true figure lies, at the confidence given below",
     "against eager": "The speedup with its interval; the dashed line is eager",
     "verdict": "What the samples, or the comparison of results, allow to conclude",
     "numerics": "Results compared with eager's, which themselves are compared with float64",
@@ -25,7 +25,7 @@ ABOUT: Mapping[str, str] = {
     "graph": "The captured graph that it was cut from",
     "instances": "Which occurrences of the region: a module call, say",
     "selector": "What picks its ops",
-    "state": "How far it is: not compiled, compiled, measured, eager, or failed",
+    "state": "One of: not compiled, compiled, measured, eager, failed",
     "ops": "How many ops it has",
     "ops forward": "How many ops it has in forward graphs",
     "ops backward": "How many ops it has in backward graphs",
@@ -87,7 +87,7 @@ ABOUT: Mapping[str, str] = {
     "copying that takes": "The least time in which this machine copies as many bytes",
     # plans side by side
     "plan": "The number of the plan, in the order measured",
-    "differences": "What is not the same in all of these plans",
+    "differences": "What differs between these plans",
     "against plan 1": "Time of plan 1 ÷ time of this one; above 1 is faster",
     "traced": "The captured graphs, run op by op: nothing is compiled",
     "your plan": "Each region compiled under its config, the rest op by op",

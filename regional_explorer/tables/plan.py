@@ -421,7 +421,7 @@ class DiagnosticList(list[Diagnostic]):
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        return diagnostics_table(self).frame()._repr_html_() if self else "<p>No diagnostics.</p>"
+        return diagnostics_table(self).dataframe()._repr_html_() if self else "<p>No diagnostics.</p>"
 
 
 def _number_ranges(numbers: Iterable[int]) -> str:

@@ -72,7 +72,7 @@ _COLUMNS: tuple[Column[TimeShare], ...] = (
 def op_times_table(session: Session) -> Table[TimeShare]:
     """One row per module (including those inside it), source line and op (``by``), the longest of each first.
 
-    Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
+    Then come rows ``by`` ``around``: the code around the graphs. Together with these, the rows of all lines add up to
     the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
     part of the call, and ``copy_us`` the least time in which this machine copied ``moved_bytes``, op by op; NaN where
     the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 8
@@ -125,7 +125,7 @@ def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     """Return how the ops and the time around the graphs add up to the call, and how they were timed."""
     bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
     facts = [
-        f"All ops take {duration(profile.seconds.value)}, what runs around the graphs {duration(profile.around_s)}:",
+        f"All ops take {duration(profile.seconds.value)}, the code around the graphs {duration(profile.around_s)}:",
         f"together {duration(profile.whole_s)}; the trace took {duration(profile.step.value)} in the same rounds.",
         "" if _is_near_one(with_marks) else f"They are not the same, {_SLOWED_BY_TIMING.format(with_marks.value)}.",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",

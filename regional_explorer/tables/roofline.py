@@ -12,7 +12,7 @@ from regional_explorer.record.roofline import (
     Border,
     Launches,
     OpDifference,
-    Reach,
+    PhaseReach,
     RegionReach,
     Roundings,
 )
@@ -27,7 +27,7 @@ READ_FROM = (
 )
 
 
-def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Sequence[str]) -> Table[Reach]:
+def reach_table(reach: Sequence[PhaseReach], launches: Launches | None, problems: Sequence[str]) -> Table[PhaseReach]:
     """How much of full's gain the plan reaches, by phase."""
     return Table(
         "How much of torch.compile's gain the plan reaches",
@@ -46,7 +46,9 @@ def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Seq
     )
 
 
-def _time_columns(name: str, time_s: Callable[[Reach], Figure], head: str | None = None) -> tuple[Column[Reach], ...]:
+def _time_columns(
+    name: str, time_s: Callable[[PhaseReach], Figure], head: str | None = None
+) -> tuple[Column[PhaseReach], ...]:
     """Return a column with a time and its CI, and for the DataFrame two with the ends."""
     return (
         Number(f"{name}_us", time_s, head, text=lambda row: with_interval(time_s(row), duration)),
@@ -62,7 +64,7 @@ def _launched(launches: Launches) -> str:
     )
 
 
-def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
+def region_reach_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
     """One row per region: its gain, and its share of the gain of full."""
     return Table(
         "What each region brings, measured alone",
@@ -80,7 +82,7 @@ def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
     )
 
 
-def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach: Sequence[Reach]) -> Table[Border]:
+def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach: Sequence[PhaseReach]) -> Table[Border]:
     """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most.
 
     That is never more than the call takes under the plan.
@@ -89,8 +91,8 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
     worth = (
         ""
         if bandwidth is None
-        else f" What a border is worth at most is its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
-        f"({bandwidth.how}); what launching and calling cost comes on top."
+        else f" A border is worth at most its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
+        f"({bandwidth.how}), and the cost of launches and calls on top."
     )
 
     def at_most_s(row: Border) -> float | None:
@@ -179,7 +181,7 @@ def _difference_text(row: OpDifference | BitwiseTrial) -> str:
     return significant(row.max_difference) if row.max_difference else "0"
 
 
-def _gain_reached(row: Reach) -> str:
+def _gain_reached(row: PhaseReach) -> str:
     """Return the share of full's gain, or that there is none, or that none is certain."""
     if row.share is not None:
         low, high = row.share.bounds or (row.share.value, row.share.value)

@@ -62,7 +62,7 @@ def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ())
 
 
 def _count_column(name: str) -> Column[StageRow]:
-    """Return a column of what a stage did with the nodes of the one before."""
+    """Return a column that counts what a stage did with the nodes of the stage before."""
     return Number(name, lambda row: getattr(row.stage.change, name, None), dtype="Int64")
 
 

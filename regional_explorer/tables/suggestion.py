@@ -69,12 +69,14 @@ class SuggestionList(list[Suggestion]):
     def order(self) -> str:
         """How they were put in order."""
         if self and self[0].share is None:
-            return "The order is a guess, by how many ops could be fused; ex.profile() says how long these take."
-        return "The order is a guess, by how much of the profiled time takes ops that could be fused."
+            return (
+                "The order is a guess, by the number of ops that could be fused; ex.profile() says how long these take."
+            )
+        return "The order is a guess, by the profiled time of ops that could be fused."
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        return suggestions_table(self).frame()._repr_html_()
+        return suggestions_table(self).dataframe()._repr_html_()
 
 
 def mark_call(suggestion: Suggestion) -> str:

@@ -170,7 +170,7 @@ class Table(Generic[R]):
     outdated: bool | None = None
     fold: Literal["", "unless bad", "closed"] = ""
 
-    def frame(self) -> ShownFrame:
+    def dataframe(self) -> ShownFrame:
         """Return all rows with exact values."""
         from regional_explorer.tables.frame import ShownFrame  # which imports pandas
 

@@ -1,4 +1,4 @@
-"""The tries of a search for the best plan: its answer in words, and one row per try."""
+"""The table of a search for the best plan: its answer in words, and one row per try."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
         ),
         rows,
         "",
-        lambda: [" ".join(what_was_not(tuning))],
+        lambda: [" ".join(search_notes(tuning))],
         heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
         shown=[one for one in rows if one.outcome is Outcome.MEASURED or one.final],
         fold="closed",
@@ -121,8 +121,8 @@ def _beside(one: Try) -> str:
     return f"{with_interval(figure)} as fast as {what}" if figure is not None else "not timed"
 
 
-def what_was_not(tuning: Tuning) -> Iterator[str]:
-    """Yield how many plans had which outcome, what was not tried, where the time went, and what disturbed."""
+def search_notes(tuning: Tuning) -> Iterator[str]:
+    """Yield how many plans had which outcome, the plans not tried, where the time went, and disturbances."""
     told = [f"{number} {outcome}" for outcome, number in sorted(tuning.counts.items())]
     if told:
         yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(told)}."

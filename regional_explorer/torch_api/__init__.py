@@ -42,4 +42,4 @@ def require_supported_torch() -> None:
 require_supported_torch()
 require_cache_directory()
 
-import torch._dynamo  # first: torch._functorch and Dynamo import each other
+import torch._dynamo  # noqa: E402 - and before torch._functorch: the two import each other

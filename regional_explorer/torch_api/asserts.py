@@ -1,4 +1,4 @@
-"""Reads what raised in generated code: Inductor asserts the sizes and strides of inputs and of what kernels return."""
+"""Reads errors of generated code: Inductor asserts the sizes and strides of inputs and of kernels' results."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What makes a call of compiled code cheap: one check of all its inputs, and no wrapper that has nothing to do."""
+"""Makes calls of compiled code cheap: one check of all inputs, and no wrapper without work."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
-from torch.autograd import profiler
 from torch._C._dynamo.guards import TensorGuards
 from torch._inductor.output_code import CompiledFxGraph
+from torch.autograd import profiler
 
 from regional_explorer.torch_api.graphs import BoxedCall, computes_nothing
 
@@ -40,13 +40,14 @@ def picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return lambda values: [values[place] for place in places]
 
 
-def settled_call(call: BoxedCall) -> BoxedCall:
+def settled_call(call: BoxedCall, unseen: Collection[int]) -> BoxedCall:
     """Return what runs compiled code once it has run: without what Inductor does around the first call of a graph.
 
-    A profiler that is open hears the name of the graph, as from torch.
+    ``unseen`` are the places of results that no code of the user can write to. A profiler that is open hears the name
+    of the graph, as from torch.
     """
     if hasattr(call, "settled"):
-        return call.settled()  # type: ignore[no-any-return]
+        return call.settled(unseen)  # type: ignore[no-any-return]
     if not isinstance(call, CompiledFxGraph) or call.current_callable is None:
         return call
     run = call.current_callable
@@ -54,7 +55,7 @@ def settled_call(call: BoxedCall) -> BoxedCall:
 
 
 def without_wrapper(call: Callable[..., Any], gm: fx.GraphModule) -> BoxedCall | None:
-    """Return Inductor's own function in what AOTAutograd made of ``gm``, if what is around it has nothing to do.
+    """Return Inductor's function inside AOTAutograd's wrappers of ``gm``, if these have nothing to do.
 
     AOTAutograd's wrapper copies results into inputs that the graph writes, and makes those results that are views of an
     input, so that a later write to the input is noticed. A graph that does neither needs none of it.

@@ -7,9 +7,10 @@ import selectors
 import sys
 import threading
 import time
-import torch
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+
+import torch
 from torch._dynamo import convert_frame
 
 _COMPILE_LOCK_POLL_S = 0.1

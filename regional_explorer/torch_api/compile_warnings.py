@@ -1,4 +1,4 @@
-"""What Inductor warns of during a compile."""
+"""The warnings of Inductor during a compile."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def recording_warnings() -> Iterator[dict[str, None]]:
 
 
 def _forget_warned() -> None:
-    """Let Inductor warn again of what it warns of once per process: it may be about another region now.
+    """Let Inductor repeat warnings that it gives once per process: they may be about another region now.
 
     Such warnings are in cached functions, ``_warn_complex_not_supported`` of ``lowering`` for one (torch 2.11 to 2.15).
     """

@@ -10,17 +10,16 @@ import itertools
 import re
 import sys
 import threading
-import torch
-import torch._dynamo.config as dynamo_config
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from regional_explorer.record.graph import SubgraphOptions
-from regional_explorer.record.json_file import json_safe
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, runs_random
-from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
+from typing import Any, TypeGuard
+from unittest import mock
+
+import torch
+import torch._dynamo.config as dynamo_config
+import torch._inductor.config as inductor_config
 from torch import fx, nn
 from torch._C._dynamo import eval_frame as frame_evaluation
 from torch._dynamo import eval_frame, external_utils, symbolic_convert
@@ -35,10 +34,13 @@ from torch._higher_order_ops.utils import _in_hop_compile
 from torch._inductor.compile_fx import _recursive_joint_graph_passes, get_cuda_device_context
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
-import torch._inductor.config as inductor_config
 from torch.fx.traceback import get_current_meta
-from typing import Any, TypeGuard
-from unittest import mock
+
+from regional_explorer.record.graph import SubgraphOptions
+from regional_explorer.record.json_file import json_safe
+from regional_explorer.record.tracing import Tracing
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
+from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
 
 
 class _EagerStance:
-    """The stance ``usual``, except that the thread that made this runs what was compiled as if it were not.
+    """The stance ``usual``, but in the thread that made this, compiled functions run uncompiled.
 
     What operators such as flex_attention compile for their own eager run is compiled: they have no right gradient
     without, and what Dynamo traces for them runs op by op.
@@ -308,6 +310,8 @@ def aot_backend(
         if backward is not None:
             before_forward(backward)
             backward = None
+        if metadata := TracingContext.get().fw_metadata:
+            note_kept(gm, metadata.num_forward)
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
@@ -488,10 +492,10 @@ def traced_call() -> TracedCall | None:
 
 def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
-    return lambda function: cleanups.append(_told_whether_it_returned(function))
+    return lambda function: cleanups.append(_cleanup_with_outcome(function))
 
 
-def _told_whether_it_returned(function: Callable[[bool], object]) -> Callable[[], None]:
+def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], None]:
     outer_error = sys.exc_info()[1]  # of an except block that the call is in
 
     def cleanup() -> None:
@@ -512,7 +516,7 @@ def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], obj
     def enter() -> Callable[[], object]:
         if eval_frame._stance.stance == "force_eager":  # by ``running_uncompiled``, or by torch.compiler.set_stance
             return lambda: None
-        return _told_whether_it_returned(function)
+        return _cleanup_with_outcome(function)
 
     def stop() -> None:
         with contextlib.suppress(ValueError):  # a call that ran meanwhile stopped it
@@ -545,7 +549,7 @@ def calling_wrapper() -> Any | None:
 
 
 def backend_of(compiled: Any) -> Any | None:
-    """Return the backend of what ``torch.compile`` returned, or ``Module.compile()`` left in a module; else None."""
+    """Return the backend of a function that ``torch.compile`` returned, or of a compiled module; else None."""
     callback = getattr(_context_of(compiled), "callback", None)
     return None if callback is None else eval_frame.innermost_backend(callback)
 

@@ -6,13 +6,14 @@ import functools
 import inspect
 import operator
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
 import sympy
 import torch
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from torch import fx
 from torch._dynamo.source import ConstantSource
-from torch._functorch._aot_autograd import runtime_wrappers
 from torch._higher_order_ops.effects import with_effects
 from torch._higher_order_ops.triton_kernel_wrap import (
     kernel_side_table,
@@ -30,8 +31,6 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode,
     is_traceable_wrapper_subclass,
 )
-from typing import Any
-
 
 ANNOTATION = "compile_with_inductor"
 """The key under which ``torch.fx.passes.regional_inductor`` looks for a mark."""
@@ -88,6 +87,12 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
     gm.graph.set_codegen(_BoxedCodeGen())
     gm.recompile()
     return gm.forward
+
+
+def mark_boxed(call: BoxedCall) -> BoxedCall:
+    """Return ``call``, which AOTAutograd now gives one argument list to empty."""
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
 
 
 def bodies(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.GraphModule]]:
@@ -198,6 +203,12 @@ def _arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return {argument.name: argument.default_value for argument in arguments} | positional | dict(kwargs)
 
 
+def writes_inputs(operator: Any) -> bool:
+    """Return whether an operator writes to one of its inputs."""
+    schema = getattr(operator, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
 def returns_new_tensors(node: fx.Node) -> bool:
     """Return whether a node is an operator that returns new tensors: no view, and no write in place."""
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -298,14 +309,30 @@ def is_kept_by_caller(node: fx.Node) -> bool:
     return node.name.startswith(("primals", "arg", "tangents"))
 
 
+_KEPT = "regional_explorer_kept"
+
+
+def note_kept(forward: fx.GraphModule, returned: int) -> None:
+    """Note which results of a forward nobody but its backward gets: those after the first ``returned`` ones."""
+    results: Any = forward.graph.output_node().args[0]
+    for node in {*results[returned:]} - {*results[:returned]}:
+        if isinstance(node, fx.Node):
+            node.meta[_KEPT] = True
+
+
+def is_only_kept(node: fx.Node) -> bool:
+    """Return whether ``note_kept`` noted a node, in its graph or in the piece that was copied from there."""
+    return _KEPT in node.meta
+
+
+def is_of_module(node: fx.Node) -> bool:
+    """Return whether Dynamo took an input of its graph from a module: a parameter or a buffer."""
+    return "_dynamo_static_input_type" in (node.meta.get("tensor_dict") or {})
+
+
 def is_carved(node: fx.Node) -> bool:
     """Return whether a node was carved out: Inductor calls its eager kernel."""
     return FALLBACK in (node.meta.get("custom") or {})
-
-
-def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that a view shows a part of, and a tensor that is no view itself."""
-    return tensor if tensor._base is None else tensor._base
 
 
 def as_subclass_of(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -336,12 +363,6 @@ class WatchingMode(TorchDispatchMode):
 def is_in_backward() -> bool:
     """Return whether autograd runs a backward on this thread."""
     return torch._C._current_graph_task_id() != -1
-
-
-def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
-    """Restore version counters of tensors whose content was restored too."""
-    if versions := list(versions):
-        torch._C._autograd._unsafe_set_version_counter(*zip(*versions, strict=True))
 
 
 def rename(node: fx.Node, name: str) -> None:
@@ -388,23 +409,6 @@ def new_size(mode: FakeTensorMode, hint: int, name: str, *, is_number: bool = Fa
     create = env.create_unspecified_symbol if is_number else env.create_symbol
     symbol = create(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
     return env.create_symintnode(symbol, hint=hint, source=source)
-
-
-# Torch 2.11 writes into the attribute of torch._dynamo.maybe_mark_dynamic.
-_HAS_OWN_MARK = hasattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices")
-_DYNAMIC_MARK = "_dynamo_propagated_dynamic_indices" if _HAS_OWN_MARK else "_dynamo_weak_dynamic_indices"
-
-
-def is_marked_dynamic(tensor: torch.Tensor) -> bool:
-    """Return whether compiled code has marked sizes of a tensor as dynamic, for the next graph that takes it."""
-    return hasattr(tensor, _DYNAMIC_MARK)
-
-
-def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
-    """Remove these marks, which AOTAutograd leaves on inputs that it saves for the backward: docs/upstream.md."""
-    for tensor in tensors:
-        if hasattr(tensor, _DYNAMIC_MARK):
-            delattr(tensor, _DYNAMIC_MARK)
 
 
 def substitute(

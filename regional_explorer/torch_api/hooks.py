@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import torch
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from regional_explorer.torch_api.dynamo import code_of
-from torch import nn
-from torch._C import _autograd
-from torch.autograd.graph import saved_tensors_hooks
 from types import ModuleType
 from typing import Any
 
+import torch
+from torch import nn
+from torch._C import _autograd
+from torch.autograd.graph import saved_tensors_hooks
+
+from regional_explorer.torch_api.dynamo import code_of
 
 ALL_MODULES = torch.nn.modules.module
 """The owner of the hooks that run for every module."""
@@ -43,7 +44,7 @@ def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[
 
 
 def functions_held(value: object) -> tuple[Callable[..., Any], ...]:
-    """Return the functions of the user's that an object of torch's calls, if it is one that is made of hooks."""
+    """Return the user's functions that an object of torch calls, if it is made of hooks."""
     match value:
         case ALL_MODULES._WrappedHook():  # of hooks that run before a state dict is loaded
             return (value.hook,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import inspect
 import os
@@ -11,27 +12,19 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
+
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 import torch.compiler.config as compiler_config
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-import dataclasses
 from msgspec.structs import replace
-from pathlib import Path
-from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
-from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
-from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.builds import Builds
-from regional_explorer.torch_api.torch_config import changed_config, read_config
-from regional_explorer.torch_api.cheap_calls import without_wrapper
-from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_warnings import recording_warnings
-from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
-from regional_explorer.torch_api.prepared import InductorGraph, is_lowered_as_it_is, lower_as_it_is
-from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.utils import counters
@@ -43,9 +36,18 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import _disable_current_modes
-from types import ModuleType
-from typing import Any, Self, TYPE_CHECKING
-from unittest import mock
+
+from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
+from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.record.tracing import Prepared
+from regional_explorer.torch_api.builds import Builds
+from regional_explorer.torch_api.cheap_calls import without_wrapper
+from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.compile_warnings import recording_warnings
+from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
+from regional_explorer.torch_api.prepared import InductorGraph, is_lowered_as_it_is, lower_as_it_is
+from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
+from regional_explorer.torch_api.torch_config import changed_config, read_config
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode

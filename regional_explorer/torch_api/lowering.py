@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-import torch
-import torch._functorch.config as functorch_config
-import torch._inductor.config as inductor_config
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+from unittest import mock
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
 from msgspec.structs import replace
-from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
-from regional_explorer.record.graph import Node
-from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_warnings import recording_warnings
-from regional_explorer.torch_api.graphs import computes_nothing, draws_random
-from regional_explorer.torch_api.inductor import run_inductor
 from torch import fx
 from torch._inductor import debug, dependencies, ir, scheduler
 from torch._inductor.codecache import PyCodeCache
@@ -28,9 +24,15 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_utils import count_flops_fx
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
-from types import SimpleNamespace
-from typing import Any, NoReturn, TYPE_CHECKING
-from unittest import mock
+
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
+from regional_explorer.record.graph import Node
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.tracing import Prepared
+from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.compile_warnings import recording_warnings
+from regional_explorer.torch_api.graphs import computes_nothing, draws_random
+from regional_explorer.torch_api.inductor import run_inductor
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -248,7 +250,7 @@ def _output_names(extern: Any) -> list[str]:
 
 
 def _read_bytes(launch: Launch) -> dict[str, int]:
-    """Return the least bytes read per buffer, of which an extern call may be given a part."""
+    """Return the least bytes read per buffer; an extern call may get a part of a buffer."""
     read = least_bytes(_memory_reads(launch))
     if launch.extern is not None:
         views = grouped((view.get_name(), view) for view in launch.extern.inputs if view.get_name() in read)

@@ -9,15 +9,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import torch
 import torch._inductor.config as inductor_config
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.cheap_calls import settled_call
-from regional_explorer.torch_api.dynamo import after_joint_passes
-from regional_explorer.torch_api.graphs import BoxedCall, runs_random
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor import compile_fx
@@ -26,7 +23,13 @@ from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstant
 from torch._inductor.utils import BoxedBool
 from torch._inductor.virtualized import V
 from torch.compiler._cache import CacheArtifactManager
-from typing import Any, TYPE_CHECKING
+
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.tracing import Prepared
+from regional_explorer.torch_api.cheap_calls import settled_call
+from regional_explorer.torch_api.dynamo import after_joint_passes
+from regional_explorer.torch_api.graphs import BoxedCall, runs_random
+from regional_explorer.torch_api.tensors import storage_key
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -92,9 +95,13 @@ class _WithViews:
                 results[alias.result] = source.as_strided(shown.shape, shown.stride(), shown.storage_offset())
         return results
 
-    def settled(self) -> BoxedCall:
-        """Return the same without what is done around the first call."""
-        return _WithViews(settled_call(self.graph), self.aliases)
+    def settled(self, unseen: Collection[int]) -> BoxedCall:
+        """Return the same without what is done around the first call, and for results that nobody can write to."""
+        needed = tuple(
+            alias for alias in self.aliases if alias.of_input or not {alias.source, alias.result} <= {*unseen}
+        )
+        graph = settled_call(self.graph, unseen)
+        return _WithViews(graph, needed) if needed else graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,4 +193,4 @@ def _aliases(placeholders: Sequence[fx.Node], results: Sequence[fx.Node]) -> Ite
 
 def _storage(node: fx.Node) -> int | None:
     value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    return storage_key(value) if isinstance(value, torch.Tensor) else None

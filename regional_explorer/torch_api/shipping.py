@@ -6,21 +6,23 @@ import functools
 import hashlib
 import operator
 import pickle
-import torch
-import torch._inductor.config as inductor_config
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from regional_explorer.torch_api.prepared import InductorGraph
-from regional_explorer.torch_api.torch_config import changed_config
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._inductor.config as inductor_config
 from torch import fx
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import CppCodeCache, PyCodeCache
 from torch._inductor.standalone_compile import AOTCompiledArtifact
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
-from typing import Any
-from unittest import mock
+
+from regional_explorer.torch_api.prepared import InductorGraph
+from regional_explorer.torch_api.torch_config import changed_config
 
 
 class ShipmentError(Exception):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sympy
-import torch
 from collections.abc import Mapping
 from dataclasses import dataclass
-from regional_explorer.torch_api.graphs import size_hint
-from torch import fx
 from types import CodeType
 from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from regional_explorer.torch_api.graphs import size_hint
 
 Sizes = Mapping[str, tuple[int, ...]]
 """The sizes of the tensors that a graph takes, by the name of the input."""

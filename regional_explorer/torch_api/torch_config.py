@@ -6,15 +6,17 @@ import ast
 import contextlib
 import functools
 import inspect
-import torch
-import torch._functorch.config as functorch_config
-import torch._inductor.config as inductor_config
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from regional_explorer.torch_api.compile_lock import compile_lock
-from torch.utils import _config_module
 from typing import Any, NamedTuple
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch.utils import _config_module
+
+from regional_explorer.torch_api.compile_lock import compile_lock
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Settings:
         with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
             return cls(torch.__version__, knobs, changed_config(), underneath, changed_config(functorch_config))
 
-    def facts(self) -> dict[str, str]:
+    def as_texts(self) -> dict[str, str]:
         """Return the settings that affect the generated code, by name, as texts to compare."""
         return {name: repr(value) for name, value in (*self.knobs.items(), *self.inductor.items())}
 

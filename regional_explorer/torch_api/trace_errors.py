@@ -1,12 +1,13 @@
-"""What a failed trace was at: the places in the user's program and in torch where an error was raised."""
+"""The places of a failed trace, in the user's program and in torch, where an error was raised."""
 
 from __future__ import annotations
 
 import re
-import torch
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import torch
 from torch import fx
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._guards import ShapeGuard
@@ -24,7 +25,7 @@ def original_error(error: BaseException) -> BaseException:
 
 
 def stacks_at(error: BaseException, nodes: Iterable[fx.Node]) -> Iterator[str]:
-    """Yield stack traces of what torch was at when it raised, innermost first: code it ran, traced, or made a graph of.
+    """Yield the stack traces of an error, innermost first: code that torch ran, traced, or made a graph of.
 
     ``nodes`` are those of the graphs made so far: a guard is known by torch's own line alone, and a node has the rest.
     """

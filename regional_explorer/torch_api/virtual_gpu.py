@@ -9,23 +9,24 @@ import io
 import os
 import re
 import subprocess
-import torch
-import torch._inductor.config as inductor_config
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._inductor.config as inductor_config
+from torch import fx
+from torch._inductor.codecache import PyCodeCache
+from torch._subclasses import FakeTensorMode, fake_tensor
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
 from regional_explorer.errors import count
 from regional_explorer.record.artifact import GpuResources
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.torch_api.graphs import arguments_of
 from regional_explorer.torch_api.lowering import TRITON_KERNEL
-from torch import fx
-from torch._inductor.codecache import PyCodeCache
-from torch._subclasses import FakeTensorMode, fake_tensor
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
-from typing import Any
-from unittest import mock
-
 
 aten = torch.ops.aten
 CPU_FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default

@@ -23,10 +23,10 @@ from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.benchmark import Results, check_numerics, memory_peak
+from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for
-from regional_explorer.measure.numerics import in_words
+from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct
 from regional_explorer.measure.race import as_in_the_call, race, surely_slower, timed_call
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
@@ -42,7 +42,7 @@ from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
-from regional_explorer.regions.suggest import suggestions
+from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.tuning.bench import Built, Checked
 from regional_explorer.tuning.pieces import Raced, TimedPiece
 
@@ -86,7 +86,7 @@ class LiveBench:
         self.device_type = environment.device_type
         self.context = MeasureContext.of(run, replace(environment, threads=torch.get_num_threads()))
         self._machine = Machine.here([environment.device.partition(" ")[0]])
-        self.suggested: Sequence[Suggestion] = suggestions(variants.program.capture.graphs)
+        self.suggested: Sequence[Suggestion] = suggest_regions(variants.program.capture.graphs)
         self._own_tracing = variants.program.capture.tracing
         self._programs: dict[Tracing, list[Program]] = {}
         self._frames: dict[TracedGraphs, int] = {}
@@ -172,7 +172,7 @@ class LiveBench:
             CancelledError: the search was cancelled.
             RegionCompileError: the plan does not run.
         """
-        run, results, ready = self.context.run.silent(), Results(), [VariantName.REGIONAL]
+        run, results, ready = self.context.run.silent(), BenchmarkResults(), [VariantName.REGIONAL]
         verdicts, _ = check_numerics(prepared.variants, ready, run, results)
         if run.cancelled():
             raise CancelledError
@@ -183,7 +183,7 @@ class LiveBench:
         verdict = verdicts[VariantName.REGIONAL]
         rows = [row for row in results.numerics if row.variant == VariantName.REGIONAL]
         worst = max(rows, key=lambda row: (row.verdict.withholds_speedup, row.share))
-        wrong = f"numerics {verdict}: {in_words(worst)}" if verdict.withholds_speedup else ""
+        wrong = f"numerics {verdict}: {error_in_words(worst)}" if verdict.withholds_speedup else ""
         return Checked(wrong, all(row.bitwise for row in rows))
 
     def trouble(self, prepared: LivePlan) -> str:

@@ -42,18 +42,20 @@ from regional_explorer.tuning.space import (
     Root,
     candidate,
     is_whole,
+    likeliest,
     neighbours,
     other_plans,
     together,
     ways,
     whole,
+    without_cpp_wrapper,
 )
 from regional_explorer.tuning.spending import Spending
 
 FINAL_SHARE = 0.2
 """The part of the budget that is kept for the final comparison."""
 RACE_SHARE = 0.06
-"""The part of the budget that a race may take."""
+"""The part of the budget that a race may take: as long as its plans took to compile, and a third of this at least."""
 MEMORY_SHARE = 0.01
 """The part of the budget that reading the memory of one plan may take."""
 BATCH = 3
@@ -133,8 +135,9 @@ class _Search(Generic[P]):
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self._measure_references()
-        first, *others = [whole(SearchStage.TRACING, way, {}) for way in ways(grad=self.bench.grad)]
+        first, *others = likeliest(grad=self.bench.grad)
         self._try([first, *self._at_hand(), *others])
+        self._try([whole(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
         self._try_wrappers()
         self._try_keys()
         self._try_others()
@@ -192,21 +195,28 @@ class _Search(Generic[P]):
         self._try(wrapped)
 
     def _try_keys(self) -> None:
-        """Try every config on the best plan, then the best of them together, until nothing gets better."""
-        while (best := self._best()) is not None:
-            base = self.candidates[best]
-            untried = [one for one in neighbours(base, self.limits.keys) if one.title not in self.tries]
-            if not untried:
-                return
-            self._try(untried)
-            if all(self.tries[one.title].outcome is Outcome.NOT_TRIED for one in untried):
-                return  # the budget is spent
-            alike = [self.candidates[title] for title in self._ranked() if self.candidates[title].root == base.root]
-            better = [
-                one for one in alike if one.stage is SearchStage.KEYS and self._is_better(self.tries[one.title], best)
-            ]
-            if len(better) > 1:
-                self._try([together(base, better)])
+        """Try every config on the best plan, then the best of them together, until nothing gets better.
+
+        The first time it is done without a C++ wrapper, which takes longer to compile: what helps then mostly helps
+        with the wrapper, too.
+        """
+        best = self._best()
+        if best is not None and WRAPPER.items() <= self.candidates[best].more.items():
+            bare = without_cpp_wrapper(self.candidates[best])
+            if bare.title in self.tries and self.tries[bare.title].score is not None:
+                self._try_keys_on(bare, self.candidates[best])
+        while (best := self._best()) is not None and self._try_keys_on(self.candidates[best], self.candidates[best]):
+            pass
+
+    def _try_keys_on(self, base: Candidate, best: Candidate) -> bool:
+        """Try every config on ``base``, and those that help together on ``best``; return whether any was new."""
+        changed = list(neighbours(base, self.limits.keys))
+        untried = [one for one in changed if one.title not in self.tries]
+        self._try(untried, beside=base.title)
+        better = [one for one in changed if one.title != best.title and self._is_better(self.tries[one.title], base)]
+        if len(better) > 1 or (better and best != base):
+            self._try([together(best, better)])
+        return any(self.tries[one.title].outcome is not Outcome.NOT_TRIED for one in untried)
 
     def _try_others(self) -> None:
         """Try the plan at hand in other ways of tracing, and suggested regions in the best one."""
@@ -281,13 +291,16 @@ class _Search(Generic[P]):
         codes = len({id(one) for one in results.values() if one.verdict is not Verdict.BASELINE})
         return replace(known, codes=codes, best=best, gain=faster[best].speedup if best else None)
 
-    def _is_better(self, one: Try, base: str) -> bool:
-        return one.can_be_chosen and (one.score or 0.0) > (self.tries[base].score or 0.0) * (1.0 + MIN_FLOOR)
+    def _is_better(self, one: Try, base: Candidate) -> bool:
+        return one.can_be_chosen and (one.score or 0.0) > (self.tries[base.title].score or 0.0) * (1.0 + MIN_FLOOR)
 
     # ----------------------------------------------------------------------------------------------------- one batch
 
-    def _try(self, candidates: Iterable[Candidate]) -> None:
-        """Compile, check and race candidates, some at a time, as far as the budget goes."""
+    def _try(self, candidates: Iterable[Candidate], beside: str | None = None) -> None:
+        """Compile, check and race candidates, some at a time, as far as the budget goes.
+
+        They race the plan ``beside``, the best by default.
+        """
         batch: dict[str, tuple[Candidate, P]] = {}
         began_s = self.time.now()
         for one in candidates:
@@ -300,10 +313,10 @@ class _Search(Generic[P]):
             elif (prepared := self._prepare(one)) is not None:
                 batch[one.title] = one, prepared
             if len(batch) == (BATCH if self._has_compared else 1):
-                self._try_batch(batch, began_s)
+                self._try_batch(batch, began_s, beside)
                 batch, began_s = {}, self.time.now()
         if batch:
-            self._try_batch(batch, began_s)
+            self._try_batch(batch, began_s, beside)
         self._free_losers()
 
     def _has_time(self, one: Candidate, batched: Sequence[Candidate]) -> bool:
@@ -312,14 +325,15 @@ class _Search(Generic[P]):
             return self.time.now() < self._deadline()  # without a single plan there is nothing to compare
         return self.time.now() + sum(map(self.time.cost_s, (one, *batched))) <= self._deadline()
 
-    def _try_batch(self, batch: Mapping[str, tuple[Candidate, P]], began_s: float) -> None:
+    def _try_batch(self, batch: Mapping[str, tuple[Candidate, P]], began_s: float, beside: str | None) -> None:
         """Compile, check and race plans; what they cost from ``began_s`` on says what others will."""
         compiled = self._compile(batch)
+        compile_s = self.time.now() - began_s
         right = [title for title in compiled if self._is_right(title)]
         for title in right:
             self._read_memory(title)
         if self.time.now() < self._deadline():  # else only the final comparison times them
-            self._race(right)
+            self._race(right, compile_s, beside)
         for one, _ in batch.values():
             self.time.note_cost(one, (self.time.now() - began_s) / len(batch))
         self.keep(self.tuning())
@@ -412,15 +426,16 @@ class _Search(Generic[P]):
         self.bitwise[title] = checked.bitwise
         return title in self.ready
 
-    def _race(self, titles: Sequence[str]) -> None:
-        """Time new plans against each other, the best so far and ``torch.compile``; the slower leave early."""
+    def _race(self, titles: Sequence[str], compile_s: float, beside: str | None) -> None:
+        """Time new plans against each other, another one and ``torch.compile``; the slower leave early."""
         if not titles:
             return
-        best = self._best()
-        others = [best] if best is not None and best not in titles and self._make_ready(best) else []
+        other = beside or self._best()
+        others = [other] if other is not None and other not in titles and self._make_ready(other) else []
+        most_s = self.time.share_s(RACE_SHARE)
         result = self._measure(
             [self._baseline, *others, *titles],
-            self.time.share_s(RACE_SHARE),
+            min(max(compile_s, most_s / 3.0), most_s),
             f"racing {count(len(titles), 'plan')}",
             self._slower,
         )
@@ -436,7 +451,7 @@ class _Search(Generic[P]):
                 self._note(title, outcome=Outcome.SLOWER if title in result.pruned else Outcome.MEASURED)
                 self._write(self.ready[title].key, title, self._code_of(title))
         self._stop_if(result)
-        self._race(again)  # they may have been slower than what has failed since
+        self._race(again, compile_s, beside)  # they may have been slower than what has failed since
 
     def _drop_failed(self, titles: Sequence[str], result: RoundsResult) -> list[str]:
         """Drop the plans that raised in their rounds, or did not run what they should; return them."""

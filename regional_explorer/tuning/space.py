@@ -59,17 +59,19 @@ def with_everywhere(plan: Plan, more: Mapping[str, Any]) -> Plan:
 
 WAYS = (
     Tracing("default", joint_passes=True),
-    Tracing("min_cut", joint_passes=True),
     AS_TORCH_COMPILE,
+    Tracing("min_cut", joint_passes=True),
     Tracing("default"),
     Tracing("min_cut"),
     Tracing("default", joint_passes=True, decompositions=True),
 )
 """Ways to trace a call with a backward, the likeliest first.
 
-On seven training steps the first, third and fourth were the best on some, the second and fifth close to them. Ops are
+On seven training steps one of the first two was the best or as good, without a C++ wrapper or with one. Ops are
 decomposed by each partition anyway: doing it before autograd changes what is kept, and pays with joint passes only.
 """
+LIKELIEST = 2
+"""How many of the ways are tried with a C++ wrapper before any other."""
 
 
 def ways(*, grad: bool) -> list[Tracing]:
@@ -89,6 +91,13 @@ def whole(stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = Mapp
     return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
 
+def likeliest(*, grad: bool) -> list[Candidate]:
+    """Return the plans to try first: the likeliest ways of tracing, without and with a C++ wrapper."""
+    likely = ways(grad=grad)[:LIKELIEST]
+    bare = [whole(SearchStage.TRACING, way) for way in likely]
+    return [*bare, *(whole(SearchStage.WRAPPER, way, WRAPPER) for way in likely)]
+
+
 def is_whole(plan: Plan) -> bool:
     """Return whether ``whole_graph`` made a plan."""
     return WHOLE in plan and plan == whole_graph(plan.tracing, plan[WHOLE].config)
@@ -102,6 +111,12 @@ def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[C
         else:
             changed = {**base.more, **change}
         yield candidate(SearchStage.KEYS, base.root, changed)
+
+
+def without_cpp_wrapper(one: Candidate) -> Candidate:
+    """Return a plan under its config without the C++ wrapper."""
+    more = {key: value for key, value in one.more.items() if key not in WRAPPER}
+    return candidate(one.stage, one.root, more)
 
 
 def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:

@@ -14,7 +14,7 @@ from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.regions.suggest import suggestions
+from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import percent, with_interval
 from regional_explorer.ui.parts import button
@@ -148,7 +148,7 @@ MOST_SUGGESTED = 8
 @derived
 def suggested(session: Session) -> tuple[Suggestion, ...]:
     """Return the first suggestions of ``ex.suggest()``."""
-    return tuple(suggestions(session.graphs, session.profile)[:MOST_SUGGESTED])
+    return tuple(suggest_regions(session.graphs, session.profile)[:MOST_SUGGESTED])
 
 
 def suggestion_row(shown: Shown) -> list[Node]:

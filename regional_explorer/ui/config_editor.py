@@ -36,7 +36,7 @@ def key_list(query: str, device: str, config_keys: Container[str], *, busy: bool
     return alert(_unknown_key_error(query))
 
 
-def key_facts(entry: ConfigKey) -> str:
+def key_summary(entry: ConfigKey) -> str:
     """Return a key's type or choices and its default, as text."""
     allowed = f"one of {', '.join(map(repr, entry.choices))}" if entry.choices else entry.type_name
     return f"{clean(allowed)}, default {clean(repr(entry.default))}"
@@ -78,7 +78,7 @@ def _searched_text(entry: ConfigKey) -> str:
 
 def _key_item(entry: ConfigKey, device: str, *, in_config: bool, busy: bool) -> Node:
     inert = inert_reason(entry.key, device)
-    facts = key_facts(entry)
+    facts = key_summary(entry)
     reasons = []
     if entry.refused:
         reasons = [node("div", toned(f"Cannot be set for one region: {entry.refused}.", "bad"))]
@@ -149,7 +149,7 @@ def _same_code_text(keys: Sequence[str]) -> str:
 
 def _key_field(key: str, value: Any, invalid: InvalidInput | None, *, inert: str, busy: bool) -> Node:
     entry = catalogue()[key]
-    facts = node("div", node("span", key_facts(entry), class_="rx-quiet"), *([no_effect(inert)] if inert else []))
+    facts = node("div", node("span", key_summary(entry), class_="rx-quiet"), *([no_effect(inert)] if inert else []))
     remove = button("×", "unset", key, title=f"Remove {key} from the config", disabled=busy, class_="rxt-small")
     return node(
         "div",

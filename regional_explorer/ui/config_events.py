@@ -12,7 +12,7 @@ from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.plan import DEFAULT, Direction, config_of
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_choice, is_switch, is_text
+from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text
 from regional_explorer.ui.state import InvalidInput, PanelState, Setting
 
 
@@ -82,7 +82,7 @@ def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
 
 
 def _add_key(control: Control, event: Event) -> None:
-    """Turn a switch away from its default; of other keys show the field, whose value will be the edit."""
+    """Turn a flag from its default; for other keys, show the field whose value will be the edit."""
     entry = check_key(event.of)
     if isinstance(entry.default, bool):
         _configure_opened(control, {entry.key: not entry.default})
@@ -100,7 +100,7 @@ def _is_open(control: Control) -> bool:
 
 CONFIG_EVENTS: Mapping[str, EventKind] = {
     "direction": EventKind(_choose_direction, value=is_choice([name for name, _ in DIRECTION_OPTIONS]), when=_is_open),
-    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_switch(value), _is_open),
+    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_flag(value), _is_open),
     "unset": EventKind(_unset_value, _known_key, when=_is_open),
     "preset": EventKind(
         lambda control, event: _configure_opened(control, PRESETS[event.text]), value=is_choice(PRESETS), when=_is_open

@@ -40,7 +40,7 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def is_switch(value: object) -> bool:
+def is_flag(value: object) -> bool:
     """Return whether a value is that of a checkbox."""
     return isinstance(value, bool)
 

@@ -92,7 +92,7 @@ PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
 """Every part by name: above the columns, under the graph, beside graph and source (one at a time), below."""
 
 
-def frame(state: PanelState) -> list[Node]:
+def panel_tree(state: PanelState) -> list[Node]:
     """Return the containers of the graph, the source and the parts."""
 
     def containers(parts: Mapping[str, Part]) -> list[Node]:
@@ -122,7 +122,7 @@ class Panel(SessionView):
 
     def __init__(self, control: Control) -> None:
         self.add_traits(**{f"part_{name}": traitlets.List().tag(sync=True) for name in PARTS})
-        super().__init__(height=380, kind="rx rx-panel", label="Regional explorer", tree=frame(control.state))
+        super().__init__(height=380, kind="rx rx-panel", label="Regional explorer", tree=panel_tree(control.state))
         self.id = self.model_id
         self.control = control
         self._state: Shown | None = None
@@ -138,7 +138,7 @@ class Panel(SessionView):
         before, self._state = self._state, control.shown()
         state, session = self._state.state, self._state.session
         with self.hold_sync():
-            self.tree = frame(state)
+            self.tree = panel_tree(state)
             if before is None or before.state.plan != state.plan:
                 self.plan = plan_line(state.plan)
             for name, part in PARTS.items():

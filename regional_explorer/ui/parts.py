@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from regional_explorer.errors import count, listing
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
-from regional_explorer.page.report import session_facts
+from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.json_file import plan_line
@@ -122,12 +122,12 @@ def _column_buttons(shown: Collection[str]) -> Node:
 
 def header(shown: Shown) -> list[Node]:
     """Return the title, the buttons that save and copy, and what was captured, with the choice of shapes."""
-    facts = dict(session_facts(shown.session))
-    facts.pop("shapes", None)  # there is a field for them
+    summary = dict(summary_rows(shown.session))
+    summary.pop("shapes", None)  # there is a field for them
     for label in ("torch", "traced"):
-        facts |= {label: f"{label} {facts[label]}"} if label in facts else {}
+        summary |= {label: f"{label} {summary[label]}"} if label in summary else {}
     for label in ("graph breaks", "kept for the backward"):
-        facts |= {label: f"{label}: {facts[label]}"} if label in facts else {}
+        summary |= {label: f"{label}: {summary[label]}"} if label in summary else {}
     if shown.owner:
         title = "The exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
@@ -145,7 +145,7 @@ def header(shown: Shown) -> list[Node]:
     return [
         node("h3", shown.session.title),
         _take_home(shown),
-        node("div", " · ".join(facts.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
+        node("div", " · ".join(summary.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
     ]
 
 

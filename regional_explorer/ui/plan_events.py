@@ -17,7 +17,7 @@ from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
 from regional_explorer.ui.config_events import show_invalid, without_error
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_switch, is_text, region_of
+from regional_explorer.ui.event import Event, EventKind, is_flag, is_text, region_of
 from regional_explorer.ui.job_events import trace_again
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key
 from regional_explorer.ui.state import SELECTOR, Applied, InvalidInput, NameForm, PanelState
@@ -171,10 +171,10 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     "use": EventKind(_use_bar, _bar),
     # rows of the region table
     "repick": EventKind(_change_selectors, region_of, is_text),
-    "switch": EventKind(
+    "enable": EventKind(
         lambda control, event: control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of)),
         region_of,
-        is_switch,
+        is_flag,
     ),
     "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), region_of),
     # the selected regions

@@ -144,17 +144,17 @@ def _region_row(row: RegionRow, *, picked: bool) -> Node:
 
 def _name_cell(row: RegionRow) -> list[Node]:
     clean_name = clean(row.summary.region.name)
-    switch = node(
+    checkbox = node(
         "input",
         type="checkbox",
         checked=row.summary.region.enabled,
         disabled=row.busy,
-        data_do="switch",
+        data_do="enable",
         data_of=row.summary.region.name,
         aria_label=f"Compile {clean_name}",
         title=f"Compile {clean_name}; when off it runs eagerly",
     )
-    return [switch, chip(row.summary.number), node("b", clean_name, title=clean_name)]
+    return [checkbox, chip(row.summary.number), node("b", clean_name, title=clean_name)]
 
 
 def _picks_cell(row: RegionRow) -> list[Node | str]:

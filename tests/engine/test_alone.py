@@ -135,7 +135,7 @@ def test_a_slow_eager_piece_shows_up_as_a_gain(two):
     assert "region-worth" not in codes(ex), "the whole call is not faster"
 
 
-def test_regions_may_be_left_out_and_one_that_is_disabled_is_measured_eagerly(two):
+def test_disabled_region_is_measured_eagerly(two):
     ex = two.disable("first")
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
     assert ex.partition_timings.empty
@@ -172,14 +172,14 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two):
     assert "region-numerics" not in codes(ex), "that code no longer runs"
 
 
-def test_code_that_refuses_its_inputs_alone_is_told_and_not_timed(two):
+def test_refused_inputs_are_reported_not_timed(two):
     ex, program = two, two.live.program
     switch = program.switches[0]
     artifact = switch.artifact
     program.store.artifacts[artifact.key] = replace(artifact, call=Mock(side_effect=RuntimeError("planted")))
     program.apply_artifacts()
     context = MeasureContext.of(rx.Run(), ex.session.environment)
-    benchmark_partitions(ex.live.variants, 0.2, context, results := benchmark.Results())
+    benchmark_partitions(ex.live.variants, 0.2, context, results := benchmark.BenchmarkResults())
     compiled = {timing.partition: timing.compiled for timing in results.partition_timings}
     assert [timing is None for timing in compiled.values()] == [True, False]
     assert "first" in next(iter(compiled))
@@ -204,7 +204,7 @@ def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs():
         assert switch.artifact is right, "a check changes nothing that calls run"
 
 
-def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call():
+def test_random_piece_is_checked_on_a_twin():
     ex = rx.explore(programs.with_dropout, programs.pair())
     ex.compile()
     before = torch.get_rng_state()
@@ -247,7 +247,7 @@ def test_views_of_one_storage_stay_so_when_copied():
     assert torch.equal(part, torch.arange(4.0, 8.0))
 
 
-def test_python_between_graphs_may_write_to_what_was_recorded():
+def test_python_between_graphs_may_write_recorded_inputs():
     def f(x):
         with rx.region("r"):
             a = x.sin()
@@ -278,7 +278,7 @@ def test_buffers_and_version_counters_stay():
     assert {timing.eager.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
 
 
-def test_under_autocast_every_call_pays_for_its_own_casts_and_measuring_alone_traces_nothing_anew():
+def test_autocast_casts_are_timed_and_nothing_is_retraced():
     with torch.autocast("cpu", torch.bfloat16):
         ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),)).mark("r", ops="*")
         seat, frames = ex.live.variants.get(VariantName.EAGER), len(ex.live.capture.frames)
@@ -309,14 +309,14 @@ def of_sizes_that_nobody_knows(x):
         (of_sizes_that_nobody_knows, ["aten.mul*", "aten.cos*"], [0]),
     ],
 )
-def test_a_branch_not_taken_is_told_not_timed(function, ops, runs):
+def test_branch_not_taken_is_reported_not_timed(function, ops, runs):
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(function, (torch.ones(4),), grad=False).mark("r", ops=ops)
         ex.benchmark(variants=("regional",), budget_s=0.2)
     assert sorted(ex.partition_timings.runs) == runs
 
 
-def test_cancelling_keeps_what_was_measured_and_what_was_before_if_nothing_was(two):
+def test_cancel_keeps_results(two):
     ex, steps = two, []
 
     def benchmark_until(text):
@@ -341,7 +341,7 @@ def test_cancelling_keeps_what_was_measured_and_what_was_before_if_nothing_was(t
     ("at", "budget_s", "measured"),
     [("round", 10.0, 0), ("alone: warming up", 0.4, 0), ("dispatch", 0.4, 2)],  # on a busy machine 0.4 s is one round
 )
-def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_again(two, at, budget_s, measured):
+def test_interrupt_keeps_results_and_is_raised(two, at, budget_s, measured):
     ex, seen = two, []
 
     class Interrupted(SameThread):
@@ -381,7 +381,7 @@ def test_a_call_that_draws_is_wrong_where_inductor_draws_as_eager_does(as_eager,
     assert dict(zip(ex.numerics.variant, ex.numerics.verdict, strict=True)) == {"full": "failed", "upstream": verdict}
 
 
-def test_how_rounding_moves_results_is_not_asked_where_inductor_draws_other_numbers(monkeypatch):
+def test_rounding_is_not_examined_for_other_random_numbers(monkeypatch):
     monkeypatch.setattr(Rounded, "run_node", lambda *_: pytest.fail("asked"))
     ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
     ex.benchmark(("full",), budget_s=0.1, regions=False)

@@ -183,7 +183,7 @@ def refusal(ex, door, place, value):
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_an_argument_is_taken_or_an_error_of_ours_says_what_to_give(ex, door):
+def test_odd_arguments_are_accepted_or_refused_with_advice(ex, door):
     _, args, kwargs = DOORS[door]
     for place in (*range(len(args) if isinstance(args, list) else args.__code__.co_argcount), *kwargs):
         refusals = list(filter(None, (refusal(ex, door, place, value) for value in ODD)))
@@ -334,7 +334,7 @@ def test_a_config_key_that_is_none_is_refused(ex, key, error, said):
         ex.draft().configure("atc", {"max_fusion_size": 1})
 
 
-def test_what_torch_takes_is_taken():
+def test_arguments_of_torch_are_accepted():
     assert check_value("max_autotune_gemm_backends", "aten, Triton") == "aten, Triton"
     assert check_value("cpp.threads", -1) == -1
     assert check_value("cpp.threads", 8) == 8
@@ -401,7 +401,7 @@ def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
     assert main(["run", str(tmp_path), "f(x)"]) == EXIT_MISUSED
 
 
-def test_a_mode_under_which_dynamo_traces_nothing_is_named():
+def test_dispatch_mode_without_trace_is_named():
     with FlopCounterMode(display=False), pytest.raises(rx.CaptureError, match="does not trace under _FlopCounterMode"):
         rx.explore(doubled_sine, (X,))
 

@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import pickle
-import re
 import shutil
 import signal
 import threading
@@ -40,7 +39,6 @@ from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.torch_api.shipping import Packed
 from tests.shared import programs
 from tests.shared.checks import facts, trained
@@ -137,7 +135,7 @@ def told(compiled):
     return [(str(found.code), found.region) for found in rx.status(compiled).diagnostics]
 
 
-def test_what_one_process_saved_the_next_ones_load(net, x, folder):
+def test_artifacts_are_loaded_by_later_processes(net, x, folder):
     """What one at work has not come to, such as the backward, is no difference."""
     torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
     assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
@@ -190,7 +188,7 @@ def test_a_fresh_process_without_a_compiler_runs_compiled_code(filled, tmp_path)
 
 
 @pytest.mark.slow
-def test_processes_that_start_together_all_compile_and_leave_what_another_loads(folder, tmp_path):
+def test_concurrent_processes_write_usable_artifacts(folder, tmp_path):
     with ThreadPoolExecutor() as pool:
         runs = list(pool.map(lambda index: fresh(folder, tmp_path / f"cache{index}"), range(3)))
     assert {run[0] for run in runs} == {"['compiled']"}
@@ -254,7 +252,7 @@ def rewrite(folder: Path, change: Callable[[Packed], Packed]) -> None:
     artifacts.finish()
 
 
-def test_writers_at_once_leave_what_can_be_read(folder):
+def test_concurrent_writers_leave_readable_files(folder):
     """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
     labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
     start = threading.Barrier(4)
@@ -359,7 +357,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
+def test_damaged_artifact_is_reported_and_rewritten(saved, folder, damage):
     ex, whole = saved
     packed = {entry.label.key: read(whole, entry) for entry in listed(whole)}
     DAMAGES[damage](shutil.copytree(whole, folder))
@@ -375,7 +373,7 @@ def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
     assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed in wanted.values())
 
 
-def test_a_damaged_artifact_is_told_by_the_call_that_compiles_it_anew(net, x, filled):
+def test_damaged_artifact_is_reported_by_the_call(net, x, filled):
     DAMAGES["no libraries"](filled)
     compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=filled)
     assert {code for code, _ in told(compiled)} == {"artifact-damaged"}
@@ -483,15 +481,6 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
     assert any(wrong)
 
 
-def test_files_of_the_older_format_are_made_again_and_told_in_one_line(folder):
-    folder.mkdir(0o755)
-    for name in ("ee7910f2a8fbf7d1d5c2-0f3c9f55", "b3cf045d3e26a4b2f3a1-0f3c9f55"):
-        (folder / f"{name}.artifact").write_bytes(b"PK")
-    (found,) = written_anew(folder)
-    assert (str(found.code), found.region) == ("artifact-differs", None)
-    assert re.match(r"2 files in .* of format 1.*saved in format 2", found.message)
-
-
 def told_of(folder: Path, *others: dict[str, Any]) -> str:
     """Return what is told if a folder has only artifacts whose labels are others: they are kept."""
     artifacts = ArtifactFolder(folder)
@@ -519,7 +508,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("why", DIFFERENT)
-def test_why_no_artifact_fits_is_told(why, folder):
+def test_reason_for_misfit_is_reported(why, folder):
     message = told_of(folder, DIFFERENT[why])
     assert message.startswith(f"Region 'r' is compiled again: no artifact in {folder} fits, ")
     assert why in message
@@ -530,11 +519,11 @@ def test_of_several_artifacts_the_nearest_says_why(folder):
     assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
 
 
-def test_a_processor_that_can_do_more_runs_what_another_made():
+def test_newer_processor_runs_older_artifacts():
     assert not replace(MACHINE, cpu=()).mismatch(MACHINE)
 
 
-def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled):
+def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
     here = torch.get_num_threads()
     configured = PLAN.configured("act", {"max_fusion_size": 4})
     why = "'act'.*compiled under max_fusion_size=8, here 4.*write them where the program runs, and the way it runs"
@@ -562,7 +551,7 @@ def test_with_strict_it_is_an_error_in_every_call(code, net, x, filled):
             strict(x)
 
 
-def test_a_directory_that_cannot_be_written_is_told(net, x, explored, folder, monkeypatch):
+def test_unwritable_directory_is_reported(net, x, explored, folder, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
@@ -581,7 +570,7 @@ def assert_refused(match, net, ex, path):
             use()
 
 
-def test_what_is_no_directory_is_refused(net, explored, tmp_path):
+def test_file_as_directory_is_refused(net, explored, tmp_path):
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "file", 3, ""):
         assert_refused("directory", net, explored[0], wrong)
@@ -615,16 +604,13 @@ def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, explor
     assert_loads(net, x, plan, artifacts=folder, trust_artifacts=True)
 
 
-def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_again_writes_nothing(
-    net, x, folder, tmp_path
-):
+def test_plan_lists_its_artifacts_and_second_save_writes_nothing(net, x, folder, tmp_path):
     def artifacts(path):
         return json.loads(path.read_text()).get("artifacts", [])
 
     ex = rx.explore(net, (x,), plan=PLAN)
     earlier = ex.save_plan(tmp_path / "earlier.json")
     assert artifacts(earlier) == []
-    assert json.loads(earlier.read_text())["format"] == PLAN_FORMAT
     files = sorted(ex.save_artifacts(folder).iterdir())
     ex.save_artifacts(folder)
     assert sorted(folder.iterdir()) == files, "nothing new is written"
@@ -637,9 +623,7 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_agai
     ex.compile()
     ex.close()
     assert artifacts(ex.save_plan(tmp_path / "plan.json")) == listed_first
-    older = tmp_path / "older.json"
-    older.write_text(json.dumps({**json.loads(earlier.read_text()), "format": 2}))
-    assert_loads(net, x, older, artifacts=folder)  # a plan that lists none loads all that fit
+    assert_loads(net, x, earlier, artifacts=folder)  # a plan that lists none loads all that fit
 
 
 def test_a_directory_that_others_may_write_is_refused(net, x, explored, filled):

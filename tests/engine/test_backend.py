@@ -171,7 +171,7 @@ def test_an_op_picked_by_its_backward_is_found_in_later_traces():
     assert {"0/forward", "1/forward"} <= {part.graph for part in rx.status(compiled).partitions}
 
 
-def test_an_op_that_a_later_graph_has_is_not_picked_by_the_backward_of_an_earlier_one(tmp_path):
+def test_earlier_backward_does_not_pick_later_ops(tmp_path):
     def program(x):
         x = x.sin()  # with a cosine in its backward
         torch._dynamo.graph_break()
@@ -187,7 +187,7 @@ def test_an_op_that_a_later_graph_has_is_not_picked_by_the_backward_of_an_earlie
     assert not rx.status(compiled).diagnostics
 
 
-def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_calls_run(net, x):
+def test_first_run_compiles_and_runs_compiled_code(net, x):
     compiled = rx.compile(net, PLAN)
     assert rx.status(compiled).partitions == rx.status(compiled).diagnostics == ()
     assert "no call was traced" in repr(rx.status(compiled))
@@ -210,7 +210,7 @@ def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_
     assert not [event for event in profile.events() if event.name == "aten::native_layer_norm"]
 
 
-def test_partitions_keep_the_key_of_their_first_run_but_those_of_an_earlier_cut_are_gone(net, x):
+def test_status_keeps_keys_of_the_current_cut(net, x):
     compiled = rx.compile(net, PLAN)
     with torch.no_grad():
         compiled(x)
@@ -294,7 +294,7 @@ def test_beside_upstreams_regional_inductor_on_the_same_source():
 
 
 @pytest.mark.parametrize("draws", [False, True])
-def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_its_first_call(draws):
+def test_broken_graph_is_repaired_in_first_call(draws):
     linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
 
     def program(x):
@@ -326,7 +326,7 @@ IN_VAIN = {
 
 
 @pytest.mark.parametrize(("there", "here", "code", "said"), IN_VAIN.values(), ids=IN_VAIN)
-def test_what_the_plan_names_in_vain_is_told_once(there, here, code, said, net, x, saved_plan):
+def test_unmatched_region_is_reported_once(there, here, code, said, net, x, saved_plan):
     saved_plan.write_text(saved_plan.read_text().replace(there, here))
     (found,) = told(rx.explore(net, (x,), plan=saved_plan), code)
     assert found.region == "norm"
@@ -348,7 +348,7 @@ def test_what_the_plan_names_in_vain_is_told_once(there, here, code, said, net, 
     assert states(strict) == {"compiled"}
 
 
-def test_a_config_that_was_not_applied_is_told_until_another_is_set(net, x, saved_plan):
+def test_unapplied_config_is_reported_until_changed(net, x, saved_plan):
     saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
     explored = rx.explore(net, (x,), plan=saved_plan)
     explored.unmark("norm").mark("norm", modules="layers.0.norm")
@@ -370,7 +370,7 @@ def test_without_any_region_it_is_said(x):
         rx.compile(lambda x: x.cos() * 2, strict=True)(x)
 
 
-def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
+def test_foreign_plan_is_reported(net, x, saved_plan):
     differs = r"\[plan-differs\] Region 'norm' gave 1 partition in the forward.*and 2 here"
     with pytest.warns(UserWarning, match=differs):
         rx.compile(programs.Stack(2), saved_plan)(x)
@@ -390,7 +390,7 @@ def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
         rx.compile(net, saved_plan, strict="environment")(x)
 
 
-def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
+def test_failing_region_runs_eagerly_and_is_reported(net, x):
     broken = rx.Plan((rx.Region("norm", PLAN["norm"].selectors, {"max_fusion_size": 7}),))
     compiled = rx.compile(net, broken)
     with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
@@ -419,7 +419,7 @@ def test_wrong_options_are_refused(net, options, error, said):
         rx.compile(net, **{"plan": PLAN, **options})
 
 
-def test_a_file_that_is_no_plan_is_refused_without_a_word_of_an_exploration(net, x, tmp_path):
+def test_invalid_plan_file_is_refused(net, x, tmp_path):
     path = tmp_path / "session.json"
     rx.explore(net, (x,)).save(path)
     with pytest.raises(PlanError, match="is not a saved plan") as caught:
@@ -487,7 +487,7 @@ def test_by_name_functions_marked_alike_have_a_plan_each(x):
         assert [part.config_requested for part in rx.status(compiled).partitions] == [{"max_fusion_size": size}]
 
 
-def test_by_name_a_plan_is_read_and_checked_for_each_compile_that_is_traced(x, saved_plan):
+def test_named_backend_reads_the_plan_per_compile(x, saved_plan):
     def compiled_and_called(layers):
         compiled = torch.compile(programs.Stack(layers), backend=regional_explorer, options={"plan": str(saved_plan)})
         compiled(x)
@@ -686,7 +686,7 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
     assert states(compiled) == {"compiled"}
 
 
-def test_what_a_thread_draws_with_numpy_and_python_while_something_compiles_is_not_drawn_again(net, x, monkeypatch):
+def test_random_numbers_of_other_threads_are_not_repeated(net, x, monkeypatch):
     drawn = []
 
     def compile_while_a_thread_draws(program):
@@ -721,7 +721,7 @@ def test_an_op_of_a_library_runs_once_in_a_first_call_that_raises(end, error):
     assert len(COUNTED) == 1
 
 
-def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_path):
+def test_artifact_is_found_for_actual_layouts(tmp_path):
     """The statistics of a layer norm of bfloat16 are traced as bfloat16, and are float32."""
     net, x = programs.Stack(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
     ex = rx.explore(net, (x,), plan=PLAN)
@@ -737,7 +737,7 @@ def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_
 # ---------------------------------------------------------------------------------------- what is said has no ex in it
 
 
-def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, x):
+def test_status_reports_later_compiles_once(net, x):
     compiled = rx.compile(net, PLAN)
     for size in (4, 6):
         compiled(torch.randn(size, 16)).backward()
@@ -762,7 +762,7 @@ def prints(x):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_first_call_of_which_nothing_is_traced_is_told(x, strict):
+def test_untraced_first_call_is_reported(x, strict):
     compiled = rx.compile(prints, strict=strict)
     told_of = "Dynamo traced nothing of the first call"
     if strict:
@@ -787,7 +787,7 @@ def test_a_first_call_that_is_to_run_eagerly_is_no_finding(net, x):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_call_after_which_dynamo_gives_up_is_told(strict):
+def test_recompile_limit_is_reported(strict):
     def marked(x):
         with rx.region("r"):
             return x.sin() * 2
@@ -925,7 +925,7 @@ OTHER_MODES = {
 
 
 @pytest.mark.parametrize(("explored", "called", "said"), OTHER_MODES.values(), ids=OTHER_MODES)
-def test_a_call_in_another_mode_than_explored_is_told_once(explored, called, said, net, x, tmp_path):
+def test_different_mode_is_reported_once(explored, called, said, net, x, tmp_path):
     compiled = rx.compile(net, explored_under(explored(), tmp_path / "plan.json"))
     with called():
         with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {said}"):
@@ -941,7 +941,7 @@ def test_a_plan_that_is_saved_after_closing_says_the_same(net, x, tmp_path):
     assert ex.save_plan(tmp_path / "after.json").read_text() == before.read_text()
 
 
-def test_other_dtypes_than_explored_are_told(net, x, saved_plan):
+def test_different_dtypes_are_reported(net, x, saved_plan):
     with pytest.warns(UserWarning, match="explored on inputs of float32, and a call here has some of float64"):
         rx.compile(net.double(), saved_plan)(x.double())
 
@@ -993,7 +993,7 @@ def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
     assert not profiled()
 
 
-def test_a_training_program_that_evaluates_on_batches_of_other_sizes_runs_compiled_throughout():
+def test_evaluation_on_other_batch_sizes_stays_compiled():
     run, losses = Run(autocast=True), []
     for _ in range(2):
         run.train(2)

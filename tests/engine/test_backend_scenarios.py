@@ -171,7 +171,7 @@ def test_an_exploration_compiles_such_a_number_for_all_sizes():
     assert [ex.compiled(torch.full((size,), 100.0))[0].item() for size in SIZES] == [2, 3, 4, 5, 6]
 
 
-def test_training_with_such_a_number_is_right_and_says_what_stays_eager():
+def test_training_with_item_is_right_and_names_eager_ops():
     def loss(x, weight):
         sharpness = x.shape[0] ** -0.5
         with rx.region("r"):

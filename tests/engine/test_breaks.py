@@ -63,7 +63,7 @@ def test_the_advice_about_a_momentum_helps_and_torchs_hint_does_not():
         assert "graph-break" in codes(exploring(averaging()))
 
 
-def test_a_break_in_a_library_of_which_nothing_better_is_known_passes_on_torchs_hint():
+def test_library_break_repeats_torchs_hint():
     adaptive, target = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3, 6]), torch.tensor([1, 2, 4, 8])
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
@@ -108,7 +108,7 @@ def test_removing_the_hook_helps():
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-def test_a_backward_hook_is_named_without_the_hint_that_would_make_the_trace_fail():
+def test_backward_hook_is_named_without_harmful_hint():
     model = layers(1, register="register_full_backward_hook", hook=lambda *_: None)
     found = only(exploring(model), "graph-break")
     assert "in a backward hook of module '1' (Linear), at module.py:" in found.message
@@ -159,7 +159,7 @@ def test_a_region_lost_to_a_hook_says_so():
         rx.explore(marked, (X,))
 
 
-def test_a_call_of_which_a_hook_leaves_nothing_says_so():
+def test_hook_that_breaks_the_whole_call_is_named():
     model = nn.Identity()
     model.register_forward_hook(printing)
     with pytest.raises(rx.CaptureError, match=r"Remove the hook(?s:.)*in a forward hook of module Identity"):
@@ -169,7 +169,7 @@ def test_a_call_of_which_a_hook_leaves_nothing_says_so():
 # ------------------------------------------------------------------------------------------------ what runs in no graph
 
 
-def test_what_runs_eagerly_because_of_a_break_is_counted_and_named():
+def test_eager_ops_of_a_break_are_counted():
     found = only(exploring(averaging()), "graph-break")
     assert re.search(r"The call has 1 graph; outside of it, [6-8] ops run eagerly because of this: mod", found.message)
     assert "modules '0' (Linear), '1' (BatchNorm1d), '2' (ReLU)." in found.message
@@ -254,7 +254,7 @@ def test_ops_have_a_break_as_their_cause_only_where_it_is_the_only_one(call, kno
             ex.mark("r", lines=f"{name}:1-9")
 
 
-def test_what_helps_at_several_breaks_of_one_line_is_not_repeated():
+def test_remedy_for_several_breaks_is_given_once():
     def call(x):
         return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
 
@@ -284,7 +284,7 @@ def test_the_breaks_table_says_where_a_break_in_a_library_is():
         (lambda: layers(0, 1), {"modules": "2"}, "Module '2' (ReLU)"),
     ],
 )
-def test_a_mark_on_what_runs_in_no_graph_says_why(model, selector, place):
+def test_mark_on_untraced_module_explains_why(model, selector, place):
     ex = exploring(model())
     with pytest.raises(SelectorError) as told:
         ex.mark("act", **selector)
@@ -300,7 +300,7 @@ def told_selector(selector):
     return (rx.Selector(kind, (pattern,)),)
 
 
-def test_a_mark_on_the_line_of_what_runs_in_no_graph_says_why():
+def test_mark_on_untraced_line_explains_why():
     model = averaging()
 
     def call(x):
@@ -311,13 +311,13 @@ def test_a_mark_on_the_line_of_what_runs_in_no_graph_says_why():
         rx.explore(call, (X,)).mark("r", lines="call:2")
 
 
-def test_a_mark_on_what_the_call_does_not_have_names_no_break():
+def test_mark_without_match_names_no_break():
     with pytest.raises(SelectorError) as told:
         exploring(averaging()).mark("act", modules="7")
     assert "broke" not in str(told.value)
 
 
-def test_a_break_without_what_later_versions_record_says_what_is_known():
+def test_break_of_older_torch_is_reported():
     found = GraphBreak("call to print")
     assert found.place == "in the call itself"
     assert found.advice == "Move this line out of the call if a region should reach across it."

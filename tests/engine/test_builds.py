@@ -129,7 +129,7 @@ def test_the_child_and_its_compiler_end_with_the_kernel(surroundings, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_a_compile_meanwhile_shares_what_is_built(surroundings, monkeypatch):
+def test_concurrent_compile_shares_builds(surroundings, monkeypatch):
     log = compiler(surroundings, monkeypatch, 'exec g++ "$@"')
     compiling = "from regional_explorer.compiler.compilation import warm_toolchain\nwarm_toolchain('cpu')"
     python(f"{START}{compiling}\nbuild.wait()\n")
@@ -258,7 +258,7 @@ def compiled_side_by_side(ex, builds, **options):
 
 
 @pytest.mark.compiles
-def test_a_plan_and_its_regions_cost_what_was_waited_for(builds):
+def test_cost_is_the_time_waited(builds):
     ex = rx.explore(three, arguments())
     waited_s = compiled_side_by_side(ex, builds, cold=True)
     costs = ex.compile_costs.set_index("what").drop("toolchain (once per process)")
@@ -275,7 +275,7 @@ def test_a_plan_and_its_regions_cost_what_was_waited_for(builds):
 
 
 @pytest.mark.compiles
-def test_a_plan_costs_what_it_alone_needed(builds):
+def test_plan_costs_only_its_own_compiles(builds):
     builds.go.set()
     ex = rx.explore(three, arguments())
     ex.compile(cold=True)
@@ -296,7 +296,7 @@ def test_a_plan_costs_what_it_alone_needed(builds):
 
 
 @pytest.mark.compiles
-def test_a_build_that_fails_is_a_failure_of_its_partition_and_can_be_tried_again(builds):
+def test_failed_build_fails_one_partition_and_is_retried(builds):
     builds.go.set()
     builds.failing, builds.error = (1,), OSError(28, "No space left on device")
     ex = rx.explore(three, arguments())
@@ -314,7 +314,7 @@ def test_a_build_that_fails_is_a_failure_of_its_partition_and_can_be_tried_again
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("way", ["cancel", "interrupt"])
-def test_breaking_off_keeps_what_is_built(builds, way):
+def test_interrupt_keeps_finished_builds(builds, way):
     builds.free = (0,)
     ex = rx.explore(three, arguments())
     told = []
@@ -350,7 +350,7 @@ def dumped(fn, *shapes, device="cpu"):
     return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
 
 
-def test_what_may_differ_elsewhere_cannot_be_sent():
+def test_unportable_pieces_cannot_be_sent():
     assert dumped(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
     constant = torch.ones(4)
     assert dumped(torch.sin, (4,), device="meta") is None

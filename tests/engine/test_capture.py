@@ -80,7 +80,7 @@ def test_nothing_of_the_users_changes():
     pending.backward()
 
 
-def test_what_the_user_changed_since_the_first_run_stays():
+def test_users_changes_after_first_run_stay():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     call = Call(model, (torch.randn(8, 3),))
     norm = model[1]
@@ -112,7 +112,7 @@ def test_gradients_stop_at_the_users_own_graph():
 
 
 @pytest.mark.parametrize("used", ["a leaf", "a result"])
-def test_a_call_whose_gradients_would_go_on_through_the_users_own_graph_is_refused(used):
+def test_gradients_through_users_graph_are_refused(used):
     weight = torch.ones(4, requires_grad=True)
     hidden = weight.exp()
     result = hidden.sin()
@@ -188,7 +188,7 @@ def test_calls_that_are_odd_can_be_explored():
 
 
 @pytest.mark.parametrize("how", ["replaced", "frozen"])
-def test_a_call_whose_parameters_were_replaced_or_frozen_has_no_gradients_any_more(how):
+def test_replaced_or_frozen_parameters_end_gradients(how):
     model = nn.Linear(3, 3)
 
     def step(x):
@@ -263,7 +263,7 @@ def test_the_gradients_of_several_modules_have_names_of_their_own():
     assert sorted(Call(lambda x: halves[1](halves[0](x)), (x,)).gradient_names) == ["grad w", "grad w (2)"]
 
 
-def test_what_a_custom_autograd_function_keeps_under_any_name_is_no_leaf():
+def test_saved_value_of_autograd_function_is_no_leaf():
     class Tripled(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -324,7 +324,7 @@ COMPILED = {
 
 
 @pytest.mark.parametrize("how", COMPILED)
-def test_what_is_compiled_already_is_explored_uncompiled_and_its_writes_are_put_back(how):
+def test_compiled_function_is_explored_uncompiled(how):
     model, x = Normed(), torch.randn(8, 4)
     fn = COMPILED[how](model)
     RUNS.clear()
@@ -341,7 +341,7 @@ def test_what_is_compiled_already_is_explored_uncompiled_and_its_writes_are_put_
     assert not model.norm.running_mean.any()
 
 
-def test_gradients_go_through_operators_that_torch_compiles_for_their_eager_run():
+def test_gradients_pass_operators_that_compile_themselves():
     scale, x = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
     branches = lambda x: x * scale, lambda x: x - scale
     choose = torch.compile(lambda x: torch.cond(x.sum() > 0, *branches, (x,)), backend=unseen, fullgraph=True)
@@ -372,7 +372,7 @@ def test_any_number_of_captures_of_one_function_give_the_same():
             assert len(kept[0].graphs) in (3, 6)
 
 
-def test_what_only_begins_like_torch_is_the_users():
+def test_torch_like_module_name_is_the_users():
     packages = Path(torch.__file__).parent.parent
     assert is_internal(str(packages / "torch" / "nn" / "functional.py"))
     assert not is_internal(str(packages / "torchvision" / "models" / "resnet.py"))
@@ -423,7 +423,7 @@ class Reversible(torch.autograd.Function):
         return x.grad
 
 
-def test_a_backward_inside_an_autograd_function_is_refused_with_advice_that_can_be_followed(monkeypatch):
+def test_backward_inside_autograd_function_is_refused_with_advice(monkeypatch):
     def call(x):
         return Reversible.apply(x).sum()
 
@@ -454,7 +454,7 @@ class Model(torch.nn.Module):
     [("import torch", "# new\nimport torch"), ("helper(x)\n", "helper(x)\n        # new\n"), ("y * n", "y / n")],
     ids=["a line above", "a comment inside", "another operator"],
 )
-def test_source_that_was_edited_and_not_loaded_again_is_not_shown_as_what_runs(tmp_path, monkeypatch, old, new):
+def test_edited_source_is_not_shown_as_running(tmp_path, monkeypatch, old, new):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"edited_{len(new)}"
     path = tmp_path / f"{name}.py"

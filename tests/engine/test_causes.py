@@ -104,7 +104,7 @@ def test_an_assert_that_a_config_enables_names_the_op():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=asserts_more)])
-def test_an_assert_about_an_input_is_told_as_that(config):
+def test_input_assert_is_reported_as_such(config):
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*").configure("r", config)
     ex.compile()
     (switch,) = ex.live.program.switches
@@ -114,7 +114,7 @@ def test_an_assert_about_an_input_is_told_as_that(config):
 
 
 @pytest.mark.compiles
-def test_what_else_compiled_code_raises_is_passed_on_with_its_type():
+def test_other_errors_keep_their_type():
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches
@@ -202,7 +202,7 @@ def faked(x):
         ),
     ],
 )
-def test_a_failed_trace_is_told_with_the_lines_and_what_plain_torch_does(function, args, line, torch_line, text):
+def test_failed_trace_names_lines_and_plain_torch(function, args, line, torch_line, text):
     with pytest.raises(rx.CaptureError) as refused:
         rx.explore(function, args)
     assert refused.value.code == "trace-failed"
@@ -216,7 +216,7 @@ def test_a_failed_trace_is_told_with_the_lines_and_what_plain_torch_does(functio
     assert ("without the decorator nested_compile_region" in others[-1]) is (function is wrote)
 
 
-def test_what_a_failed_trace_says_to_try_helps():
+def test_advice_for_failed_trace_works():
     def outside(v, o):
         return torch.compiler.disable(normed)(v, o).sin()
 
@@ -270,7 +270,7 @@ def traces_of(function, sizes, *, dynamic):
         (waved, [(16, 4), (5, 4), (5, 3)], ALL, 1),
     ],
 )
-def test_what_is_told_of_dynamic_is_what_a_dynamic_trace_gives(function, sizes, advice, traces):
+def test_advice_on_dynamic_matches_a_dynamic_trace(function, sizes, advice, traces):
     ex = traces_of(function, sizes, dynamic=None)
     found = told(ex, "recompiled")
     assert found
@@ -280,7 +280,7 @@ def test_what_is_told_of_dynamic_is_what_a_dynamic_trace_gives(function, sizes, 
     assert (traces < len(ex.live.capture.frames)) is (advice is ALL)
 
 
-def test_each_trace_is_told_with_the_guard_of_the_newest_one_before():
+def test_retrace_names_the_failed_guard():
     ex = traces_of(chunked, [(16, 8), (5, 8), (6, 8), (7, 8)], dynamic=None)
     # A call on the first sizes makes Dynamo look at their trace first.
     ex.live.capture.run(torch.randn(16, 8))
@@ -304,7 +304,7 @@ def test_another_dtype_is_no_matter_of_sizes():
 
 
 @pytest.mark.compiles
-def test_a_trace_that_dynamo_forgot_is_not_told_as_a_branch_not_taken():
+def test_forgotten_trace_is_no_branch_not_taken():
     ex = rx.explore(waved, (torch.randn(8),)).mark("act", ops="*relu*")
     ex.compile()
     ex.code("act")
@@ -314,7 +314,7 @@ def test_a_trace_that_dynamo_forgot_is_not_told_as_a_branch_not_taken():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_trace_that_another_one_serves_for_is_not_told_as_a_branch_not_taken(reset):
+def test_superseded_trace_is_no_branch_not_taken(reset):
     ex = rx.explore(waved, (torch.randn(8),)).mark("act", ops="*relu*")
     ex.compile()
     ex.compiled(torch.randn(5))
@@ -327,7 +327,7 @@ def test_a_trace_that_another_one_serves_for_is_not_told_as_a_branch_not_taken(r
 
 
 @pytest.mark.compiles
-def test_a_branch_that_is_not_taken_is_told_as_that():
+def test_branch_not_taken_is_reported_as_such():
     def either(x):
         return torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.relu().cos(), (x,))
 

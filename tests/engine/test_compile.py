@@ -43,7 +43,7 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
 
 
-def test_compiled_under_another_autocast_than_it_was_explored_under_it_computes_the_same():
+def test_other_autocast_gives_the_same_results():
     weight, x = torch.randn(64, 64), torch.randn(64, 64)
 
     def product(x):
@@ -59,7 +59,7 @@ def test_compiled_under_another_autocast_than_it_was_explored_under_it_computes_
         torch.testing.assert_close(ex.compiled(x), x @ weight)
 
 
-def test_a_view_of_what_inductor_lays_out_otherwise_than_eager_compiles():
+def test_view_of_relaid_result_compiles():
     def f(x):
         return torch.cat([torch.empty(0), x.transpose(1, 2)], -2).view(8, 6, 3).sin()
 
@@ -109,7 +109,7 @@ def test_thread_count_makes_artifacts_stale():
     assert_compiled_is_right(ex)
 
 
-def test_what_a_changed_setting_finds_not_compiled_stays_stale():
+def test_stale_after_settings_change():
     """Another cell may set the number of threads while a job compiles: keys would name other code than they have."""
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     threads = torch.get_num_threads()
@@ -172,7 +172,7 @@ def test_dynamic_strides_compile_once():
     assert ex.partitions.state.tolist() == ["compiled"]
 
 
-def test_a_size_that_the_compile_finds_to_be_fixed_is_checked_in_every_call():
+def test_size_fixed_by_compile_is_checked_per_call():
     """The trace has the last size as ``(s0*s1)//((s0*s1)//6)``; the compile of the region guards on ``Eq(…, 6)``."""
 
     def rows(x, width):
@@ -210,7 +210,7 @@ def with_artifact(**changes):
     return ex, switch, lambda x: switch.implementation([x])[0]
 
 
-def test_an_empty_input_that_compiled_code_cannot_take_runs_eagerly_without_a_failure():
+def test_empty_input_runs_eagerly_once():
     def full(args):
         assert args[0].numel(), "expected size"
         return (args[0].sin() * 2,)
@@ -226,7 +226,7 @@ def test_an_empty_input_that_compiled_code_cannot_take_runs_eagerly_without_a_fa
     assert "region-failed" not in codes(ex)
 
 
-def test_the_first_call_that_runs_eagerly_says_nothing_of_what_compiled_code_returns():
+def test_eager_first_call_does_not_settle_outputs():
     answers = [False, True, True]
 
     def transposed(args):
@@ -356,7 +356,7 @@ def test_a_trace_without_tensors_as_inputs_says_so():
     assert "trace region 'r' again (graph 1: no tensor as input)" in ex.diagnostics[0].message
 
 
-def test_a_key_in_the_source_that_is_not_per_region_is_told_and_left_out():
+def test_global_key_in_source_is_reported_and_ignored():
     def marked(x):
         with rx.region("r", fx_graph_cache=False, max_fusion_size=2):
             return x.sin() + 1
@@ -511,7 +511,7 @@ def test_a_function_kept_from_before_an_edit_runs_the_compiled_code(by):
     assert len(ran) == 4, "both regions in each call; what is new runs eagerly"
 
 
-def test_a_later_call_with_other_strides_runs_eagerly_and_is_told():
+def test_other_strides_run_eagerly_and_are_reported():
     x = torch.randn(8, 8)
     ex = rx.explore(chain, (x,))
     ex.compile()
@@ -574,7 +574,7 @@ def test_closing_frees_and_says_so():
             use()
 
 
-def test_closing_frees_what_was_compiled_whole():
+def test_close_frees_full_compile():
     def step(x):
         return x.sin().sum()
 

@@ -34,7 +34,7 @@ def ex(ex):
 
 
 @compiles
-def test_each_direction_is_compiled_under_its_own_config_and_alone_when_it_changes(ex):
+def test_directions_have_own_configs_and_recompile_alone(ex):
     ex.configure("up", FEW, direction="forward").configure("up", MANY, direction="backward")
     ex.compile()
     for column in ("config_requested", "config_applied"):
@@ -76,7 +76,7 @@ def set_plan(ex, **changes):
         (lambda ex: set_plan(ex, backward_config={"nope": 1}), rx.UnknownConfigKeyError, "nope"),
     ],
 )
-def test_what_is_wrong_is_told(ex, refused, error, said):
+def test_wrong_configs_are_refused(ex, refused, error, said):
     with pytest.raises(error, match=said):
         refused(ex)
 
@@ -93,11 +93,10 @@ def test_files_keep_the_directions_and_are_as_ever_without(ex, tmp_path):
     ex.configure("up", MANY, direction="backward")
     path.write_text(dump_session(ex.session))
     assert load_session(path).plan == load_plan(ex.save_plan(tmp_path / "plan.json")) == ex.plan
-    # A file of format 1, whose regions have no directions: this version writes it as it was but for the format.
-    plan = {"format": 1, "kind": "plan", "regions": [{"name": "up", "selectors": [], "config": FEW}]}
+    plan = {"format": PLAN_FORMAT, "kind": "plan", "regions": [{"name": "up", "selectors": [], "config": FEW}]}
     path.write_text(json.dumps(plan))
     assert load_plan(path)["up"].configs == ((None, FEW),)
-    assert dump_plan(load_plan(path)) == json.dumps({**plan, "format": PLAN_FORMAT}, indent=2) + "\n"
+    assert dump_plan(load_plan(path)) == json.dumps(plan, indent=2) + "\n"
 
 
 def test_the_source_of_a_plan_sets_each_direction(ex):
@@ -131,7 +130,7 @@ def test_a_block_cannot_say_it(tmp_path):
     assert "max_fusion_size" in ex.diagnostics[0].message
 
 
-def test_regions_of_other_backward_configs_are_not_merged_unasked_and_a_split_keeps_them(ex):
+def test_merge_asks_about_backward_configs_and_split_keeps_them(ex):
     ex.mark("norm", modules="layers.*.norm").configure("norm", FEW, direction="backward")
     with pytest.raises(rx.PlanError, match=r"backward \{'max_fusion_size': 1\}"):
         ex.merge("norm", "up")
@@ -155,7 +154,7 @@ def test_tables_previews_and_differences_have_both(ex):
 
 
 @compiles
-def test_a_key_without_effect_is_told_for_its_direction(ex):
+def test_key_without_effect_is_reported_per_direction(ex):
     ex.configure("up", {"max_autotune": True}, direction="backward")
     found = only(ex, "config-inert")
     assert "(backward)" in found.message
@@ -165,7 +164,7 @@ def test_a_key_without_effect_is_told_for_its_direction(ex):
 
 @compiles
 @pytest.mark.parametrize("config", [{"cpp.threads": 3}, {"cpp.enable_unsafe_math_opt_flag": True}])
-def test_a_key_that_changes_the_build_alone_has_an_effect_and_no_figures_of_another_build(config):
+def test_build_only_key_has_an_effect(config):
     ex = rx.explore(rx.region("r")(lambda x: (x.sin() * 2).cos()), (torch.randn(1 << 16),))
     ex.benchmark(("regional",), 0.1)
     assert ex.regions.state.tolist() == ["measured"]
@@ -192,7 +191,7 @@ def test_neighbours_are_compared_in_their_own_direction():
     assert "'first' under {'max_fusion_size': 1} of 'second'" in found.upstream
 
 
-def test_the_direction_is_that_of_the_graph_not_of_a_module_called_backward():
+def test_module_called_backward_is_no_direction():
     directions = [Direction.of_graph(name).value for name in ("0/forward", "0/inference", "1/backward", "0/backward/a")]
     assert directions == ["forward", "forward", "backward", "backward"]
     net = nn.Sequential(OrderedDict(backward=nn.Linear(3, 3)))
@@ -213,7 +212,7 @@ LOG_LINE = rf"test_configs\.py:{logs.__code__.co_firstlineno + 3} in logs"
 
 
 @compiles
-def test_a_nan_names_region_node_and_line_and_infinity_and_what_comes_in_are_told_apart():
+def test_nan_assert_names_node_and_line():
     ex = rx.explore(logs, (torch.rand(8, 4) + 2,))
     assert ex.plan["r"].config == {"nan_asserts": True}
     run, good = ex.compiled, torch.rand(8, 4) + 2
@@ -230,7 +229,7 @@ def test_a_nan_names_region_node_and_line_and_infinity_and_what_comes_in_are_tol
 
 
 @compiles
-def test_a_size_assert_names_the_input_and_without_asserts_a_nan_is_a_value_like_others():
+def test_size_assert_names_input_and_nan_needs_asserts():
     ex = rx.explore(lambda x: torch.log(x - 1) * 2, (torch.rand(8, 4) + 2,)).mark("r", ops="*")
     assert ex.compiled(torch.rand(8, 4) - 2).isnan().all()
     ex.configure("r", "size asserts").compile()
@@ -243,7 +242,7 @@ def test_a_size_assert_names_the_input_and_without_asserts_a_nan_is_a_value_like
 
 
 @compiles
-def test_without_fusion_there_are_more_loops_and_the_default_preset_takes_a_config_back():
+def test_no_fusion_gives_more_loops_and_default_preset_resets():
     def loops():
         return str(ex.code("r", config={})).count("for(int64_t")
 
@@ -258,7 +257,7 @@ def test_without_fusion_there_are_more_loops_and_the_default_preset_takes_a_conf
     assert ex.plan["r"].config == {"max_fusion_size": 4}
 
 
-def test_a_preset_that_is_none_is_told_with_near_names(ex):
+def test_unknown_preset_suggests_names(ex):
     with pytest.raises(rx.InvalidConfigValueError, match=r"No preset is called 'nofusion'\. Did you mean 'no fusion'"):
         ex.configure("up", "nofusion")
     with pytest.raises(rx.InvalidConfigValueError, match="NaN asserts"):

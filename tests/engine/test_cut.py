@@ -110,7 +110,7 @@ def test_a_module_that_only_holds_others_can_be_marked(ex):
 
 
 @pytest.mark.compiles
-def test_what_the_source_carves_out_cuts_a_region_and_is_left_to_inductor_by_upstreams_cut():
+def test_carved_ops_cut_a_region_except_under_upstreams_cut():
     ex = rx.explore(programs.carved, (torch.randn(8),))
     assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
     with_cut(ex, Cut.UPSTREAM)
@@ -122,7 +122,7 @@ def test_what_the_source_carves_out_cuts_a_region_and_is_left_to_inductor_by_ups
 
 @pytest.mark.compiles
 @carves
-def test_a_carved_piece_is_not_given_the_cached_code_of_the_same_piece_uncarved():
+def test_carved_piece_gets_its_own_cached_code():
     ex = rx.explore(lambda x: x.sin().exp().cos(), (torch.randn(8),)).mark("r", ops="*")
     with_cut(ex, Cut.UPSTREAM).compile()
     ex.carve("r", ops="aten.exp*").compile()
@@ -250,7 +250,7 @@ def left(ex):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SUMS)
-def test_which_sums_belong_to_a_region(name):
+def test_sums_of_gradients_belong_to_a_region(name):
     fn, args, pieces, inside, said = SUMS[name]
     ex = rx.explore(fn, args)
     cut = backward(ex)
@@ -336,7 +336,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize(("target", "args", "keywords", "expected"), WRITES.values(), ids=WRITES)
-def test_what_an_op_writes_comes_before_and_after_it(target, args, keywords, expected):
+def test_writes_order_ops(target, args, keywords, expected):
     graph = fx.Graph()
     values = {name: graph.placeholder(name) for name in ("x", "y", "z", "mean", "variance")}
     for node in values.values():
@@ -351,7 +351,7 @@ def test_what_an_op_writes_comes_before_and_after_it(target, args, keywords, exp
     assert {name for name, node in after.items() if write in found[node]} == expected
 
 
-def test_what_writes_in_place_stays_outside_of_partitions():
+def test_in_place_writes_stay_outside_partitions():
     """As the body of a HOP may, that AOTAutograd has not made functional."""
 
     def writes(x):

@@ -131,7 +131,7 @@ MODELS: dict[str, Callable[[], rx.Exploration]] = {
 @pytest.mark.parametrize(
     "name", [*list(MODELS)[:3], *(pytest.param(one, marks=pytest.mark.slow) for one in list(MODELS)[3:])]
 )
-def test_a_selection_by_pointer_becomes_selectors_of_just_what_was_selected(name: str) -> None:
+def test_pointer_selection_becomes_exact_selectors(name: str) -> None:
     with MODELS[name]() as ex:
         graphs = ex.session.graphs
         origins = {f"{graph.id}:{node.name}": node.origin for graph in graphs for node in graph.ops}
@@ -221,7 +221,7 @@ def test_ops_that_are_left_out_separate_instances(ex: rx.Exploration) -> None:
         ("ops:gelu &modules:layers.*.up", "modules:layers.*.up matches no operation of the region"),
     ],
 )
-def test_what_leaves_nothing_out_is_refused(ex: rx.Exploration, text: str, message: str) -> None:
+def test_empty_exclusion_is_refused(ex: rx.Exploration, text: str, message: str) -> None:
     with pytest.raises(rx.SelectorError) as error:
         ex.mark("r", text)
     assert message in str(error.value)

@@ -107,7 +107,7 @@ def test_the_page_explains_every_code_and_no_other() -> None:
     assert set(diagnostics_programs.page_sections()) == emitted()
 
 
-def test_every_code_has_a_program_but_those_that_need_a_measurement_or_a_broken_machine() -> None:
+def test_every_reproducible_code_has_a_program() -> None:
     of_call = {"full-failed", "plan-failed", "variant-failed", "variant-wrong", "region-numerics", "plan-slower"}
     measured = {*of_call, "region-slower", "region-worth"}
     kernels_measured = {"region-time", "op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"}
@@ -285,7 +285,7 @@ def a_config_at_its_default(x):
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_is_said(name: str) -> None:
+def test_messages_of_programs(name: str) -> None:
     fn, args, code, edit, never, said = SAID[name]
     ex = edit(rx.explore(fn, args))
     if never:
@@ -302,7 +302,7 @@ def test_what_is_said(name: str) -> None:
             assert value == expected
 
 
-def test_the_remedy_of_a_split_behind_a_graph_break_names_the_graph_it_is_in() -> None:
+def test_split_after_break_names_its_graph() -> None:
     def behind(x: torch.Tensor) -> torch.Tensor:
         x = x.sin()
         print("a graph break")
@@ -340,7 +340,7 @@ def lost(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
 
-def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
+def test_nothing_captured_is_an_error() -> None:
     with pytest.raises(CaptureError, match=r"Nothing was captured.*region 'gone' \(region-lost\)(?s:.*)in lost"):
         rx.explore(lost, (X,))
     with pytest.raises(CaptureError, match=r"(?s)Change the lines below.*the call itself: .*allow_rnn=True"):
@@ -399,7 +399,7 @@ def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
     assert gradient.abs().sum() > 0, "one does flow"
 
 
-def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
+def test_unmarked_backward_of_branch_has_a_gradient() -> None:
     def branched(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))  # type: ignore[no-any-return]
 
@@ -419,14 +419,14 @@ def imul(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("write", [mul_, imul])
-def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient(write) -> None:
+def test_unmarked_backward_of_write_has_a_gradient(write) -> None:
     def writes(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         write(y[1:])
         return y.sin()
 
     ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops=write.__name__)
-    assert "what writes in place leave in the backward" in only(ex, "region-empty").message
+    assert "the backward ops of writes in place" in only(ex, "region-empty").message
 
 
 def test_the_later_mark_wins_and_says_so() -> None:
@@ -442,7 +442,7 @@ def test_the_later_mark_wins_and_says_so() -> None:
     assert all(item.where for item in empty), "the lines of what it asked for"
 
 
-def test_what_the_backwards_of_several_graphs_repeat_is_shown_in_one(tmp_path: Path) -> None:
+def test_repeated_ops_of_several_backwards_are_shown_in_one(tmp_path: Path) -> None:
     def one(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return (x @ x).sigmoid() + 1
@@ -473,7 +473,7 @@ def test_a_checkpoint_that_saves_nothing_of_a_region_is_not_called_partial() -> 
     assert not codes(ex)
 
 
-def test_dropout_in_a_checkpoint_is_told_why_it_is_in_no_partition() -> None:
+def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
     def block(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return torch.nn.functional.dropout(x.sin(), 0.5)
@@ -484,7 +484,7 @@ def test_dropout_in_a_checkpoint_is_told_why_it_is_in_no_partition() -> None:
     assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
 
 
-def test_ops_folded_behind_a_graph_break_are_shown_in_the_graph_they_are_in() -> None:
+def test_folded_ops_after_break_name_their_graph() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x = x.sin() * y
         print("a graph break")
@@ -497,7 +497,7 @@ def test_ops_folded_behind_a_graph_break_are_shown_in_the_graph_they_are_in() ->
     assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
 
 
-def test_sums_of_gradients_amid_a_region_are_told_by_their_nodes(tmp_path: Path) -> None:
+def test_gradient_sums_amid_region_are_named(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
     assert only(ex, "backward-unmarked").nodes == ("add", "add_1")
 
@@ -585,7 +585,7 @@ def test_a_config_tried_without_effect() -> None:
 
 
 @pytest.mark.compiles
-def test_a_config_is_not_said_to_be_without_effect_where_only_other_values_were_tried() -> None:
+def test_untried_value_may_have_an_effect() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for size in (7, 6):
         ex.configure("middle", {"max_fusion_size": size})
@@ -623,7 +623,7 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     assert "numbers" in found.message
 
 
-def test_a_trace_that_dynamo_forgot_is_told_with_its_cause() -> None:
+def test_forgotten_trace_names_its_cause() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),))
     ex.compile()
     torch._dynamo.reset()
@@ -638,7 +638,7 @@ def test_a_trace_that_dynamo_forgot_is_told_with_its_cause() -> None:
     assert {part.graph for part in ex.session.partitions} == {"0/inference"}
 
 
-def test_a_guard_on_a_value_is_told_in_one_line() -> None:
+def test_value_guard_is_one_line() -> None:
     def branching(x: torch.Tensor) -> torch.Tensor:
         with rx.region("a"):
             y = x.sin() * 2
@@ -781,7 +781,7 @@ def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pyt
         assert work(4000) < min(5 * work(1000), 25 * 4000)
 
 
-def test_what_was_told_stays_after_closing() -> None:
+def test_diagnostics_stay_after_close() -> None:
     ex = rx.explore(programs.neighbours, programs.pair())
     before = ex.diagnostics
     ex.close()
@@ -801,7 +801,7 @@ class Squared(torch.autograd.Function):
         return 2 * x * gradient
 
 
-def test_the_backward_of_an_autograd_function_is_said_to_be_code_of_its_own():
+def test_autograd_function_backward_is_separate_code():
     ex = rx.explore(lambda x: Squared.apply(x.sin()).mean(), (torch.randn(8, requires_grad=True),))
     ex.mark("r", ops="aten.mul*")
     found = only(ex, "region-empty")

@@ -62,7 +62,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize(("edit", "pieces"), EDITS.values(), ids=EDITS)
-def test_each_of_three_layers_is_cut_as_edited_and_by_the_source_of_the_plan(ex, edit, pieces):
+def test_edited_layers_are_cut_like_their_source(ex, edit, pieces):
     edit(ex)
     forward = {name: 3 * layer.split() for name, layer in pieces.items()}
     assert {region.name: ops(ex, region.name) for region in ex.plan.regions} == forward
@@ -86,7 +86,7 @@ class Attention(nn.Module):
         return (q @ k.t()).softmax(-1) @ v
 
 
-def test_what_fans_out_is_one_instance():
+def test_fan_out_is_one_instance():
     model = nn.Sequential(nn.LayerNorm(4), Attention(), nn.LayerNorm(4), Attention())
     ex = rx.explore(model, (torch.randn(2, 4),), grad=False).mark("norm", modules=["0", "2"])
     ex.mark("to", modules=["*.q", "*.k", "*.v"]).merge("norm", "to")
@@ -267,7 +267,7 @@ def test_a_plan_file_keeps_parts_merges_and_carves(ex, tmp_path):
     assert load_plan(path) == ex.plan
 
 
-def test_many_edits_in_a_row_cost_one_cut_and_only_of_what_moves_nodes(ex, monkeypatch):
+def test_many_edits_cost_one_cut(ex, monkeypatch):
     ex.mark("layer", modules="layers.*")
     made = ex.live.program.switches
     ex.configure("layer", {"max_fusion_size": 8}).disable("layer").enable("layer")
@@ -285,7 +285,7 @@ def test_many_edits_in_a_row_cost_one_cut_and_only_of_what_moves_nodes(ex, monke
     assert cut == ["0/forward", "0/backward"]
 
 
-def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
+def test_preview_changes_nothing(ex):
     ex.mark("layer", modules="layers.*")
     plan, made = ex.plan, ex.live.program.switches
     drafts = [

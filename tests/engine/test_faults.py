@@ -88,7 +88,7 @@ def checks_in_two_regions(x):
 
 @pytest.mark.skipif(BEFORE_2_13, reason="AOTAutograd drops the checks of linalg, with plain torch.compile too")
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_what_orders_effects_passes_between_compiled_and_eager_regions(dynamic):
+def test_effect_tokens_pass_between_regions(dynamic):
     x = invertible(grad=True)
     ex = rx.explore(checks_in_two_regions, (x,), dynamic=dynamic)
     ex.compile()
@@ -136,7 +136,7 @@ def raises_when_traced(x):
     return y.cos()
 
 
-def test_a_variant_that_raises_before_it_is_measured_leaves_the_others_their_results():
+def test_failing_variant_leaves_other_results():
     RUNS.clear()
     ex = rx.explore(raises_when_traced, (torch.randn(8),))
     timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
@@ -196,7 +196,7 @@ def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkey
     assert states(ex) == {"a": "failed", "b": "eager"}
 
 
-def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
+def test_store_errors_are_wrapped(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     (key, switch), *_ = ex.live.program.stale().items()
     monkeypatch.setattr(artifact, "canonical", planted)
@@ -227,7 +227,7 @@ def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
 
 
-def test_what_was_checked_before_an_edit_is_not_told_of_the_plan_after_it():
+def test_checks_before_an_edit_do_not_apply_after():
     ex, told_of = rx.explore(programs.two, (torch.randn(8),)), []
     run = rx.Run(lambda: "checking numerics: regional" in told_of, lambda doing, _: told_of.append(doing))
     ex.benchmark(("eager", "regional"), 0.05, run=run)
@@ -239,7 +239,7 @@ def test_what_was_checked_before_an_edit_is_not_told_of_the_plan_after_it():
     assert set(ex.numerics.verdict) == {"ok"}
 
 
-def test_what_failed_in_a_benchmark_is_told_until_the_plan_is_another(monkeypatch):
+def test_benchmark_failure_is_reported_until_plan_changes(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     monkeypatch.setattr(benchmark, "_numerics_rows", planted)
     ex.benchmark(("eager", "regional"), 0.05, regions=False)
@@ -307,7 +307,7 @@ def test_compiled_code_that_raises_in_a_later_call_is_found_by_the_next(explored
     assert states(ex) == {"a": "failed", "b": "compiled"}
 
 
-def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
+def test_results_stay_when_compiled_code_raises_later(explored):
     ex, errors = explored
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     (first,) = ex.runs
@@ -320,7 +320,7 @@ def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
     assert ex.runs[0] == first
 
 
-def test_a_region_whose_code_raised_is_eager_again_after_an_edit_is_undone(explored):
+def test_raising_region_stays_eager_after_undo(explored):
     ex, errors = explored
     errors.append(MemoryError("planted"))
     ex.live.capture.run(torch.randn(8))
@@ -354,7 +354,7 @@ def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
     [OSError(errno.ENOSPC, "No space left on device"), PermissionError(errno.EACCES, "denied"), MemoryError("planted")],
     ids=["disk full", "cache directory", "memory"],
 )
-def test_a_machine_that_fails_is_told_and_tried_again(monkeypatch, error):
+def test_machine_failure_is_reported_and_retried(monkeypatch, error):
     original, planted = torch._inductor.standalone_compile, [error]
 
     def standalone_compile(*args, **kwargs):
@@ -421,7 +421,7 @@ def test_no_file_can_be_written(how, tmp_path):
     assert_mended(FULL, how, tmp_path)
 
 
-def test_a_cache_directory_that_cannot_be_made_is_named_before_torch_fails_on_it(tmp_path):
+def test_unusable_cache_directory_is_named(tmp_path):
     (tmp_path / "file").touch()
     program = "import regional_explorer as rx; rx.explore(abs)"
     last = python(program, cache=tmp_path / "file" / "below", status=1).err.strip().splitlines()[-1]

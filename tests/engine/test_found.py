@@ -17,7 +17,7 @@ from tests.shared.checks import codes, states
 
 
 @pytest.mark.compiles
-def test_closing_frees_what_dynamo_would_keep():
+def test_close_frees_dynamos_references():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     compiled = ex.compiled
     program = ex.live.program
@@ -31,12 +31,12 @@ def test_closing_frees_what_dynamo_would_keep():
         compiled(*programs.pair(grad=False))
 
 
-def test_a_backward_that_raises_is_told_at_once():
+def test_raising_backward_is_reported_at_once():
     with pytest.raises(rx.CaptureError, match=r"backward of the call raises RuntimeError.*use_reentrant=False"):
         rx.explore(lambda x: checkpoint(torch.sin, x * 2, use_reentrant=True), (torch.randn(4, requires_grad=True),))
 
 
-def test_what_the_backward_writes_is_put_back():
+def test_writes_of_the_backward_are_restored():
     seen = torch.zeros(())
 
     def count(grad):

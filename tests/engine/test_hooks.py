@@ -13,7 +13,7 @@ from torch.nn.modules import module as all_modules
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
-from regional_explorer.measure.numerics import Reference, compare
+from regional_explorer.measure.numerics import Reference, compare_results
 from regional_explorer.measure.rounding import Arithmetic, Moves, Values
 from regional_explorer.torch_api.hooks import current_saved_tensors_hooks
 from tests.shared.checks import codes, only
@@ -46,19 +46,19 @@ def assert_put_back(kind, holder, form):
 
 @pytest.mark.parametrize("holder", ["list", "tensor"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_hooks_of_every_kind_keep_is_put_back(kind, holder):
+def test_state_of_every_hook_kind_is_restored(kind, holder):
     assert_put_back(kind, holder, "function")
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("kind", ["forward", "leaf"])
-def test_what_hooks_keep_is_put_back_wherever_it_is(kind, holder):
+def test_hook_state_is_restored_wherever_it_is(kind, holder):
     assert_put_back(kind, holder, "function")
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["forward", "leaf", "load state dict pre", "full backward of all"])
-def test_what_hooks_of_every_form_keep_is_put_back(kind, form):
+def test_state_of_every_hook_form_is_restored(kind, form):
     assert_put_back(kind, "list", form)
 
 
@@ -88,7 +88,7 @@ def test_a_list_of_activations_is_as_before_at_every_step():
 
 
 @pytest.mark.parametrize("kind", ["forward", "parameter", "forward pre of all", "packed"])
-def test_guards_on_what_hooks_keep_hold_in_every_call(kind):
+def test_guards_on_hook_state_hold_in_every_call(kind):
     program, (keep, read) = Program(), HOLDERS["list"]()
     with registered(kind, program, FORMS["function"](keep)):
         ex = rx.explore(program, (X,))
@@ -144,7 +144,7 @@ def library(name, source):
     return module
 
 
-def test_what_the_hook_of_a_library_was_made_with_is_put_back():
+def test_state_of_library_hook_is_restored():
     calls, log = [], library("logs", "def make(log):\n    return lambda *args: log.append(args)\n")
     model = nn.Linear(4, 4)
     model.register_forward_hook(log.make(calls))
@@ -153,7 +153,7 @@ def test_what_the_hook_of_a_library_was_made_with_is_put_back():
     assert (calls, call.not_restored) == ([], ())
 
 
-def test_what_only_hooks_use_changes_no_name():
+def test_hook_only_modules_change_no_names():
     model, probe = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 1)
     scale = torch.ones(4, requires_grad=True)
     holder = types.SimpleNamespace(inner=types.SimpleNamespace(model=model))
@@ -202,7 +202,7 @@ def test_hooks_of_saved_tensors_are_those_of_the_first_run(is_around_first):
     assert current_saved_tensors_hooks() is None
 
 
-def test_hooks_for_all_modules_that_the_call_registers_are_removed_or_named():
+def test_global_hooks_of_the_call_are_removed_or_named():
     model, before = nn.Linear(4, 4), len(all_modules._global_backward_hooks)
 
     def step(x):
@@ -225,7 +225,7 @@ COUNTING = "calls = 0\ndef hook(*_):\n    global calls\n    calls += 1\n"
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("calls_before", [0, 9])
-def test_right_results_are_not_called_wrong_for_what_cannot_be_put_back(calls_before):
+def test_unrestorable_state_does_not_make_results_wrong(calls_before):
     fn, x, _ = collecting()
     fn.__closure__[0].cell_contents[0].register_forward_hook(library("counting", COUNTING).hook)
     ex = rx.explore(fn, (x,))
@@ -238,11 +238,11 @@ def test_right_results_are_not_called_wrong_for_what_cannot_be_put_back(calls_be
 @pytest.mark.parametrize(
     ("units", "are_known", "expected"), [(800, False, "not comparable"), (800, True, "failed"), (2000, False, "failed")]
 )
-def test_moves_that_dynamo_hides_leave_open_what_rounding_may_explain(units, are_known, expected):
+def test_hidden_runs_leave_rounding_open(units, are_known, expected):
     value = torch.tensor(1e-4)
     eager = Values((("output", value),), ())
     moves = Moves(lambda _: eager, are_known=lambda: are_known)
     reference = Reference(eager, arithmetic=Arithmetic(reduction=64), moves=moves)
     off = value * (1 + units * torch.finfo(torch.float32).eps)
-    (row,) = compare("full", Values((("output", off),), ()), reference)
+    (row,) = compare_results("full", Values((("output", off),), ()), reference)
     assert row.verdict == expected

@@ -9,7 +9,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import regional_explorer as rx
 from regional_explorer.capture.tensors import opaque_in, tensors_in
-from regional_explorer.measure.numerics import compare, run_once, verdict
+from regional_explorer.measure.numerics import compare_results, run_once, verdict
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import numerics_table
 from regional_explorer.torch_api.dynamo import ISOLATES
@@ -57,8 +57,8 @@ def test_a_wrong_cache_is_found():
         found["caches"][0].keys = found["caches"][0].keys * 1.01
         return found
 
-    assert verdict(compare("regional", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
-    rows = compare("regional", run_once(ex.live.call, wrong), reference)
+    assert verdict(compare_results("regional", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
+    rows = compare_results("regional", run_once(ex.live.call, wrong), reference)
     assert [row.tensor for row in rows if row.verdict == "failed"] == ["output.caches[0].keys"]
 
     def forgets(x):
@@ -66,7 +66,7 @@ def test_a_wrong_cache_is_found():
         del found["caches"][0].keys
         return found
 
-    rows = compare("regional", run_once(ex.live.call, forgets), reference)
+    rows = compare_results("regional", run_once(ex.live.call, forgets), reference)
     assert any("output.caches[0].keys is missing" in row.note for row in rows)
 
 
@@ -84,12 +84,12 @@ def test_the_kv_cache_of_a_model_is_compared():
     model = transformers.LlamaModel(config).eval()
     ex = rx.explore(model, (), {"input_ids": torch.randint(0, 97, (2, 8)), "use_cache": True}, grad=False)
     found = find_reference(ex.live.call, ex.live.program)
-    rows = compare("captured", run_once(ex.live.call, ex.live.capture.run), found)
+    rows = compare_results("captured", run_once(ex.live.call, ex.live.capture.run), found)
     assert sum("past_key_values" in row.tensor for row in rows if row.verdict == "ok") == 4
     assert verdict(rows) == "ok"
 
 
-def test_what_is_not_compared_is_listed_and_does_no_harm():
+def test_uncompared_outputs_are_listed():
     def f(x):
         y = x.sin()
         return y, iter([y])
@@ -111,13 +111,13 @@ def test_sparse_outputs_and_gradients_are_compared():
     assert dict(zip(ex.numerics.tensor, ex.numerics.verdict, strict=True)) == {"output": "ok", "grad weight": "ok"}
     call = ex.live.call
     reference = find_reference(call, ex.live.program)
-    rows = compare("regional", run_once(call, lambda tokens: table(tokens).square().sum() * 1.01), reference)
+    rows = compare_results("regional", run_once(call, lambda tokens: table(tokens).square().sum() * 1.01), reference)
     assert verdict(rows) == "failed"
 
 
 @pytest.mark.compiles
 @pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
-def test_what_is_traced_anew_in_every_round_gets_no_verdict():
+def test_retracing_variant_gets_no_verdict():
     turns = itertools.count()
 
     @torch.compiler.disable

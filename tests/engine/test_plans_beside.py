@@ -8,7 +8,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.partition_records import partitions
-from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
+from regional_explorer.measure.numerics import Reference, compare_results, run_once, verdict
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import VariantName
@@ -61,7 +61,7 @@ def test_two_plans_are_timed_in_one_run_and_each_runs_its_own_code(beside):
     assert ran_in(beside) == own
     with second.selected():
         assert ran_in(beside) == other
-        assert verdict(compare("other", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
+        assert verdict(compare_results("other", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
     assert ran_in(beside) == own
 
     ran.clear()

@@ -91,7 +91,7 @@ def test_layers_of_other_classes_are_rows_of_their_own(monkeypatch):
     assert rx.explore(torch.sin, (torch.ones(3),)).op_times.empty
 
 
-def test_ops_too_short_are_summed_and_told(monkeypatch):
+def test_short_ops_are_summed(monkeypatch):
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
     plant_op_times(monkeypatch, lambda name: 5e-6 if name.startswith("t_") else 1e-4)
     ex.profile(0.1)
@@ -123,7 +123,7 @@ def test_a_plan_does_not_matter_and_nothing_is_compiled(stack):
     stack.unmark("layers")
 
 
-def test_who_cancels_or_interrupts_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one():
+def test_cancelled_profile_keeps_its_rounds():
     ex = rx.explore(programs.textbook, programs.pair())
     for at in ("warming up", "profiling: round"):
 
@@ -147,7 +147,7 @@ def test_who_cancels_or_interrupts_keeps_the_rounds_that_were_measured_and_a_sma
     assert ex.compiled(*programs.pair()) is not None
 
 
-def test_progress_that_prints_is_seen_in_the_rounds_though_what_the_call_prints_is_not(capsys):
+def test_progress_prints_while_the_call_is_muted(capsys):
     def call(x):
         torch._dynamo.graph_break()
         print("of the call")
@@ -172,7 +172,7 @@ def graph_of(*ops):
     return fx.GraphModule({}, graph)
 
 
-def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_last_use():
+def test_timer_computes_the_graph_and_frees_values():
     alive, first = [], []
 
     def note(x):
@@ -199,7 +199,7 @@ def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_las
     assert overhead_s(CpuClock()) > 0
 
 
-def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out():
+def test_op_times_add_up_to_the_graph():
     clock = TickingClock(tick_s=1.0)
 
     def slow(x):
@@ -214,7 +214,7 @@ def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out
     assert overhead_s(clock) == 1.0
 
 
-def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up():
+def test_time_around_graphs_is_named_and_adds_up():
     runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
     found = list(around(FakeClock(), (0.0, 5.0, 10.0), runs))
     assert [name.partition(":")[0] for name, _ in found] == [
@@ -230,7 +230,7 @@ def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up():
     assert [seconds for _, seconds in around(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
-def test_a_graph_is_weighed_by_what_its_trace_knows(monkeypatch):
+def test_graph_size_follows_its_trace(monkeypatch):
     monkeypatch.setattr("regional_explorer.measure.profile.LEAST_OVERHEADS", 0)  # no op is too short for a row
 
     def sizes(x, table):
@@ -259,7 +259,7 @@ def test_a_size_that_only_a_run_tells_moves_nothing_that_is_known():
     assert all("mul" not in bytes_moved(live.gm) for live in ex.live.program.capture.live)
 
 
-def test_what_an_op_moves():
+def test_bytes_moved_by_an_op():
     x, out = torch.randn(16, 4), torch.randn(16, 4)
     assert moved_bytes(ATEN.add.Tensor, ((x, x), {}), x + x) == 3 * 256
     assert moved_bytes(ATEN.view.default, ((x,), {}), x.view(64)) == 0

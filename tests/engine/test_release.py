@@ -42,7 +42,7 @@ def test_a_with_block_closes_the_exploration_also_after_an_error() -> None:
     assert ex.session.graphs
 
 
-def test_dropped_explorations_are_freed_together_and_their_arguments_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_explorations_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_DROPPED_TRACES", [])  # other tests have dropped some
     gc.collect()
     gc.disable()
@@ -93,7 +93,7 @@ def test_a_function_explored_often_can_still_be_compiled() -> None:
     assert backend.frame_count, "Dynamo gave up on it"
 
 
-def test_code_that_is_released_while_other_code_is_collected_hides_none_of_it() -> None:
+def test_release_during_collection_loses_no_code() -> None:
     before, mine, others = GeneratedCode(), ModuleType("mine"), ModuleType("others")
     with before.collected():
         PyCodeCache.modules.append(others)

@@ -377,8 +377,8 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         slower,
         partition_numerics=(Numerics("compiled", "mm1", error=1.0, verdict=NumericsVerdict.FAILED, partition=part.id),),
     )
-    (cured,) = wrong_results.region_diagnostics(wrong, {part.id: {"fallback_random": True}})
-    (lost,) = wrong_results.region_diagnostics(wrong, {part.id: None})
+    (cured,) = wrong_results.wrong_regions(wrong, {part.id: {"fallback_random": True}})
+    (lost,) = wrong_results.wrong_regions(wrong, {part.id: None})
     (loses,) = measured.region_diagnostics(slower)
     return {"cured": cured, "no cure": lost, "slower": loses}
 
@@ -391,13 +391,13 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         ("slower", lambda region: not region.enabled),
     ],
 )
-def test_what_a_measurement_finds_is_applied_to_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
+def test_measured_finding_applies_to_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
     ex = of_mlp()
     assert ex.apply(slower_and_wrong()[name]) is ex
     assert holds(ex.plan["mlp"])
 
 
-def test_what_disabling_a_slower_region_saves_is_what_it_loses_compiled() -> None:
+def test_disabling_saves_the_loss_of_a_slower_region() -> None:
     (action,) = slower_and_wrong()["slower"].actions
     assert action.basis is Basis.MEASURED
     assert action.gain_s
@@ -422,14 +422,14 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
         ("ex.disable('mlp')", "a diagnostic of ex.diagnostics, or one of its actions"),
     ],
 )
-def test_what_cannot_be_applied_is_an_error_that_says_what_can(what: Any, error: str) -> None:
+def test_unappliable_diagnostic_is_an_error(what: Any, error: str) -> None:
     ex = of_mlp()
     with pytest.raises(rx.InvalidArgumentError, match=error):
         ex.apply(what)
     assert ex.plan == of_mlp().plan
 
 
-def test_what_an_answer_advises_next_can_be_applied() -> None:
+def test_advice_of_an_answer_can_be_applied() -> None:
     layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()) for _ in range(3))
     ex = rx.explore(lambda x: layers[2](layers[1](layers[0](x))).sum(), (X.detach(),))
     ex.profile(0.05)

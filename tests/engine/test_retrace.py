@@ -50,7 +50,7 @@ def test_the_graphs_are_new_and_the_plan_stays(ex: rx.Exploration) -> None:
 
 
 @pytest.mark.compiles
-def test_what_was_measured_and_compiled_is_kept(ex: rx.Exploration) -> None:
+def test_retrace_keeps_results_and_artifacts(ex: rx.Exploration) -> None:
     ex.benchmark(("regional",), 0.2, regions=False)
     ex.retrace(dynamic=True)
     assert ex.timings.empty
@@ -74,7 +74,7 @@ def test_what_was_measured_and_compiled_is_kept(ex: rx.Exploration) -> None:
 
 
 @pytest.mark.compiles
-def test_functions_of_the_earlier_trace_say_what_to_do(ex: rx.Exploration) -> None:
+def test_functions_of_earlier_trace_give_advice(ex: rx.Exploration) -> None:
     compiled = ex.compiled
     outputs = compiled(*pair())
     ex.retrace(dynamic=True)
@@ -113,7 +113,7 @@ def test_a_trace_that_is_cancelled_changes_nothing(ex: rx.Exploration, answers: 
     torch.testing.assert_close(ex.live.capture.run(*(args := pair())), step(*args))
 
 
-def test_what_cannot_be_done_is_refused(ex: rx.Exploration) -> None:
+def test_impossible_retrace_is_refused(ex: rx.Exploration) -> None:
     with pytest.raises(InvalidArgumentError, match=r"dynamic='dynamic': give True, False or None"):
         ex.retrace(dynamic="dynamic")  # type: ignore[arg-type]
     ex.close()

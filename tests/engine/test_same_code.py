@@ -37,7 +37,7 @@ INERT = {
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("explored", "config", "message"), INERT.values(), ids=INERT)
-def test_a_config_that_leaves_the_code_as_it_was_is_reported_by_the_compile_under_it(explored, config, message):
+def test_config_without_effect_is_reported_by_compile(explored, config, message):
     ex = explored()
     ex.compile()
     assert codes(ex) == []
@@ -107,7 +107,7 @@ def test_a_key_that_matters_in_one_partition_matters():
 
 
 @pytest.mark.compiles
-def test_a_region_with_a_config_from_the_start_is_compared_when_it_is_diagnosed():
+def test_initial_config_is_compared_by_diagnose():
     ex = rx.explore(rx.region("r", max_fusion_size=9)(lambda x: x.sin() * 2), (torch.randn(8),))
     ex.compile()
     assert codes(ex) == []
@@ -126,7 +126,7 @@ def test_the_largest_sets_that_all_partitions_share_count():
     assert keys_of_same_code([of(("a",)), of()]) == []
 
 
-def test_cuda_graphs_are_not_called_without_effect_as_they_are_recorded_around_the_code():
+def test_cuda_graphs_are_never_without_effect():
     config = {"triton.cudagraphs": True, "max_fusion_size": 9}
     ex = loop().configure("r", config)
     (part,) = ex.session.partitions
@@ -184,7 +184,7 @@ def with_code(session, config, *hashes):
     return replace(session, plan=plan, partitions=tuple(parts))
 
 
-def test_what_plans_have_the_same_code():
+def test_plans_with_the_same_code():
     base = measured(trained(2))
     hashes = [f"code {number}" for number in range(len(base.partitions))]
     one, other = (with_code(base, config, *hashes) for config in ({}, {"max_fusion_size": 9}))

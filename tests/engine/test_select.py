@@ -46,13 +46,13 @@ PICKED = [
 
 
 @pytest.mark.parametrize(("selectors", "nodes", "partitions"), PICKED)
-def test_what_selectors_pick(ex, selectors, nodes, partitions):
+def test_selectors_pick_nodes(ex, selectors, nodes, partitions):
     ex.mark("r", **selectors)
     assert names(ex, "r") == nodes
     assert ex.partitions.query("graph == '0/forward'").shape[0] == partitions
 
 
-def test_each_makes_one_region_per_module_and_keeps_what_is_set_when_marked_again(ex):
+def test_each_makes_one_region_per_module(ex):
     ex.mark("layer", modules="layers.*", each=True).configure("layer[layers.0]", {"max_fusion_size": 4})
     assert [region.name for region in ex.plan.regions] == [f"layer[layers.{index}]" for index in range(3)]
     plan = ex.plan
@@ -140,7 +140,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("selectors", "says"), REFUSED)
-def test_what_picks_nothing_is_refused_with_names_that_are_near(ex, selectors, says):
+def test_empty_selector_is_refused_with_suggestions(ex, selectors, says):
     with pytest.raises(SelectorError, match=says):
         ex.mark("x", **selectors)
     assert not ex.plan.regions
@@ -230,7 +230,7 @@ def test_a_break_in_torchs_own_code_alone_has_its_line():
 @pytest.mark.parametrize(
     "bad", [3, "", " ", "a\nb", "a\r", "tab\t", "\x1b[31mred", "line\u2028separator", "left\u202eright"]
 )
-def test_what_is_no_name_is_refused(ex, bad):
+def test_invalid_name_is_refused(ex, bad):
     refused = pytest.raises(PlanError, match="name must be a non-blank string")
     with refused:
         ex.mark(bad, ops="aten.gelu*")
@@ -255,7 +255,7 @@ def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
     ex.mark("x", lines="two_file.py:4")
 
 
-def test_ops_of_the_backward_count_where_a_pattern_matches_none_of_the_forward():
+def test_backward_only_pattern_picks_backward_ops():
     def picked(ex, *patterns):
         found = ex.mark("r", ops=patterns).session.members["r"]["0/dynamo"]
         ex.unmark("r")
@@ -379,7 +379,7 @@ def test_modules_of_several_models_stay_apart_where_their_paths_are_equal():
     assert patterns == [("student.layers.1",), ("teacher.layers.1",)]
 
 
-def test_all_names_of_a_shared_module_match_and_one_found_first_keeps_its_paths():
+def test_all_names_of_shared_module_match():
     tied = nn.Linear(4, 4)
     found = rx.explore(named(first=tied, act=nn.ReLU(), second=tied), (torch.randn(2, 4),))
     for path in ("first", "second"):
@@ -402,7 +402,7 @@ class Shared(nn.Module):
         return self.act(self.up(x)) + x
 
 
-def test_callers_of_a_shared_body_lead_into_it_and_a_mark_on_one_is_of_that_call_alone():
+def test_mark_on_caller_of_shared_body_is_of_that_call():
     two = nn.Sequential(Shared(), Shared()), nn.Sequential(Shared(), Shared())
     first, wrap = Shared(), nn.Sequential(Shared())  # calls of the same body from two depths
     models = named(left=two[0], right=two[1]), named(first=first, wrap=wrap), named(wrap=wrap, first=first)

@@ -90,7 +90,7 @@ class Lazy(nn.Module):
         return x + self.table + self.memo["mask"]
 
 
-def test_what_the_first_call_makes_stays_and_is_named():
+def test_state_made_by_first_call_stays_and_is_named():
     model = Lazy()
     table = None
 
@@ -148,7 +148,7 @@ def freeze(model, x):
 @pytest.mark.parametrize(
     ("first", "kept"), [(write, "loc"), (write_data, "loc"), (assign_data, "loc"), (freeze, "frozen")]
 )
-def test_what_only_the_first_call_does_to_tensors_stays_if_its_flag_does(first, kept):
+def test_first_call_writes_stay_with_their_flag(first, kept):
     x = torch.randn(8, 4) + 3
     reference, model = FirstBatch(first), FirstBatch(first)
     want = reference(x)
@@ -169,7 +169,7 @@ def test_a_write_that_stays_is_seen_by_graphs_of_the_users_own():
 
 
 @pytest.mark.parametrize("first", [write, write_data, assign_data, freeze])
-def test_what_only_the_first_call_does_to_tensors_is_undone_if_it_is_refused(first):
+def test_first_call_writes_are_restored_on_refusal(first):
     model = FirstBatch(first)
     model.forward = torch.compiler.disable(model.forward)
     with pytest.raises(CaptureError, match="nothing-captured"):
@@ -179,7 +179,7 @@ def test_what_only_the_first_call_does_to_tensors_is_undone_if_it_is_refused(fir
     assert model.frozen.requires_grad
 
 
-def test_what_every_call_writes_is_restored_although_something_stays():
+def test_repeated_writes_are_restored():
     model = nn.BatchNorm1d(4)
     model.register_forward_hook(lambda module, _, output: setattr(module, "mask", getattr(module, "mask", output > 0)))
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -311,7 +311,7 @@ def writing_programs():
 
 
 @pytest.mark.parametrize("name", writing_programs())
-def test_what_a_write_attaches_to_the_autograd_graph_is_detached(name):
+def test_attached_tensor_is_detached(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args)
     call = ex.live.call
@@ -331,7 +331,7 @@ def test_what_a_write_attaches_to_the_autograd_graph_is_detached(name):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["argument", "row"])
-def test_what_a_write_attaches_is_detached_from_compiled_variants(name):
+def test_attached_tensor_is_detached_from_variants(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args).mark("all", ops="*")
     ex.benchmark(budget_s=0.05)
@@ -363,7 +363,7 @@ def test_a_write_that_cannot_be_detached_is_refused_before_it_is_made():
     assert not row.requires_grad
 
 
-def test_a_tensor_that_the_program_itself_has_attached_meanwhile_is_refused():
+def test_tensor_attached_meanwhile_is_refused():
     fn, args, written = writing_programs()["argument"]
     ex = rx.explore(fn, args)
     fn(*args)
@@ -399,9 +399,7 @@ def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
     assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
 
 
-def test_what_the_call_assigns_in_modules_of_the_users_own_is_put_back_and_their_models_are_found(
-    tmp_path, monkeypatch
-):
+def test_assignments_in_users_modules_are_restored(tmp_path, monkeypatch):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "state.py").write_text(
         "import torch\ncalls = bumps = 0\nnet = torch.nn.Sequential(torch.nn.Linear(4, 4))\n"
@@ -483,7 +481,7 @@ class Unreadable:
 GONE, UNREADABLE = weakref.proxy(Gone()), Unreadable()
 
 
-def test_what_is_gone_or_cannot_be_looked_at_is_left_out():
+def test_unreadable_state_is_left_out():
     def step(x):
         return x * 2 if x.dim() else (GONE, UNREADABLE)
 
@@ -526,7 +524,7 @@ FLAGS = {
 }
 
 
-def test_a_call_is_repeated_on_its_own_default_device_and_that_of_now_is_put_back():
+def test_default_device_of_the_call_is_used():
     call = Call(lambda x: x * torch.rand(4), (X,))
     torch.set_default_device("meta")
     try:

@@ -86,7 +86,7 @@ def asking():
     return explored(options=options(ASKED))
 
 
-def test_a_body_with_options_is_a_region_and_one_partition_with_all_that_torch_adds(asking, tmp_path):
+def test_body_with_options_is_one_region(asking, tmp_path):
     (row,) = asking.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
     assert row["backward_config"] is None
@@ -218,7 +218,7 @@ def plain(without_options):
     return without_options
 
 
-def test_bodies_without_options_are_told_to_run_eagerly(plain):
+def test_bodies_without_options_run_eagerly(plain):
     found = only(plain, "subgraph-eager")
     assert "nested.Block.forward" in found.message
     # torch inlines the first block's, which needs no gradient of its input
@@ -254,7 +254,7 @@ def test_one_of_several_functions_is_marked():
 
 
 @pytest.mark.skipif(not INLINES, reason="this torch inlines none")
-def test_a_body_that_torch_inlined_is_told():
+def test_inlined_body_is_reported():
     g = sine()
     with pytest.raises(rx.SelectorError, match="inlines a body without options that is called once"):
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")

@@ -157,7 +157,7 @@ def check(ex: rx.Exploration) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_suggested_makes_sense_and_is_what_marking_it_gives(name: str) -> None:
+def test_suggestions_match_their_marks(name: str) -> None:
     make, expected = MODELS[name]
     with make() as ex:
         assert {one.name: one.selection for one in ex.suggest()} == expected
@@ -183,18 +183,21 @@ def test_models_of_transformers_are_suggested_by_their_parts(name: str, expected
 
 
 def test_a_profile_gives_shares_and_the_order(tmp_path: Path) -> None:
-    with rx.explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
+    with rx.explore(
+        programs.Stack(), (torch.randn(2048, 16),)
+    ) as ex:  # ops of some time: shorter ones may count as none
         before = ex.suggest()
         assert all(one.share is one.fusable_share is None for one in before)
-        assert "The order is a guess, by how many ops" in repr(before)
+        assert "The order is a guess, by the number of ops" in repr(before)
         assert "ex.profile()" in repr(before)
         ex.profile(0.5)
         found = ex.suggest()
-        assert "The order is a guess, by how much of the profiled time" in repr(found)
+        assert "The order is a guess, by the profiled time of ops" in repr(found)
         assert {one.name for one in found} == {one.name for one in before}
         shares = {one.name: (one.share or 0.0, one.fusable_share or 0.0) for one in found}
-        assert all(0 < fusable <= share <= 1 for share, fusable in shares.values())
-        assert all(shares[one.name][0] <= shares[outer][0] for one in found for outer in one.inside)
+        rounding = 1 + 1e-9
+        assert all(0 < fusable <= share * rounding <= rounding**2 for share, fusable in shares.values())
+        assert all(shares[one.name][0] <= shares[outer][0] * rounding for one in found for outer in one.inside)
         assert list(found) == sorted(found, key=lambda one: -shares[one.name][1])
         assert rx.load(ex.save(tmp_path / "profiled.json")).suggest() == found
         assert "share" in found._repr_html_()

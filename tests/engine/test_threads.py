@@ -17,8 +17,8 @@ from torch.autograd.graph import GradientEdge
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
+from regional_explorer.capture.restore import silent
 from regional_explorer.capture.trace import Capture
-from regional_explorer.capture.undo import silent
 from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN
@@ -95,7 +95,7 @@ def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds, threads
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
-def test_waiting_is_told_and_can_be_cancelled(which):
+def test_waiting_is_reported_and_cancellable(which):
     ex, told = explored(), []
     assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
@@ -114,7 +114,7 @@ def test_waiting_is_told_and_can_be_cancelled(which):
 
 
 @pytest.mark.compiles
-def test_a_compile_that_begins_between_two_regions_is_waited_for_and_what_is_done_is_kept():
+def test_compile_between_regions_is_waited_for():
     explored().compile()  # from here on no kernel has to be built: what has begun is done
     ex, told, holds = explored(), [], []
 
@@ -197,7 +197,7 @@ def test_a_measurement_keeps_other_threads_from_the_exploration(tmp_path):
     assert ex.configure("a", max_fusion_size=4).plan != plan
 
 
-def test_a_progress_callback_cannot_change_what_is_measured():
+def test_progress_callback_cannot_edit_while_measuring():
     ex = explored()
     plan = ex.plan
     with pytest.raises(BusyError, match=r"ex\.profile\(\) is measuring"):
@@ -208,7 +208,7 @@ def test_a_progress_callback_cannot_change_what_is_measured():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
-def test_a_plan_is_kept_while_its_code_is_measured_and_who_is_kept_out_is_told_the_method(name):
+def test_edits_are_refused_while_measuring(name):
     """There is no panel to cancel it in."""
     ex, raised = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
@@ -228,7 +228,7 @@ def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
 
 
 @pytest.mark.compiles
-def test_a_region_marked_while_the_layouts_are_recorded_is_compiled_for_its_own():
+def test_region_marked_while_recording_is_compiled():
     edits = []
 
     @torch._dynamo.disable
@@ -628,7 +628,7 @@ def of_its_gradient(y):
 
 
 @pytest.mark.parametrize("call_with", [of_the_argument, of_its_gradient])
-def test_gradients_stop_at_what_another_thread_computed_before(call_with):
+def test_gradients_stop_at_values_of_another_thread(call_with):
     """Each thread counts the nodes of autograd from 0, so those of this one have larger numbers than the call's."""
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
@@ -647,7 +647,7 @@ def many_nodes_made():
 
 
 @pytest.mark.parametrize("of", [lambda x: x, torch.sin])
-def test_gradients_go_through_what_a_thread_of_the_call_computes(of):
+def test_gradients_pass_values_of_own_threads(of):
     """Its nodes have smaller numbers than those that this thread made before the call."""
     many_nodes_made()
     runs = []
@@ -667,7 +667,7 @@ def test_gradients_go_through_what_a_thread_of_the_call_computes(of):
     assert torch.equal(torch.stack(gradients), torch.stack([expected]))
 
 
-def test_gradients_stop_at_what_was_computed_before_out_of_reach():
+def test_gradients_stop_at_unreachable_values():
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
     many_nodes_made()

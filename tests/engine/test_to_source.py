@@ -552,7 +552,7 @@ def test_a_region_in_the_source_may_hold_one_that_is_not(program):
     assert parts(again.mark("inner", ops="exp")) == parts(one.ex)
 
 
-def test_meanwhile_another_thread_computes_the_same_and_no_function_stays_changed(shared):
+def test_swapped_source_is_invisible_to_other_threads(shared):
     call, x = shared.ex.live.call.fn, torch.ones(2, 4)
     gate = call.__globals__["gate"]
     expected, code = call(x), gate.__code__
@@ -609,7 +609,7 @@ def test_an_interrupt_leaves_no_function_changed(program):
         signal.signal(signal.SIGALRM, handler)
 
 
-def test_it_says_what_it_does_and_can_be_cancelled(shared):
+def test_to_source_reports_progress_and_cancels(shared):
     said = shared.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
     assert said.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
     assert shared.path.read_bytes() == shared.before
@@ -632,7 +632,7 @@ COMPUTED = """
     """
 
 
-def test_a_computed_mark_is_left_alone_and_named_where_the_plan_has_it_no_longer(program):
+def test_computed_mark_stays_and_is_named(program):
     one = program(COMPUTED, lambda ex: None)
     assert one.ex.to_source(apply=True) == "# In the source already: 'r'.\n"
     assert one.path.read_bytes() == one.before
@@ -691,11 +691,11 @@ OTHER_SPELLINGS = """
     """
 
 
-def test_a_mark_in_another_spelling_is_named_where_the_plan_has_it_no_longer(program):
+def test_differently_spelled_mark_is_named(program):
     one = program(OTHER_SPELLINGS, lambda ex: None)
     assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
     one.ex.unmark("r").unmark("s")
-    stays = "is of no region of the plan, and stays: its text is not known to be a mark. Remove it there.\n"
+    stays = "is of no region of the plan, and stays: its text does not look like a mark. Remove it there.\n"
     assert one.ex.to_source() == f"# The mark at program.py:6 {stays}\n# The mark at program.py:10 {stays}"
 
 
@@ -776,7 +776,7 @@ REFUSED = {
     "lines outside any region": (
         REPEATED,
         lambda ex: ex.mark("r", modules="stacks.0.*"),
-        "the same lines also compute what is in no region",
+        "the same lines also compute ops of no region",
     ),
     "an op without a line": (
         "import torch\n\ncall = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n",
@@ -893,7 +893,7 @@ def test_a_cell_of_a_notebook_is_given_anew(name):
         ex.to_source(apply=True)
 
 
-def test_a_line_with_other_modules_beside_the_region_is_said_to_compute_them():
+def test_shared_line_names_other_modules():
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -903,4 +903,4 @@ def test_a_line_with_other_modules_beside_the_region_is_said_to_compute_them():
             return self.act(self.linear(x))
 
     ex = rx.explore(Block(), (torch.randn(2, 4),)).mark("act", modules="act")
-    assert "the same lines also compute what is in no region" in ex.to_source()
+    assert "the same lines also compute ops of no region" in ex.to_source()

@@ -1,7 +1,5 @@
 """How a call is traced: the options of a plan, kept in files and in production, and what the graphs consist of."""
 
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +7,7 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.configs import PRESETS
-from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
@@ -68,7 +66,7 @@ def test_joint_passes_find_attention_before_the_split():
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="a replacement knows nothing of what it replaces")
-def test_an_op_that_joint_passes_put_in_has_the_origin_of_what_it_replaces():
+def test_op_of_joint_passes_keeps_its_origin():
     args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
     ex = traced(attention, args, AS_TORCH_COMPILE)
     ops = [node for graph in ex.session.graphs for node in graph.ops if graph.kind == "forward"]
@@ -103,7 +101,7 @@ def test_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
     assert rx.explore(net, (x,), plan=path).plan.tracing == tracing
 
 
-def test_options_change_what_the_plan_says(tmp_path):
+def test_options_override_the_plan(tmp_path):
     x = torch.randn(4, 4, requires_grad=True)
     path = rx.explore(dropped, (x,), partitioner="min_cut").save_plan(tmp_path / "plan.json")
     ex = rx.explore(dropped, (x,), plan=path, decompositions=True)
@@ -111,14 +109,6 @@ def test_options_change_what_the_plan_says(tmp_path):
     compiled = rx.compile(dropped, path, partitioner="default", joint_passes=True)
     compiled(x)
     assert rx.status(compiled).plan.tracing == rx.Tracing(joint_passes=True)
-
-
-def test_a_plan_file_of_the_third_format_keeps_its_partitioner():
-    environment = {"torch": "2.13.0", "python": "3.11.9", "device": "cpu", "threads": 2}
-    explored = {"call": "f", "environment": environment, "grad": True, "partitioner": "min_cut"}
-    older = {**json.loads(dump_plan(MLP)), "format": 3, "explored": explored}
-    assert load_plan(json.dumps(older)) == MLP.traced(MIN_CUT)
-    assert load_plan(json.dumps({**older, "explored": None})) == MLP
 
 
 def test_a_plan_with_another_tracing_traces_the_call_again():

@@ -46,7 +46,7 @@ def found(ex):
 
 
 @compiles
-def test_upstream_compiles_what_the_plan_marks_and_nothing_else(monkeypatch):
+def test_upstream_compiles_only_marked_ops(monkeypatch):
     """Marked by module here, not in the source: the marks are put on Dynamo's graph."""
     pieces = []
     note = upstream_marks.Marks._note_piece
@@ -70,7 +70,7 @@ def test_upstream_compiles_what_the_plan_marks_and_nothing_else(monkeypatch):
 
 
 @compiles
-def test_what_torch_compiles_is_compiled_again_under_other_settings():
+def test_variants_of_torch_recompile_under_other_settings():
     """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
     ex = rx.explore(programs.two, (torch.ones(4),))
 
@@ -96,7 +96,7 @@ def test_what_torch_compiles_is_compiled_again_under_other_settings():
         ("upstream-ignored", "", {"eager", "lite"}),
     ],
 )
-def test_what_the_program_of_the_page_says_and_measures(code, said, variants, tmp_path):
+def test_program_of_the_page_runs(code, said, variants, tmp_path):
     ex = diagnostics_programs.explored(diagnostics_programs.page_programs()[code], tmp_path)
     assert said in only(ex, code).message
     assert set(ex.timings.variant) == variants

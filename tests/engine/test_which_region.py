@@ -99,7 +99,7 @@ def test_without_a_region_the_error_says_how_to_mark_one(method):
         getattr(ex, method)()
 
 
-def test_regions_of_which_nothing_is_compiled_are_refused_by_name():
+def test_uncompiled_regions_are_refused_by_name():
     ex = rx.explore(step, (torch.ones(3),))
     for method in (ex.kernel_times, ex.diagnose):
         with pytest.raises(rx.NotCompiledError, match=r"Region 'up' has no code yet.*Call ex\.compile\(\)"):

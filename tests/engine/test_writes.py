@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure.numerics import compare, run_once
+from regional_explorer.measure.numerics import compare_results, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import numerics_table
 from tests.shared.checks import codes
@@ -17,7 +17,7 @@ def judged(ex, variant=None):
     call = ex.live.call
     found = find_reference(call, ex.live.program)
     assert not found.diagnostics
-    rows = compare("planted", run_once(call, variant or ex.live.capture.run), found)
+    rows = compare_results("planted", run_once(call, variant or ex.live.capture.run), found)
     return {row.tensor: str(row.verdict) for row in rows}
 
 
@@ -215,7 +215,7 @@ def test_out_buffers_and_random_numbers_are_compared_from_graph_to_graph():
     ex = rx.explore(step, (torch.randn(8, 8),))
     assert len(ex.live.capture.frames) == 2
     assert judged(ex) == {"output": "ok", "written out": "ok", "written noise": "ok", "written buf": "ok"}
-    rows = compare("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
+    rows = compare_results("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
     followed = [row for row in rows if row.tensor in ("output", "written buf")]
     assert not any(row.judged_by_eager or row.eager_error is None for row in followed), "float64 follows the writes"
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.command.cli import EXIT_NO, main
 from regional_explorer.compiler.fingerprint import surroundings
-from regional_explorer.diagnostics.wrong_results import variant_diagnostics
+from regional_explorer.diagnostics.wrong_results import wrong_variants
 from regional_explorer.errors import PlanError
-from regional_explorer.measure.variants import Compiled, Variants
+from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.configs import DRAWING_AS_EAGER
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.compiles
 CODE = "variant-wrong"
 
 
-def planted(function: Callable[..., Any], content: Any) -> Compiled:
+def planted(function: Callable[..., Any], content: Any) -> CompiledVariant:
     """Return what a compile would, of another function, which Inductor never sees."""
-    return Compiled(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
+    return CompiledVariant(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
 
 
 def plant_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
@@ -165,11 +165,11 @@ def test_where_rounding_decides_one_finding_is_about_all_variants() -> None:
     measured(plant_full(ex, lambda x: logistic(x) * 0.5), "aot_eager", "full")
     found = only(ex, CODE)
     assert found.severity is Severity.WARNING
-    assert "Nothing tells whether the results of plain torch.compile (full) are right" in found.message
+    assert "It is unknown whether the results of plain torch.compile (full) are right" in found.message
     assert set(ex.timings[ex.timings.variant == "full"].verdict) == {"withheld"}
     rows = tuple(replace(row, variant="regional") for row in ex.session.numerics if row.variant == "full")
     both = replace(ex.session, numerics=(*ex.session.numerics, *rows))
-    (found,) = variant_diagnostics(both, ())
+    (found,) = wrong_variants(both, ())
     assert "the plan (regional) and of plain torch.compile (full)" in found.message
 
 
@@ -212,7 +212,7 @@ def wrong_plan() -> rx.Exploration:
     return measured(ex, "aot_eager", "regional")
 
 
-def test_a_wrong_plan_is_found_and_what_helps(wrong_plan: rx.Exploration) -> None:
+def test_wrong_plan_and_its_cure_are_found(wrong_plan: rx.Exploration) -> None:
     ex = wrong_plan
     found = only(ex, CODE)
     assert found.message.startswith("The results of the plan (regional) are wrong: output: ")
@@ -227,10 +227,10 @@ def test_a_wrong_plan_is_found_and_what_helps(wrong_plan: rx.Exploration) -> Non
     assert {CODE, "region-numerics"}.isdisjoint(codes(ex))
 
 
-def test_a_plan_whose_regions_are_right_alone_is_not_blamed_on_one(wrong_plan: rx.Exploration) -> None:
+def test_no_region_is_blamed_if_all_are_right_alone(wrong_plan: rx.Exploration) -> None:
     session = wrong_plan.session
     alone = Numerics("compiled", "mul", verdict=NumericsVerdict.OK, partition=session.partitions[0].id)
-    (found,) = variant_diagnostics(replace(session, partition_numerics=(alone,)), ())
+    (found,) = wrong_variants(replace(session, partition_numerics=(alone,)), ())
     assert found.remedy.startswith("No region is wrong alone")
 
 
@@ -256,7 +256,7 @@ def test_a_plan_that_was_wrong_says_so_wherever_it_goes(
     assert (explored["numerics"], explored["wrong"].partition(":")[0]) == ("failed", "output")
     assert ex.to_source().startswith("# The results of the plan (regional) are wrong: output: ")
     for text in (page_html(ex.session), repr(rx.load(ex.save(tmp_path / "x.json")))):
-        assert "The results of your plan are wrong, so that no speed is given" in text
+        assert "The results of your plan are wrong: no speed is given" in text
     assert "The results of the plan (regional) are wrong" in page_html(ex.session)
 
     compiled, said = warned(lambda: rx.compile(marked, path))
@@ -349,7 +349,7 @@ def test_a_wrong_trace_is_not_blamed_on_a_compiler(tmp_path: Path) -> None:
         rx.compile(differing, path, strict=True)
 
 
-def test_full_is_blamed_for_what_the_trace_does_not_explain() -> None:
+def test_full_is_blamed_beyond_the_trace() -> None:
     ex = plant_full(rx.explore(differing, (torch.rand(64, 64),)), lambda x: x.sin() * 5)
     measured(ex, "aot_eager", "full")
     assert set(codes(ex)) == {"trace-differs", CODE}
@@ -363,10 +363,10 @@ def row(variant: str, tensor: str, error: float, verdict: NumericsVerdict = Nume
     return Numerics(variant, tensor, "float32", error=error, max_error=error, tolerance=0.1, verdict=verdict)
 
 
-def test_graphs_that_are_wrong_without_a_compiler_are_one_finding_for_all_that_follow_them() -> None:
+def test_wrong_graphs_are_one_finding() -> None:
     rows = [row(name, "output", 1.0) for name in ("aot_eager", "regional", "full")]
     session = replace(sessions.measured(), numerics=(*rows, row("full", "grad w", 2.0)))
-    trace, full = sorted(variant_diagnostics(session, ()), key=lambda found: "plain" in found.message[:40])
+    trace, full = sorted(wrong_variants(session, ()), key=lambda found: "plain" in found.message[:40])
     assert "(aot_eager) and of the plan (regional) are wrong: output: 1 from eager (0.1 is allowed)" in trace.message
     assert "No compiler is the cause" in trace.remedy
     assert "(full) are wrong: grad w: 2 from eager" in full.message
@@ -389,13 +389,13 @@ def test_a_call_that_does_not_repeat_itself_is_the_cause_of_all(monkeypatch: pyt
     ex = rx.explore(lambda x: untraced_drift(x.sin()) * 2, (torch.rand(8),)).mark("r", ops="*")
     plant_full(ex, lambda x: x.sin() * 3)
     changing = itertools.count()
-    looked = "regional_explorer.measure.benchmark.unless_repeating"
-    from regional_explorer.measure.reference import unless_repeating
+    looked = "regional_explorer.measure.benchmark.recheck_eager"
+    from regional_explorer.measure.reference import recheck_eager
 
     def looks(reference: Any, run_eager: Any) -> Any:
         if next(changing):
             monkeypatch.setattr(Drift, "added", itertools.repeat(1.0))
-        return unless_repeating(reference, run_eager)
+        return recheck_eager(reference, run_eager)
 
     monkeypatch.setattr(looked, looks)
     upstream = planted(lambda x: x.sin() * 4, None)
@@ -428,7 +428,7 @@ def drawing() -> rx.Exploration:
 TWIN = "checked on a twin compiled with fallback_random"
 
 
-def test_full_is_checked_on_a_twin_that_draws_what_eager_draws() -> None:
+def test_full_is_checked_on_a_twin() -> None:
     ex = measured(plant_twin(drawing(), dropped), "full")
     assert verdicts(ex) == {"ok"}
     assert set(ex.numerics.note) == {TWIN}
@@ -486,7 +486,7 @@ def test_a_twin_is_one_task_more_is_compiled_once_and_is_not_timed(monkeypatch: 
     assert [cost.what for cost in ex.session.variant_costs] == ["planted", *compiled]
 
 
-def test_a_twin_that_may_draw_in_another_order_proves_nothing_by_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_with_other_draw_order_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(dropped(x), 0.5)
 
@@ -501,7 +501,7 @@ def test_a_twin_that_may_draw_in_another_order_proves_nothing_by_its_outputs(mon
         assert "failed" in verdicts(measured(plant_twin(drawing(), lambda x: dropped(x) * 1.01), "full")), "one draw"
 
 
-def test_where_full_draws_what_eager_draws_there_is_no_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_twin_without_other_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     with counted_twins(monkeypatch) as compiled:
         with torch._inductor.config.patch(fallback_random=True):
             ex = measured(drawing(), "full")  # planted under this setting

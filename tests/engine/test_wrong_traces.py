@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.measure import timings as measured_timings
-from regional_explorer.measure.numerics import compare, run_once
+from regional_explorer.measure.numerics import compare_results, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api import dynamo
@@ -101,7 +101,7 @@ def several():
         (several(), (4, 8), "Each of 3 checkpoints, the first at", "add_, torch.nn.functional.batch_norm", 9),
     ],
 )
-def test_what_a_checkpoint_writes_twice_is_named_with_the_checkpoint(function, shape, which, ops, tensors):
+def test_double_write_of_checkpoint_is_named(function, shape, which, ops, tensors):
     found = difference(function, torch.randn(shape, requires_grad=True))
     assert f"{which} test_wrong_traces.py:" in found.message
     assert all(op in found.message for op in ops.split(", "))
@@ -113,7 +113,7 @@ def test_what_a_checkpoint_writes_twice_is_named_with_the_checkpoint(function, s
     assert "out of the checkpoint" in found.remedy
 
 
-def test_another_difference_inside_a_checkpoint_is_not_told_as_written_twice():
+def test_other_difference_in_checkpoint_is_no_double_write():
     calls = Counting()
 
     def scaled(x):
@@ -235,7 +235,7 @@ def test_other_ways_to_the_same_values_are_no_difference():
     assert not find_reference(ex.live.call, ex.live.program).nondeterministic
 
 
-def test_a_decomposition_that_differs_is_told_as_aot_autograd_s():
+def test_wrong_decomposition_is_attributed_to_aot_autograd():
     def thrice(x: torch.Tensor) -> torch.Tensor:
         return x * 3
 
@@ -323,7 +323,7 @@ def first_tripled_in_place(y):
 
 
 @pytest.mark.parametrize("write", [tripled_in_place, first_tripled_in_place])
-def test_the_float64_run_goes_on_from_what_eager_code_between_two_graphs_writes(write):
+def test_float64_run_sees_writes_between_graphs(write):
     def f(x):
         y = x.sin()
         write(y)
@@ -331,7 +331,7 @@ def test_the_float64_run_goes_on_from_what_eager_code_between_two_graphs_writes(
 
     ex = rx.explore(f, (torch.randn(64),))
     assert ex.session.breaks
-    (row,) = compare("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
+    (row,) = compare_results("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
     assert row.eager_error < 1e-7
     assert not row.judged_by_eager
 
@@ -355,7 +355,7 @@ def drift_after(calls):
     Drift.added = itertools.chain([0.0] * calls, itertools.repeat(1.0))
 
 
-def test_eager_is_looked_at_again_before_the_trace_or_a_variant_is_called_wrong():
+def test_eager_is_rerun_before_blaming():
     ex = rx.explore(drifting, (torch.randn(8),))
     drift_after(2)  # eager, and eager again
     found = find_reference(ex.live.call, ex.live.program)
@@ -469,7 +469,7 @@ for op in (runs_once, other_order, contiguous_alone):
     op.register_fake(torch.empty_like)
 
 
-def test_another_op_that_fails_is_told_with_its_line_and_not_as_tracing():
+def test_failing_op_is_reported_with_its_line():
     def step(x):
         return runs_once(x.sin())
 
@@ -484,7 +484,7 @@ def test_another_op_that_fails_is_told_with_its_line_and_not_as_tracing():
 
 
 @pytest.mark.filterwarnings("ignore:The call was traced again")
-def test_an_op_gets_a_copy_of_what_has_other_strides_than_the_trace_says():
+def test_op_gets_a_copy_of_wrong_strides():
     def step(x):
         return contiguous_alone(other_order(x).contiguous()) * 2
 
@@ -540,7 +540,7 @@ def in_a_checkpoint(x):
 
 
 @pytest.mark.parametrize("fn", [by_item, by_branch, in_a_loop, in_a_checkpoint])
-def test_what_else_the_function_calls_is_explored(fn):
+def test_other_callees_are_explored(fn):
     ex = rx.explore(fn, (torch.randn(3, requires_grad=True),))
     assert [item.region for item in told(ex, "region-lost")] == ["lost"]
     functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}

@@ -13,7 +13,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
 from regional_explorer.compiler import key_changes
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts, KnownCompiles, changes
+from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileContent, KnownCompiles, changes_of_key
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import Times
@@ -23,15 +23,15 @@ from tests.shared.checks import BEFORE_2_13, torch_setting
 ATEN = torch.ops.aten
 
 
-def facts_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, **config):
-    """Return the facts of the compile of a small graph; nothing is compiled."""
+def content_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, **config):
+    """Return the content of the compile of a small graph; nothing is compiled."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     first = graph.create_node("call_function", op, (x, argument), name="op_1")
     graph.output((graph.create_node("call_function", ATEN.sin.default, (first,), name="op_2"),))
     with fake_mode_with_symbols():
         fake = torch.empty_strided(shape, stride, dtype=dtype)
-    return CompileFacts.of(fx.GraphModule({}, graph), [fake], config, Settings.now())
+    return CompileContent.of(fx.GraphModule({}, graph), [fake], config, Settings.now())
 
 
 @contextlib.contextmanager
@@ -75,12 +75,12 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("changed", "around", "said"), CHANGES.values(), ids=CHANGES)
-def test_one_fact_is_changed_and_that_one_is_named_with_what_it_was_and_is(changed, around, said):
-    before = facts_of()
-    assert before == facts_of()
+def test_changed_part_is_named_with_both_values(changed, around, said):
+    before = content_of()
+    assert before == content_of()
     with around or contextlib.nullcontext():
-        after = facts_of(**changed)
-    assert set(map(str, changes(before, after))) == said
+        after = content_of(**changed)
+    assert set(map(str, changes_of_key(before, after))) == said
 
 
 def same(graph):
@@ -95,11 +95,11 @@ class Known(CustomGraphPass):
         return b"known"
 
 
-def test_a_default_that_is_given_is_no_change_nor_is_a_custom_pass_while_its_uuid_is_the_same():
-    assert not [*changes(facts_of(), facts_of(max_fusion_size=inductor_config.max_fusion_size))]
-    first, second = (facts_of(pre_grad_custom_pass=Known()) for _ in range(2))
+def test_given_default_is_no_change():
+    assert not [*changes_of_key(content_of(), content_of(max_fusion_size=inductor_config.max_fusion_size))]
+    first, second = (content_of(pre_grad_custom_pass=Known()) for _ in range(2))
     assert first == second
-    (change,) = changes(first, facts_of(pre_grad_custom_pass=same))
+    (change,) = changes_of_key(first, content_of(pre_grad_custom_pass=same))
     assert change.part == "inductor config pre_grad_custom_pass"
 
 
@@ -110,40 +110,40 @@ MISS, HIT, BYPASS, OFF = (
 
 def test_the_nearest_known_compile_is_the_one_with_fewest_changes():
     known = KnownCompiles()
-    facts = CompileFacts({"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
-    assert known.compared("first", MISS, facts).nearest is None
-    known.compared("far", MISS, CompileFacts({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
-    known.compared("other graph", MISS, CompileFacts({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
-    found = known.compared("new", MISS, CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
+    content = CompileContent({"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
+    assert known.compared("first", MISS, content).nearest is None
+    known.compared("far", MISS, CompileContent({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
+    known.compared("other graph", MISS, CompileContent({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
+    found = known.compared("new", MISS, CompileContent({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
     assert (found.nearest, found.changes) == ("first", (KeyChange("x", "1", "3"),))
-    more = known.compared("more", MISS, CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
+    more = known.compared("more", MISS, CompileContent({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
     assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
 
 
-def test_a_miss_of_what_was_compiled_before_says_that_the_entry_is_gone_and_no_look_up_says_nothing():
-    known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
+def test_miss_of_known_compile_says_entry_is_gone():
+    known, content = KnownCompiles(), CompileContent({}, ("add(x)",))
     for made in (BYPASS, OFF):
-        assert known.compared("one", made, facts).nearest is None
+        assert known.compared("one", made, content).nearest is None
     assert not known.artifacts
-    known.compared("one", MISS, facts)
-    assert "gone" in known.compared("one", MISS, facts).why
-    assert known.compared("one", HIT, facts).why == ""
+    known.compared("one", MISS, content)
+    assert "gone" in known.compared("one", MISS, content).why
+    assert known.compared("one", HIT, content).why == ""
 
 
-def big_facts(number, ops=3000):
-    """Return facts of a graph as large as that of a whole model; one of its ops differs from that of the others."""
+def big_content(number, ops=3000):
+    """Return the content of a graph as large as a whole model; one of its ops differs from the others."""
     texts = [f"aten.add.Tensor(op_{index}, in_{index * 7 % 50})" for index in range(ops)]
     texts[number] = f"aten.mul.Tensor(op_{number}, {number})"
     parts = {f"input {index}": f"float32 [{index}, 8] strides [8, 1] on cpu" for index in range(50)}
-    return CompileFacts(parts, tuple(texts))
+    return CompileContent(parts, tuple(texts))
 
 
-def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
+def test_known_compiles_take_little_memory():
     known = KnownCompiles()
     for number in range(10):
-        known.compared(f"artifact {number}", MISS, big_facts(number))
+        known.compared(f"artifact {number}", MISS, big_content(number))
     assert len(pickle.dumps(known)) < 10 * 2**15
-    found = known.compared("new", MISS, replace(big_facts(7), ops=("sin(x)", *big_facts(7).ops[1:])))
+    found = known.compared("new", MISS, replace(big_content(7), ops=("sin(x)", *big_content(7).ops[1:])))
     assert found.nearest == "artifact 7"
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
@@ -151,17 +151,17 @@ def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
 def test_of_too_many_or_too_large_compiles_the_oldest_are_forgotten(monkeypatch):
     known = KnownCompiles()
     for number in range(key_changes.MOST_KNOWN + 5):
-        known.compared(str(number), MISS, CompileFacts({"x": str(number)}, ("add(x)",)))
+        known.compared(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
-    known.compared("again", MISS, CompileFacts({"x": "5"}, ("add(x)",)))
+    known.compared("again", MISS, CompileContent({"x": "5"}, ("add(x)",)))
     assert len(known.artifacts) == key_changes.MOST_KNOWN, "what is known takes no more room"
     monkeypatch.setattr(key_changes, "MOST_KNOWN_BYTES", 100)
-    known.compared("last", MISS, CompileFacts({"x": "1"}, ("add(x)",)))
+    known.compared("last", MISS, CompileContent({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5
     assert [*known.artifacts.values()][-1] == "last"
 
 
-def test_the_time_inside_an_event_is_not_counted_twice_and_what_is_left_is_other():
+def test_nested_event_time_is_counted_once():
     times = Times()
     for name, begin in (("GraphLowering.codegen", 0), ("Scheduler.__init__", 10), ("unheard of", 20)):
         times.begin(name, begin * 10**9)
@@ -194,7 +194,7 @@ def cache_row():
 
 
 @pytest.mark.compiles
-def test_a_cold_compile_is_a_miss_though_it_was_compiled_before_and_its_times_add_up():
+def test_cold_compile_is_a_miss_and_its_phases_add_up():
     ex = explored()
     ex.compile(cold=True)
     assert list(ex.caches.answer) == ["miss"]
@@ -232,7 +232,7 @@ def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
 
 
 @pytest.mark.compiles
-def test_a_pass_without_uuid_bypasses_the_cache_and_caches_that_are_off_are_named():
+def test_cache_bypass_and_disabled_caches_are_named():
     with inductor_config.patch(post_grad_custom_pre_pass=same):
         row = cache_row()
     assert row["answer"] == "bypass"

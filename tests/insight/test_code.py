@@ -109,7 +109,7 @@ def test_kernels_are_found_in_the_text(read):
             assert lines[last - 1].startswith("'''")
 
 
-def test_code_is_looked_at_when_first_asked_for_and_nothing_is_compiled_for_it(read):
+def test_code_is_lowered_on_first_request_only(read):
     ex = explored()
     assert list(ex.partitions.cache) == ["warm"]
     store, told = ex.live.program.store, []
@@ -130,7 +130,7 @@ def test_code_is_looked_at_when_first_asked_for_and_nothing_is_compiled_for_it(r
     assert part.code.kernels == cold.code.kernels, "out of the cache they are the same"
 
 
-def test_after_a_cold_compile_that_tuned_otherwise_the_code_is_that_of_the_new_artifact():
+def test_code_follows_a_cold_recompile():
     ex, added = explored(), "\nchosen = 'otherwise'\n"
     before = ex.code("r").partitions[0]
 
@@ -163,7 +163,7 @@ def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkey
     assert ex.plan["r"].carved
 
 
-def test_a_closed_exploration_and_a_saved_one_keep_the_code_and_damaged_code_is_refused(tmp_path):
+def test_closed_and_saved_explorations_keep_code(tmp_path):
     ex = explored()
     before = str(ex.code("r"))
     path = ex.save(tmp_path / "x.json")
@@ -205,7 +205,7 @@ def test_a_training_step_is_linked_whole_forward_and_backward():
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="the new op has no origin there")
-def test_what_a_pattern_replaces_is_inferred_and_said_to_be():
+def test_nodes_replaced_by_patterns_are_inferred():
     """Inductor puts one ``addmm`` in the place of ``mm`` and ``add``, which names ``add`` alone."""
     ex = compiled(rx.region("r")(lambda x, w, b: x @ w + b), torch.randn(64, 64), torch.randn(64, 64), torch.randn(64))
     (part,) = ex.code("r")
@@ -215,7 +215,7 @@ def test_what_a_pattern_replaces_is_inferred_and_said_to_be():
     assert "(1 by Inductor, 1 inferred)" in str(ex.code("r"))
 
 
-def test_what_inductor_makes_itself_is_inferred_from_what_it_is_for():
+def test_nodes_made_by_inductor_are_inferred():
     """The seeds of random ops come of no node of the user's."""
     code = compiled(rx.region("r")(lambda x: F.dropout(torch.sin(x), 0.5)), torch.randn(64, 64)).code("r")
     seeds = [linked for part in code for linked in part.kernels if "inductor_seeds" in linked.kernel.ops]
@@ -230,7 +230,7 @@ def test_dynamic_sizes():
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
 
 
-def test_refused_fusions_name_the_reason_and_what_is_shared():
+def test_refused_fusions_name_reason_and_shared_bytes():
     def around_a_product(x, w):
         y = torch.sin(x)
         return (y @ w) * y
@@ -242,7 +242,7 @@ def test_refused_fusions_name_the_reason_and_what_is_shared():
     assert "intermediate nodes" in refused.reason
 
 
-def test_a_region_without_code_is_told_why_and_what_to_do():
+def test_missing_code_explains_why():
     ex = uncompiled()
     for look in (ex.code, ex.kernel_times, ex.diagnose, ex.stages):
         with pytest.raises(NotCompiledError, match=r"'r' has no code yet.*not been compiled.*ex\.compile\(\)"):
@@ -273,7 +273,7 @@ def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch):
     assert part.kernels
 
 
-def test_other_code_when_lowered_again_is_told_not_shown_as_kernels():
+def test_different_code_on_relowering_is_reported():
     ex = explored()
     ((key, artifact),) = ex.live.program.store.artifacts.items()
     ex.live.program.store.artifacts[key] = dataclasses.replace(artifact, code=artifact.code + "\nother = 1\n")

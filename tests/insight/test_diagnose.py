@@ -13,11 +13,11 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
+from regional_explorer.insight.diagnose import from_times, recomputed_in_kernels, remedies, wins
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import partitions, race, timings
 from regional_explorer.measure.__main__ import torch_threads
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.timings import MeasureContext
@@ -59,7 +59,7 @@ SECONDS = {
 
 
 @pytest.mark.parametrize(("kernel_s", "bound_s", "whole_s", "codes"), SECONDS.values(), ids=SECONDS)
-def test_what_is_found_in_times(kernel_s, bound_s, whole_s, codes):
+def test_findings_from_kernel_times(kernel_s, bound_s, whole_s, codes):
     assert [item.code for item in findings(kernel_s, bound_s, whole_s)] == codes
     too_busy = Noise(rounds=30, disturbed=25)
     assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
@@ -90,7 +90,7 @@ def test_a_region_without_kernels_launches_none():
         (BoundBy.MATRIX, "90.0 µs for their matrix products (90%)", "Compute less"),
     ],
 )
-def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by, needs, remedy):
+def test_limit_of_the_code_has_a_remedy(bound_by, needs, remedy):
     (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
     assert f"Of the 100 µs (100 µs to 100 µs) of region 'r', its kernels need at least {needs}" in item.message
     assert item.remedy.startswith(remedy)
@@ -98,9 +98,9 @@ def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by, need
 
 def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often():
     kept = ArtifactCode("y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
-    again = recomputed_ops("r", PART, kept)
+    again = recomputed_in_kernels("r", PART, kept)
     assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
-    assert recomputed_ops("r", PART, PART.code) is None
+    assert recomputed_in_kernels("r", PART, PART.code) is None
 
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere():
@@ -231,7 +231,7 @@ def raced(verdict):
 
 
 @pytest.mark.compiles
-def test_a_refused_fusion_is_a_fact_and_found_in_place_of_the_limit_where_its_remedy_wins(loops, monkeypatch):
+def test_winning_remedy_replaces_the_limit(loops, monkeypatch):
     (part,) = loops.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
@@ -294,7 +294,7 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
 
 
 @pytest.mark.compiles
-def test_a_remedy_is_timed_by_the_clock_of_the_device_and_recommended_on_a_quiet_machine_alone(loops, monkeypatch):
+def test_remedy_needs_a_quiet_machine(loops, monkeypatch):
     seconds_of = {race.NOW: 3e-3, "max_fusion_size=512": 2e-3}
     samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in seconds_of.items()}
     monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
@@ -315,7 +315,7 @@ def test_the_budget_is_spent_on_the_remedies_that_change_the_code(loops, monkeyp
 
 
 @pytest.mark.compiles
-def test_inputs_of_all_kinds_and_candidates_are_recorded_in_one_run_and_freed_one_by_one(monkeypatch):
+def test_inputs_are_recorded_in_one_run(monkeypatch):
     def three_kinds(x):
         for scale in (2.0, 3.0, 4.0):
             with rx.region("r", max_fusion_size=1):
@@ -348,7 +348,7 @@ def test_inputs_of_all_kinds_and_candidates_are_recorded_in_one_run_and_freed_on
     assert held == [[True], [True, True], [True, False, True]], "the first is the user's own tensor"
     assert runs == ["run"] * 2
 
-    results = Results()
+    results = BenchmarkResults()
     monkeypatch.setattr(partitions, "_measure_dispatch", lambda *_: None)
     context = MeasureContext.of(Run(), ex.session.environment)
     partitions.benchmark_partitions(ex.live.variants, 0.1, context, results)

@@ -52,7 +52,7 @@ def test_triton_code_with_registers_and_bounds(ex, target):
 
 
 @pytest.mark.slow
-def test_what_it_cannot_know_is_said_and_two_configs_are_compared(ex):
+def test_unknown_times_are_reported_and_configs_compared(ex):
     code = ex.code("r", target="h100")
     for shown in code._repr_mimebundle_().values():
         for said in ("not run", "nothing was measured", "≥ "):
@@ -95,7 +95,7 @@ def test_a_cache_between_l2_and_memory_is_named():
 
 
 @pytest.mark.slow
-def test_what_cannot_be_is_told_and_nothing_is_left_once_cancelled(ex, monkeypatch):
+def test_impossible_targets_are_refused_and_cancel_cleans_up(ex, monkeypatch):
     with pytest.raises(rx.InvalidArgumentError, match=r"No target is called 'h1000'.*Did you mean 'h100'.*mi300x"):
         ex.code("r", target="h1000")
     assert not list(ex.code("r", target="l4", run=rx.Run(cancelled=lambda: True)))

@@ -91,7 +91,7 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed):
         assert one.build_s > 0
 
 
-def test_nothing_else_comes_from_the_build_with_clocks_and_nothing_is_kept_once_cancelled():
+def test_build_with_clocks_leaves_nothing():
     x, w = inputs()
     ex = rx.explore(block, (x, w))
     ex.benchmark(("eager", "regional"), 0.1)
@@ -208,7 +208,7 @@ def no_cost(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_cost")
-def test_kernels_and_what_is_between_and_around_them_are_of_the_same_rounds():
+def test_kernel_times_are_of_the_same_rounds():
     machine = Machine(FakeClock(), repeat(0.0))
     times = machine.times()
     first, second, never = times.kernels
@@ -231,7 +231,7 @@ def test_kernels_and_what_is_between_and_around_them_are_of_the_same_rounds():
 
 @pytest.mark.usefixtures("no_cost")
 @pytest.mark.parametrize("seed", range(5))
-def test_however_calls_are_disturbed_no_time_is_below_zero_and_shares_are_of_all(seed):
+def test_disturbed_times_stay_consistent(seed):
     """As the shares of 103 % and 109 %, with a row of -26 %."""
     chance = np.random.default_rng(seed)
     pauses = (float(seconds) for seconds in chance.exponential(0.2, 10_000) * (chance.random(10_000) < 0.5))
@@ -242,7 +242,7 @@ def test_however_calls_are_disturbed_no_time_is_below_zero_and_shares_are_of_all
     assert sum(part.value / times.parts_s for part in parts) == pytest.approx(1.0)
 
 
-def test_what_the_clocks_cost_is_subtracted(monkeypatch):
+def test_clock_overhead_is_subtracted(monkeypatch):
     monkeypatch.setattr("regional_explorer.insight.kernel_times.overhead_s", lambda _clock: 0.5)
     notes = ClockNotes([{0: 3.0, 1: 0.25}])
     assert notes.parts(0, (10.0, 15.0)) == {0: 2.5, 1: 0.0, "between": 0.75}
@@ -261,7 +261,7 @@ def test_a_clock_stands_around_each_launch_and_nothing_else_changes():
     ]
 
 
-def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one():
+def test_wasted_time_is_beyond_the_bound():
     assert KernelTime(Figure(3.0), 1.0, BoundBy.COPY).wasted_s == 2.0
     assert KernelTime(Figure(1.0), 3.0, BoundBy.COPY).wasted_s is None, "no bound lies above what was measured"
     assert KernelTime(Figure(1.0)).wasted_s is None
@@ -282,7 +282,7 @@ def planted_rates(copied=1e10, multiplied=1e11):
 @pytest.mark.parametrize("kernel", [LOOP, PRODUCT, Kernel("k", KernelKind.POINTWISE)], ids=["loop", "product", "?"])
 @pytest.mark.parametrize("slower", [0.01, 0.5, 1.0, 1.1, 2.0, 390.0])
 @pytest.mark.parametrize("taken_s", [1e-6, 2e-4, 1e-2, 1.0])
-def test_no_bound_lies_above_what_was_measured(kernel, slower, taken_s):
+def test_no_bound_exceeds_the_measured_time(kernel, slower, taken_s):
     """Whatever disturbed the rates, by factors from 0.01 to 390."""
     rates = planted_rates(1e10 / slower, 1e11 / slower)
     times = [taken_s * (1 + number / 7) for number in range(9)]
@@ -291,14 +291,14 @@ def test_no_bound_lies_above_what_was_measured(kernel, slower, taken_s):
     assert (time.bound_s is None) == (time.bound_by is None)
 
 
-def test_a_kernel_that_beats_a_rate_raises_it_and_one_far_beyond_has_no_bound():
+def test_faster_kernel_raises_the_rate():
     rates, bound_s = planted_rates(), 2 * MIB / 1e10
     for beaten_by, bound in ((1.2, pytest.approx(bound_s / 1.2)), (9, None)):
         assert kernel_time(LOOP, Parts({0: np.full(9, bound_s / beaten_by)}), 0, rates).bound_s == bound
         assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_a_rate_is_that_of_a_step_which_does_not_exceed_the_size():
+def test_rate_is_of_a_step_within_the_size():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), "not that of 64 MiB"
@@ -307,7 +307,7 @@ def test_a_rate_is_that_of_a_step_which_does_not_exceed_the_size():
     assert rates.seconds(traffic(100, 100)) == pytest.approx(200 / 4e10), "starting the copy of a few bytes counts not"
 
 
-def test_what_is_only_read_or_only_written_takes_no_longer_than_copying():
+def test_reading_or_writing_is_no_slower_than_copying():
     rates = planted_rates()
     rates.fastest |= {("read", step): 2e10 for step in STEPS} | {("write", step): 1e9 for step in STEPS}
     assert rates.seconds(traffic(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
@@ -403,7 +403,7 @@ def kernels_of(function, *args):
     return [kernel for part in ex.code("r") for kernel in part.code.kernels]
 
 
-def test_a_product_has_the_dtype_of_its_operands_and_a_convolution_has_none():
+def test_product_has_its_operands_dtype():
     halves = kernels_of(lambda x, w: (x.bfloat16() @ w.bfloat16()).float(), torch.randn(64, 64), torch.randn(64, 64))
     assert [kernel.dtype for kernel in halves if kernel.kind is KernelKind.EXTERN] == ["bfloat16"]
     convolved = kernels_of(torch.conv2d, torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3))
@@ -413,7 +413,7 @@ def test_a_product_has_the_dtype_of_its_operands_and_a_convolution_has_none():
     assert {kernel.dtype for kernel in attended} == {None}, "half of the products that are counted are not needed"
 
 
-def test_only_what_is_touched_counts_as_read():
+def test_only_touched_bytes_count_as_read():
     (looked_up,) = kernels_of(lambda i, table: table[i] * 2, torch.tensor([3, 1, 2]), torch.randn(5000, 16))
     assert looked_up.bytes_read == 3 * 8 + 3 * 16 * 4, "not the whole table"
     (multiplied,) = kernels_of(lambda x: x[:, :8] @ x[:, 8:16].mT, torch.randn(64, 512))

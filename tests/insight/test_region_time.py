@@ -113,7 +113,7 @@ PROGRAMS = {
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("fn", "args", "said", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
-def test_it_is_said_of_every_region_what_its_time_consists_of(fn, args, said, remedy, monkeypatch):
+def test_every_region_has_its_time_divided(fn, args, said, remedy, monkeypatch):
     plant_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(fn, args).mark("r", ops="*")
     ex.compile()

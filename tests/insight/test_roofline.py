@@ -31,7 +31,7 @@ from regional_explorer.record.roofline import (
     EAGER_OPS,
     BitwiseTrial,
     FullGraph,
-    Reach,
+    PhaseReach,
     RegionReach,
     Roundings,
     borders,
@@ -39,7 +39,7 @@ from regional_explorer.record.roofline import (
     roundings,
     size_of,
 )
-from regional_explorer.tables.roofline import ops_table, reach_table, regions_table
+from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
 from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.sessions import op, session, timing, trained
@@ -88,7 +88,7 @@ HALF = Figure(0.5, 0.4, 0.6)
 
 def reach(eager_s, regional_s, full_s, share, **more):
     times = (eager_s, regional_s, full_s, eager_s - full_s)
-    return Reach(Phase.FORWARD, *map(exactly, times), share, **more)
+    return PhaseReach(Phase.FORWARD, *map(exactly, times), share, **more)
 
 
 def test_shares_are_withheld_where_full_gains_nothing():
@@ -113,7 +113,7 @@ def test_a_share_is_that_of_each_round_with_its_interval():
 HALF_EXACTLY = Figure(0.5, 0.5, 0.5)
 
 
-def test_intervals_of_shares_cover_what_they_say():
+def test_intervals_of_shares_have_their_coverage():
     chance, covered = np.random.default_rng(0), []
     for _ in range(500):
         drift = chance.uniform(1.0, 1.5, 20)
@@ -123,7 +123,7 @@ def test_intervals_of_shares_cover_what_they_say():
     assert np.mean(covered) >= 0.98, "99 %, and twice the standard error of five hundred runs"
 
 
-def test_what_was_measured_is_what_is_told():
+def test_roofline_reports_the_measured_times():
     eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
     measured = replace(trained(2), timings=(eager, regional, timing("full", 1.0, None)))
     (reach,) = reached(measured)
@@ -134,7 +134,7 @@ def test_what_was_measured_is_what_is_told():
 
 
 @pytest.mark.compiles
-def test_what_crosses_a_border_and_full_would_fuse_is_shown_once_the_plan_was_measured():
+def test_fusable_borders_are_shown_after_measuring():
     ex = explored()
     with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
         ex.roofline()
@@ -217,7 +217,7 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_cancelled_it_does_nothing_more_and_says_so_and_never_begins_while_it_waits(monkeypatch):
+def test_cancelled_roofline_says_so(monkeypatch):
     ex, told = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
@@ -257,7 +257,7 @@ def test_every_op_left_to_eager_is_bitwise_marks_or_not():
 
 
 @pytest.mark.compiles
-def test_the_users_own_compile_of_the_call_is_not_what_is_compared():
+def test_users_own_compile_is_not_compared():
     x, dropped = torch.ones(64), rx.region("r")(lambda x: F.dropout(x, 0.5))
     torch.compile(dropped)(x)
     ex = rx.explore(dropped, (x,))
@@ -268,7 +268,7 @@ def test_the_users_own_compile_of_the_call_is_not_what_is_compared():
 
 
 @pytest.mark.compiles
-def test_what_cannot_be_compared_keeps_no_trial_from_being_equal():
+def test_incomparable_results_do_not_count_in_trials():
     x = torch.ones(4)
     with_opaque = rx.explore(lambda x: (x + 1, iter([1])), (x,))
     (trial,) = bitwise_trials(with_opaque.live.variants, ({},), Run())
@@ -320,5 +320,5 @@ def test_memory_that_nothing_was_written_to_is_not_compared():
 def test_a_part_of_a_gain_is_no_more_than_all_of_it(share, said):
     text = reach_table([reach(2.0, 1.5, 1.0, share)], None, ()).text()
     assert text.endswith(said)
-    of_region = regions_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
+    of_region = region_reach_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
     assert ("%" in of_region.text()) is (0.0 <= share.value <= 1.0)

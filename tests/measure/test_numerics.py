@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
+from regional_explorer.measure.numerics import Reference, compare_results, run_once, verdict
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.measure.rounding import Arithmetic, Values, arithmetic_of, dense
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict
@@ -53,7 +53,7 @@ PAIRS = {
 @pytest.mark.parametrize(("mine", "theirs", "bitwise"), PAIRS.values(), ids=PAIRS)
 def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor, *, bitwise: bool) -> None:
     ours, eager = (Values((("output", value),), ()) for value in (mine, theirs))
-    (row,) = compare("regional", ours, Reference(eager))
+    (row,) = compare_results("regional", ours, Reference(eager))
     assert (row.bitwise, row.verdict) == (bitwise, NumericsVerdict.OK)
 
 
@@ -62,14 +62,14 @@ def test_a_gradient_that_is_truly_zero_is_noise_at_the_scale_of_the_others(dtype
     """Of the bias of attention's keys, or before a batch norm: what is left of it is how the others were rounded."""
     large, first, second = torch.randn(64), torch.randn(64) / 500, torch.randn(64) / 500
     one, other = (Values((), (("large", large.to(dtype)), ("zero", left.to(dtype)))) for left in (first, second))
-    rows = compare("eager", other, Reference(one, arithmetic=Arithmetic(64)))
+    rows = compare_results("eager", other, Reference(one, arithmetic=Arithmetic(64)))
     assert (verdict(rows) is not NumericsVerdict.FAILED) is noise
 
 
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
 def test_a_nested_tensor_is_not_compared_and_not_ok(layout: torch.layout) -> None:
     values = Values((("output", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)),), ())
-    (row,) = compare("regional", values, Reference(values))
+    (row,) = compare_results("regional", values, Reference(values))
     assert row.verdict == "not checked"
     assert "nested" in row.note
 
@@ -80,7 +80,7 @@ def test_sparse_tensors_are_compared_as_dense_ones() -> None:
         assert torch.equal(dense(sparse), eager)
     huge = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (1 << 20, 1 << 20))
     values = Values((("output", dense(huge)),), ())
-    (row,) = compare("regional", values, Reference(values))
+    (row,) = compare_results("regional", values, Reference(values))
     assert (row.verdict, row.note) == ("not checked", "a sparse_coo tensor: its elements cannot be compared")
 
 
@@ -150,31 +150,31 @@ def test_enough_are_planted() -> None:
 
 
 @pytest.mark.parametrize("name", [*WRONG, *WRONG_BY_LITTLE])
-def test_what_is_wrong_is_found(name: str) -> None:
+def test_wrong_results_are_found(name: str) -> None:
     program, variant = (WRONG | WRONG_BY_LITTLE)[name]
     values, reference = given(program, variant)
     assert name in WRONG_BY_LITTLE or beyond(values, reference.eager, PROGRAMS[program].terms), "not planted well"
-    assert verdict(compare("planted", values, reference)) == "failed"
+    assert verdict(compare_results("planted", values, reference)) == "failed"
 
 
 @pytest.mark.parametrize("name", WRONG_TRACES)
-def test_a_trace_that_is_wrong_is_told_and_what_runs_it_is_called_wrong(name: str) -> None:
+def test_wrong_trace_is_reported(name: str) -> None:
     function, sizes = WRONG_TRACES[name]
     ex = rx.explore(function, [torch.randn(shape, requires_grad="gradient" in name) for shape in pairwise(sizes)])
     call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
     assert [diagnostic.code for diagnostic in found.diagnostics] == ["trace-differs"]
     program.select_regional(on=False)
-    assert verdict(compare("aot_eager", run_once(call, program.capture.run), found)) == "failed"
-    assert verdict(compare("eager", run_once(call), found)) == "ok"
+    assert verdict(compare_results("aot_eager", run_once(call, program.capture.run), found)) == "failed"
+    assert verdict(compare_results("eager", run_once(call), found)) == "ok"
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_right_is_not_called_wrong(name: str) -> None:
+def test_right_results_are_not_called_wrong(name: str) -> None:
     program, variant = RIGHT[name]
     values, reference = given(program, variant)
     assert right(values, reference, PROGRAMS[program].terms), "not right"
-    rows = compare("planted", values, reference)
+    rows = compare_results("planted", values, reference)
     assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
 
 
@@ -207,18 +207,18 @@ def test_the_terms_of_a_sum_are_counted(
 
 
 @pytest.mark.parametrize("name", ROUNDED_OTHERWISE)
-def test_what_rounds_otherwise_is_not_called_wrong(name: str) -> None:
+def test_different_rounding_is_not_called_wrong(name: str) -> None:
     program, variant, expected = ROUNDED_OTHERWISE[name]
-    rows = compare("planted", *given(program, variant))
+    rows = compare_results("planted", *given(program, variant))
     assert verdict(rows) == expected, rows
     assert verdict(rows).withholds_speedup is (expected == "chaotic")
-    assert all("rounds otherwise" in row.note for row in rows if row.verdict == "not comparable")
+    assert all("rounds differently" in row.note for row in rows if row.verdict == "not comparable")
 
 
-def test_equal_terms_that_are_summed_one_after_the_other_are_much_farther_off_than_eager() -> None:
+def test_sequential_sums_are_farther_off() -> None:
     """As in the gradient of a bias before a mean: each addition rounds the same way, and eager sums pairwise."""
     program, variant, _ = ROUNDED_OTHERWISE["equal terms, one after the other"]
-    (row,) = compare("planted", *given(program, variant))
+    (row,) = compare_results("planted", *given(program, variant))
     assert row.variant_error is not None
     assert row.eager_error is not None
     assert row.variant_error > 20 * row.eager_error, "or the test shows nothing"
@@ -229,7 +229,7 @@ def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
     cancelled = Mock(side_effect=[False, False, True])
     found = find_reference(ex.live.call, ex.live.program, cancelled)
     with pytest.raises(CancelledError):
-        compare("planted", run_once(ex.live.call, lambda x: rounded(x) * 1.25), found)
+        compare_results("planted", run_once(ex.live.call, lambda x: rounded(x) * 1.25), found)
     assert cancelled.call_count == 3
 
 

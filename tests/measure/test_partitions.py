@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.page.answer import answer_text
@@ -79,7 +79,7 @@ def test_partitions_add_up_by_phase_as_often_as_they_run() -> None:
     assert step(measured_alone(runs=3)).eager_s.value == pytest.approx(18e-4)
 
 
-def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
+def test_compile_pays_off_after_cost_over_gain() -> None:
     whole = step(of_a_call(1 / 0.7))  # the call gains as much as the region alone
     assert whole.compile_s == pytest.approx(3.0)  # one artifact for each phase, 1.5 s each
     assert whole.cache == "cold"
@@ -115,7 +115,7 @@ def test_the_worst_tensor_of_a_region_is_one_that_has_its_numerics_verdict() -> 
         assert (whole.numerics, whole.worst_tensor) == (verdict, "mm1")
 
 
-def test_what_is_not_compiled_counts_as_eager() -> None:
+def test_uncompiled_partitions_count_as_eager() -> None:
     base = with_part(replace(FIRST, compiled=None))
     whole = step(replace(base, partitions=(replace(base.partitions[0], artifact=None), *base.partitions[1:])))
     assert ends(whole.compiled_s)[0] == pytest.approx(3.5e-4)
@@ -133,9 +133,7 @@ def test_what_is_not_compiled_counts_as_eager() -> None:
         (Figure(0.2, why="the machine was too busy"), Verdict.BUSY, Verdict.BUSY),
     ],
 )
-def test_the_verdict_of_a_sum_of_which_one_part_is_not_faster(
-    speedup: Figure, verdict: Verdict, of_sum: Verdict
-) -> None:
+def test_verdict_of_a_sum_with_a_slower_part(speedup: Figure, verdict: Verdict, of_sum: Verdict) -> None:
     part = alone(FIRST.partition, 1e-4, 2e-4, speedup=speedup, verdict=verdict)
     assert step(with_part(part)).verdict is of_sum
     assert step(measured_alone(verdict=Verdict.BUSY)).verdict is Verdict.BUSY
@@ -170,7 +168,7 @@ def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[st
     return {row.part: row for row in reconcile(variants(), regions, cut)}
 
 
-def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
+def test_steps_between_totals_add_up() -> None:
     found = rows(region_timings(measured_alone()), cut_rounds())
     assert list(found) == ["eager", WRAPPER, "aot_eager", DISPATCH, "mlp", REST, "regional", BORDERS, "full"]
     between = {name: row.seconds.value for name, row in found.items() if not row.total}
@@ -194,11 +192,11 @@ def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     value, low, high = (end or 0.0 for end in ends(found["mlp"].seconds))
     assert low < value < high < 0.0
     assert found[REST].seconds.bounds is None
-    assert found[REST].seconds.why == "what is left of several runs"
+    assert found[REST].seconds.why == "the rest of several runs"
     assert DISPATCH not in found
 
 
-def test_what_is_between_two_variants_has_no_interval_where_one_of_them_has_none() -> None:
+def test_difference_has_no_interval_if_a_total_has_none() -> None:
     why = "the machine was too busy"
     busy = [
         replace(row, median_s=Figure(row.median_s.value, why=why)) if row.variant == "aot_eager" else row
@@ -211,10 +209,10 @@ def test_what_is_between_two_variants_has_no_interval_where_one_of_them_has_none
     assert found[BORDERS].bounds is not None
 
 
-def test_a_region_whose_gain_is_withheld_is_named_in_the_rest_and_one_that_runs_eagerly_gains_nothing() -> None:
+def test_withheld_gain_is_named_in_the_rest() -> None:
     found = rows(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
     assert "mlp" not in found
-    assert "mlp, of which no gain is known" in found[REST].note
+    assert "mlp, whose gain is unknown" in found[REST].note
     base = measured_alone(compiled_s=None)
     base = replace(base, partitions=tuple(replace(part, artifact=None) for part in base.partitions))
     assert rows(region_timings(base), None)["mlp"].seconds == exactly(0.0)
@@ -249,18 +247,18 @@ def test_variants_left_out_leave_out_their_steps() -> None:
         ),
     ],
 )
-def test_a_region_that_gains_is_told_with_its_price(speedup: float, price: str, saved: str) -> None:
+def test_gaining_region_is_reported_with_its_cost(speedup: float, price: str, saved: str) -> None:
     (found,) = region_diagnostics(of_a_call(speedup))
     assert found.code == "region-worth"
     assert price in found.message
     assert saved in found.message
 
 
-def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
+def test_slower_plan_is_reported_with_its_ratio() -> None:
     (found,) = plan_diagnostics(of_a_call(0.62, Verdict.SLOWER))
     assert (found.code, found.severity) == ("plan-slower", Severity.WARNING)
     assert found.message == "The plan is slower than eager: 0.62× (0.59–0.65)."
-    assert found.remedy == "Mark larger regions: none is slower alone, but what runs around each costs time, too."
+    assert found.remedy == "Mark larger regions: none is slower alone, but the code around each costs time, too."
     faster = of_a_call(1.25)
     assert plan_diagnostics(faster) == []
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
@@ -274,19 +272,19 @@ def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
 
 
 @pytest.mark.parametrize("quiet", ["the partitions", "the call"])
-def test_neither_the_call_nor_its_partitions_hide_that_the_others_were_disturbed(quiet: str) -> None:
+def test_disturbed_measurements_are_all_reported(quiet: str) -> None:
     busy, calm = Noise(100, 30, 30, 1.0, 2), Noise(2000, 0, 0, 0.0, 2)
     of_call, of_partition = (busy, calm) if quiet == "the partitions" else (calm, busy)
     base = measured()
     assert base.conditions
-    results = Results(conditions=replace(base.conditions, noise=of_call))
+    results = BenchmarkResults(conditions=replace(base.conditions, noise=of_call))
     results.add_noise(of_partition)
     assert results.conditions
     assert results.conditions.noise == of_call, "what the verdicts on the call depend on"
     assert replace(base, conditions=results.conditions).noise == busy
 
 
-def test_a_region_that_loses_is_told_with_the_way_out() -> None:
+def test_slower_region_is_reported_with_a_remedy() -> None:
     slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
     (found,) = region_diagnostics(slower)
     assert (found.code, found.region) == ("region-slower", "mlp")
@@ -327,7 +325,7 @@ def test_no_larger_region_is_advised_where_every_op_is_in_one() -> None:
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
     faster = of_one_region(of_a_call(1.25))
     (found,) = plan_diagnostics(replace(faster, timings=(*faster.timings, full)))
-    assert "The difference is 400 µs (400 µs to 400 µs) of each call: what calls the region" in found.remedy
+    assert "The difference is 400 µs (400 µs to 400 µs) of each call: the code that calls the region" in found.remedy
     assert found.remedy.endswith("Use plain torch.compile for this call.")
 
 
@@ -357,7 +355,7 @@ def late_graph() -> Graph:
     return replace(measured_alone().graphs[0], id="1/forward")
 
 
-def test_a_speedup_over_traced_ops_that_are_slower_than_the_program_says_so() -> None:
+def test_speedup_over_slow_trace_says_so() -> None:
     over = with_trace(1.25, Verdict.FASTER, eager_s=5e-4)  # its regions take 600 µs eagerly, alone
     assert step(over).over_trace
     assert speedup(step(over)) == "2.00× over the trace"
@@ -369,7 +367,7 @@ def test_a_speedup_over_traced_ops_that_are_slower_than_the_program_says_so() ->
     assert "against traced ops that are slower than the program's own" in " ".join(answer_text(answer_of(over)).split())
 
 
-def test_what_tracing_costs_is_said_where_it_takes_what_the_regions_gain() -> None:
+def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
     costly = with_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
     assert not step(costly).over_trace
     note = "Traced, the call takes 200 µs (200 µs to 200 µs) longer than the program's own"

@@ -215,13 +215,13 @@ def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: lis
 
 
 @pytest.mark.parametrize("budget", [0, 0.0, -1, float("nan"), float("inf"), "5", None, True, 1j])
-def test_a_budget_that_is_no_time_is_refused(budget: object) -> None:
+def test_invalid_budget_is_refused(budget: object) -> None:
     with pytest.raises(MeasureError, match=r"budget_s=.*positive, finite number") as caught:
         check_budget(budget)  # type: ignore[arg-type]
     assert repr(budget) in str(caught.value)
 
 
-def test_it_stops_at_the_first_look_where_every_ci_is_narrow_or_at_the_budget(rounds: Rounds, taking: Make) -> None:
+def test_rounds_stop_when_precise_or_out_of_budget(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16.0)
     assert result.stopped is Stop.PRECISE
     assert result.spent_s == pytest.approx(1.0, abs=0.1)  # a sixteenth of the budget
@@ -317,9 +317,7 @@ def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, 
     assert len(ratios) == len(result.samples["full"][FORWARD]) == 5
 
 
-def test_what_never_runs_is_dropped_and_without_the_baseline_there_are_times_all_the_same(
-    rounds: Rounds, taking: Make
-) -> None:
+def test_failing_calls_are_dropped(rounds: Rounds, taking: Make) -> None:
     for raises, runs in (("full", "eager"), ("eager", "full")):
         result = rounds(TimedCall(raises, raising(ValueError("bad shape"))), taking(runs, LONG))
         assert {name: set(phases[FORWARD]) for name, phases in result.samples.items()} == {runs: {LONG}}
@@ -408,7 +406,7 @@ def test_times_and_ratios_are_figures_exact_on_a_steady_clock(rounds: Rounds, ta
     assert [trained.ratio("full", phase) for phase in Phase] == [exactly(2.0), exactly(1.0), exactly(4 / 3)]
 
 
-def test_what_is_measured_between_rounds_is_spread_over_the_run_and_not_charged(clock: FakeClock, taking: Make) -> None:
+def test_work_between_rounds_is_not_charged(clock: FakeClock, taking: Make) -> None:
     def between() -> None:
         clock.log.append("between")
         clock.spend(100.0)
@@ -443,7 +441,7 @@ class DeviceClock(FakeClock):
         return super().seconds(begin, end) + self.behind_s
 
 
-def test_launches_are_told_apart_from_work_in_forward_and_backward() -> None:
+def test_launches_are_separated_from_work() -> None:
     clock = DeviceClock()
     forward = TimedCall("full", lambda: clock.spend(1.0))
     for clock.behind_s, warned in ((0.0, True), (0.1, True), (9.0, False)):
@@ -494,7 +492,7 @@ class Disturbed:
             return run_rounds(calls, 8.0, clock=self.clock)
 
 
-def test_rounds_in_which_fixed_work_took_longer_are_left_out_and_counted(clock: FakeClock) -> None:
+def test_disturbed_rounds_are_left_out_and_counted(clock: FakeClock) -> None:
     result = Disturbed(clock, cycle([1.0, 1.0, 1.0, 1.0, 3.0])).run()
     assert result.noise.rounds == result.rounds
     assert result.noise.disturbed == result.noise.left_out == pytest.approx(0.4 * result.rounds, abs=2), (
@@ -521,9 +519,7 @@ def others_using(cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regional_explorer.measure.machine.Watch._others", lambda _: cores)
 
 
-def test_a_machine_that_was_never_quiet_in_this_run_is_held_against_earlier_ones(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_never_quiet_machine_is_compared_with_earlier_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """If nine of ten rounds are disturbed, so is the quickest fifth of them."""
     others_using(1.8, monkeypatch)
     blind = Disturbed(clock, chain([3.0], cycle([3.0, 3.1, 3.2]))).run()
@@ -585,7 +581,7 @@ def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:
     assert replace(result.noise, others=None).sentence == ""
 
 
-def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
+def test_gpu_state_is_reported() -> None:
     assert HOT.described_since(COOL) == "12.0 of 80.0 GiB in use, SM clock 1980 MHz before, 1400 MHz after, 83 °C"
     unread = DeviceState(None, None, GIB, 2 * GIB)
     assert unread.described_since(unread) == "1.0 of 2.0 GiB in use"
@@ -614,7 +610,7 @@ def test_a_clock_that_fell_is_said_of_the_run(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_what_happens_after_the_rounds_of_a_gpu_loses_none(
+def test_failure_after_gpu_rounds_loses_none(
     error: type[BaseException], clock: FakeClock, taking: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timings, "device_state", Mock(return_value=COOL))
@@ -687,7 +683,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
     )
     calls = [TimedCall(name, partial(clock.spend, call_s)) for name, call_s in calls_s.items()]
     rounds = run_rounds(calls, budget_s, clock=clock)
-    results = benchmark.Results(conditions=timings.conditions_of(rounds, ENVIRONMENT))
+    results = benchmark.BenchmarkResults(conditions=timings.conditions_of(rounds, ENVIRONMENT))
     began_s = clock.now()
     benchmark._read_memory(variants, calls, rounds, budget_s, MeasureContext(Run(), ENVIRONMENT, clock), results)
     assert clock.now() - began_s <= budget_s * memory.BUDGET_SHARE
@@ -730,7 +726,7 @@ def noisy_by(taking: Make, name: str, seconds: float) -> TimedCall:
     return taking(name, (float(factor * seconds) for factor in noise))
 
 
-def test_what_is_pruned_leaves_the_rounds_and_its_time_goes_to_the_others(clock: FakeClock, taking: Make) -> None:
+def test_pruned_variant_gives_its_time_to_others(clock: FakeClock, taking: Make) -> None:
     calls = [noisy_by(taking, "eager", LONGER), noisy_by(taking, "slow", 4 * LONGER), noisy_by(taking, "quick", LONG)]
     whole = run_rounds(calls, 16.0, clock=clock)
     pruned = run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager)
@@ -763,7 +759,7 @@ def test_a_run_ends_when_all_but_the_baseline_are_pruned(clock: FakeClock, takin
     assert result.spent_s < 2.0
 
 
-def test_the_baseline_cannot_be_pruned_nor_what_is_not_there(clock: FakeClock, taking: Make) -> None:
+def test_baseline_cannot_be_pruned(clock: FakeClock, taking: Make) -> None:
     result = run_rounds(
         [taking("eager", LONG), taking("quick", LONG / 2)], 4.0, clock=clock, prune=lambda _: ["eager", "other"]
     )
@@ -771,7 +767,7 @@ def test_the_baseline_cannot_be_pruned_nor_what_is_not_there(clock: FakeClock, t
     assert result.stopped is Stop.PRECISE
 
 
-def test_what_is_pruned_is_not_waited_for(clock: FakeClock, taking: Make) -> None:
+def test_pruned_variant_is_not_waited_for(clock: FakeClock, taking: Make) -> None:
     calls = [taking("eager", LONG), taking("quick", LONG / 2), noisy_by(taking, "slow", 4 * LONG)]
     assert run_rounds(calls, 16.0, clock=clock).stopped is Stop.BUDGET
     assert run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager).stopped is Stop.PRECISE

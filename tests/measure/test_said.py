@@ -45,7 +45,7 @@ def test_nothing_in_a_saved_page_is_undefined(seed: int) -> None:
     assert not re.search(r"\bInfinity\b", text)
 
 
-def test_what_a_diagnostic_names_as_a_part_is_no_longer_than_its_whole() -> None:
+def test_parts_in_diagnostics_do_not_exceed_the_whole() -> None:
     named = 0
     for item in (item for seed in range(24) for item in drawn(seed)[1].diagnostics):
         of = re.search(r"[Oo]f (?:its|the) (\S+ [nµm]?s)\b", item.message)
@@ -88,7 +88,7 @@ def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verd
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_what_is_said_in_production_names_no_exploration(seed: int) -> None:
+def test_production_messages_name_no_exploration(seed: int) -> None:
     _, session = drawn(seed)
     explored = replace(Explored.of(session), slower=slower_than(session))
     told = [*slower_when_explored(explored), *map(in_production, plan_diagnostics(session))]

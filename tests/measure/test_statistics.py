@@ -21,9 +21,9 @@ from regional_explorer.record.statistics import (
     MIN_FLOOR,
     QUIET_LIMIT,
     Floats,
+    confidence_interval,
     disagreement,
     floor_of,
-    interval,
     iqr,
     median_figure,
     paired_ratios,
@@ -58,14 +58,14 @@ def test_medians_and_ratios_of_the_rounds_that_both_have() -> None:
 
 def test_the_interval_is_the_binomial_one() -> None:
     # P(at most 1 of 10 heads) = 11/1024 and P(at most 2) = 56/1024: at 95 %, 2.5 % a side, the second from each end.
-    assert interval(counted(10), 0.95) == (2.0, 9.0)
+    assert confidence_interval(counted(10), 0.95) == (2.0, 9.0)
     # P(no head in 10) = 1/1024: at 99.8 % the ends themselves, and nine are too few.
-    assert interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
-    assert interval(counted(9), CONFIDENCE) is None
-    assert interval(counted(0), CONFIDENCE) is None
+    assert confidence_interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
+    assert confidence_interval(counted(9), CONFIDENCE) is None
+    assert confidence_interval(counted(0), CONFIDENCE) is None
     # A hundred: 40 and 61 at 95 %, as tables of the sign test have it; and far more values than 2.0**n can count.
-    assert interval(counted(100), 0.95) == (40.0, 61.0)
-    low, high = interval(counted(5001), 0.95) or (0.0, 0.0)
+    assert confidence_interval(counted(100), 0.95) == (40.0, 61.0)
+    low, high = confidence_interval(counted(5001), 0.95) or (0.0, 0.0)
     assert low + high == 5002.0
     assert high - low == pytest.approx(1.96 * np.sqrt(5001), abs=2)
 
@@ -78,7 +78,7 @@ def test_intervals_cover_the_true_median(rounds: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
-def test_a_quotient_covers_as_often_as_what_it_is_made_of(rounds: int) -> None:
+def test_interval_of_quotient_keeps_its_coverage(rounds: int) -> None:
     pairs = zip(noise(rounds, 1000, rounds), noise(rounds + 1, 1000, rounds), strict=True)
     found = [median_figure(above).over(median_figure(below)).bounds or (9.0, 0.0) for above, below in pairs]
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.985
@@ -93,12 +93,12 @@ def test_a_figure_has_bounds_or_says_why_not_also_when_divided() -> None:
     assert Figure(1.0, why="measured once").over(Figure(2.0, 1.0, 4.0)) == Figure(0.5, why="measured once")
 
 
-def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_look() -> None:
+def test_early_stopping_rarely_calls_equals_different() -> None:
     runs, rounds = noise(7, 2000, 320), 320
     wrong = 0
     for ratios in runs:
         for look in (20, 40, 80, 160, rounds):
-            low, high = interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
+            low, high = confidence_interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
             if high - low < 0.03 or look == rounds:
                 wrong += verdict_of(ratios[:look], floor=0.0) in (Verdict.FASTER, Verdict.SLOWER)
                 break
@@ -114,7 +114,7 @@ def test_three_per_cent_are_found_and_called_by_their_side() -> None:
         assert np.mean(found) > 0.9
 
 
-def test_a_verdict_needs_samples_significance_and_a_difference_beyond_the_floor() -> None:
+def test_verdict_needs_samples_significance_and_size() -> None:
     steady = np.full(20, 1.02)
     assert verdict_of(steady, 0.005) is Verdict.FASTER
     assert verdict_of(1 / steady, 0.005) is Verdict.SLOWER
@@ -135,7 +135,7 @@ def test_a_wide_interval_is_inconclusive_and_not_called_no_difference() -> None:
     ]
 
 
-def test_beside_other_work_what_is_not_decided_is_busy() -> None:
+def test_undecided_beside_other_work_is_busy() -> None:
     busy, too_busy = Noise(rounds=100, disturbed=20, left_out=20), Noise(rounds=100, disturbed=80)
     beside = Noise(rounds=100, others=0.5, cores=2)
     wide, near, faster = np.linspace(0.5, 2.0, 20), np.full(20, 1.001), np.full(20, 1.2)
@@ -165,7 +165,7 @@ def test_the_smallest_difference_is_one_that_is_found_nine_times_in_ten() -> Non
     assert 0.8 < np.mean(found) < 0.97
 
 
-def test_a_trend_is_told_where_chance_does_not_explain_it() -> None:
+def test_significant_trend_is_reported() -> None:
     generator = np.random.default_rng(0)
     assert trend(np.linspace(1.0, 2.0, 90)) == pytest.approx(0.58, abs=0.005)
     assert trend(np.linspace(2.0, 1.0, 90)) < -0.3
@@ -176,7 +176,7 @@ def test_a_trend_is_told_where_chance_does_not_explain_it() -> None:
     assert np.mean(told) < 0.01
 
 
-def test_quiet_rounds_are_those_in_which_fixed_work_took_as_long_as_it_can() -> None:
+def test_quiet_rounds_have_undisturbed_fixed_work() -> None:
     assert quiet_rounds([1.0, 1.4, 1.6, 1.0, 9.0]).tolist() == [True, True, False, True, False]
     assert quiet_rounds([0.0, 0.0]).all(), "of a clock too coarse for it"
     assert len(quiet_rounds([])) == 0
@@ -231,7 +231,7 @@ TYPICAL = np.array([1.0, 2.0, 3.0, 0.5, 0.2, 5.0])
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
-def test_parts_add_up_and_each_interval_covers_the_typical_time_of_the_part(rounds: int) -> None:
+def test_parts_add_up_and_intervals_cover(rounds: int) -> None:
     """That of the mean, by drawing the rounds again and again, did in 87 to 90 % of all runs of 20 rounds."""
     truth, covered = np.median(disturbed_parts(999, 40_000), axis=1), []
     assert truth == pytest.approx(TYPICAL * np.exp(0.02 * np.log(2.0)), rel=0.01), "as on a quiet machine"
@@ -260,7 +260,7 @@ def test_parts_over_the_middle_rounds_add_up_where_medians_do_not() -> None:
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.05])
-def test_five_per_cent_are_found_under_a_disturbance_and_nothing_between_equals(slower: float) -> None:
+def test_disturbance_hides_no_five_percent(slower: float) -> None:
     found = []
     for seed in range(200):
         samples, work = hidden(5000 + seed, 300, 0.3)
@@ -311,7 +311,7 @@ def shares_of_runs(share: float, cores: float) -> tuple[float, float, float, flo
 
 @pytest.mark.parametrize("cores", [0.2, 1.5], ids=["the quickest fifth", "the least so far"])
 @pytest.mark.parametrize("share", [0.1, 0.3])
-def test_beside_other_work_equal_calls_are_equal_and_five_per_cent_are_found(share: float, cores: float) -> None:
+def test_other_work_hides_no_five_percent(share: float, cores: float) -> None:
     wrong, unknown, covered, found = shares_of_runs(share, cores)
     assert wrong <= 0.01
     assert unknown == 0.0
@@ -326,7 +326,7 @@ def test_where_others_work_most_of_the_time_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(("limit", "verdicts", "covers"), [(1.1, False, True), (1.5, True, True), (3.0, True, False)])
-def test_the_limit_leaves_out_what_disturbs_and_little_else(
+def test_disturbance_limit_is_selective(
     limit: float, verdicts: bool, covers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "QUIET_LIMIT", limit)
@@ -430,7 +430,7 @@ def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict() -> 
     assert [conditions_of(run, ENVIRONMENT).smallest_difference for run in (alone, few)] == [None, None]
 
 
-def test_a_control_that_differs_raises_the_bar_and_is_told() -> None:
+def test_differing_control_raises_the_floor() -> None:
     samples = {"eager": [1.02] * 20, "full": [1.0] * 20}
     assert timing_of(samples).verdict is Verdict.FASTER
     unsteady = seen(samples, control=[0.98] * 20)
@@ -441,7 +441,7 @@ def test_a_control_that_differs_raises_the_bar_and_is_told() -> None:
     assert conditions_of(unsteady, ENVIRONMENT).smallest_difference == pytest.approx(0.0408, abs=1e-4)
 
 
-def test_what_a_variant_does_is_told_on_the_variant() -> None:
+def test_warning_stands_at_its_variant() -> None:
     eager, warming = [1.0] * 60, np.linspace(1.2, 1.0, 60).tolist()
     assert timing_of({"eager": eager, "full": warming}).warnings == (
         "the speedup drifted while measuring, by +13%: the variant may not have been warm",
@@ -450,7 +450,7 @@ def test_what_a_variant_does_is_told_on_the_variant() -> None:
     assert tiny.warnings == ("under a microsecond per call: the clock's own overhead matters in this figure",)
 
 
-def test_medians_that_say_another_ratio_than_the_rounds_are_told() -> None:
+def test_contradicting_medians_are_reported() -> None:
     slow_rounds = {"eager": [1.0] * 29 + [2.0] * 31, "full": [1.0] * 31 + [2.0] * 29}
     full = timing_of(slow_rounds)
     assert full.speedup is not None
@@ -472,7 +472,7 @@ def test_of_a_run_that_was_too_busy_nothing_has_an_interval() -> None:
     assert grey.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×"), "a grey figure agrees, or it is said"
 
 
-def test_a_variant_that_raised_is_told_and_keeps_its_rounds() -> None:
+def test_raising_variant_keeps_its_rounds() -> None:
     text = "'full' raised RuntimeError in round 21: out of luck"
     result = replace(seen({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
     full = timing_of(result)

@@ -45,9 +45,7 @@ def test_each_pair_is_judged_by_each_method() -> None:
     ("arguments", "text"),
     [(["--budget", "0"], "budget_s=0.0"), (["--pairs", "0"], "--pairs: give"), (["--threads", "0"], "--threads: give")],
 )
-def test_the_command_refuses_what_cannot_be(
-    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_refuses_invalid_options(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--self-test", *arguments])
     assert text in capsys.readouterr().err

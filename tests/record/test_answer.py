@@ -107,7 +107,7 @@ def test_no_figure_is_without_an_interval_or_outside_of_it() -> None:
             assert 0.0 < low <= value <= high
 
 
-def test_a_ratio_that_says_nothing_is_not_told() -> None:
+def test_meaningless_ratio_is_left_out() -> None:
     ratios = [speed.speedup for _, answer in answers() for speed in answer.speeds if speed.speedup is not None]
     assert ratios
     assert all(ends(ratio)[2] <= WIDEST * ends(ratio)[0] for ratio in ratios)
@@ -124,7 +124,7 @@ def test_no_gain_exceeds_the_whole() -> None:
                 assert finding.gain_s.value <= answer.times[PLAN].value
 
 
-def test_what_is_faster_has_a_ratio_above_one_and_what_is_slower_below() -> None:
+def test_faster_means_ratio_above_one() -> None:
     seen = Counter[str]()
     for _, answer in answers():
         for speed in answer.speeds:
@@ -168,7 +168,7 @@ def test_wrong_results_have_no_speed() -> None:
             assert not answer.results.withholds_speedup
 
 
-def test_only_what_is_faster_is_repaid_and_no_call_saves_more_than_eager_takes() -> None:
+def test_only_faster_plans_are_repaid() -> None:
     repaid = 0
     for _, answer in answers():
         if answer.repaid_after is not None:
@@ -180,7 +180,7 @@ def test_only_what_is_faster_is_repaid_and_no_call_saves_more_than_eager_takes()
     assert repaid
 
 
-def test_figures_of_an_earlier_plan_are_called_so_and_nothing_is_a_part_of_them() -> None:
+def test_figures_of_an_earlier_plan_are_labelled() -> None:
     for session, answer in answers():
         text = str(ShownAnswer.of(session))
         assert (EARLIER_PLAN in text) is session.is_outdated
@@ -190,14 +190,14 @@ def test_figures_of_an_earlier_plan_are_called_so_and_nothing_is_a_part_of_them(
             assert not any(finding.share for finding in answer.findings)
 
 
-def test_every_diagnostic_is_told_or_counted() -> None:
+def test_every_diagnostic_is_shown_or_counted() -> None:
     for session, answer in answers():
         assert len(answer.findings) + answer.more + sum(answer.remarks.values()) == len(session.diagnostics)
         assert len(answer.findings) <= MOST_FINDINGS
         assert answer.smaller <= answer.more
 
 
-def test_what_hinders_comes_first_then_what_gains_most_and_what_gains_too_little_is_counted() -> None:
+def test_findings_are_ordered_by_gain() -> None:
     for session, answer in answers():
         severities = {found.code: found.severity for found in session.diagnostics}
         ranks = [
@@ -217,7 +217,7 @@ def test_every_finding_has_an_action_and_says_how_its_gain_is_known() -> None:
             assert one.gain_s is None or one.action.basis is not Basis.GUESSED
 
 
-def test_without_a_verdict_it_is_said_what_would_help() -> None:
+def test_missing_verdict_gives_advice() -> None:
     for session, answer in answers():
         if answer.state is AnswerState.NO_VERDICT and session.plan.regions and not session.is_outdated:
             (action,) = (part for part in answer.next if not isinstance(part, str))
@@ -227,7 +227,7 @@ def test_without_a_verdict_it_is_said_what_would_help() -> None:
             assert budget_s >= session.conditions.budget_s
 
 
-def test_nothing_is_advised_that_was_measured_to_be_slower_than_something_else() -> None:
+def test_slower_plan_is_never_advised() -> None:
     advised = Counter[str]()
     for _, answer in answers():
         verdicts = {(speed.of, speed.against): speed.verdict for speed in answer.speeds}

@@ -63,7 +63,7 @@ def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
     assert bars_of(replace(without, timings=())) == ()
 
 
-def test_a_search_that_has_compared_the_plan_at_hand_answers_as_a_benchmark_does() -> None:
+def test_search_answers_like_a_benchmark() -> None:
     assert bars(searched()) == {
         "eager": (4e-2, "", None),
         "torch.compile": (3e-2, Verdict.FASTER, None),
@@ -77,7 +77,7 @@ def test_a_search_that_has_compared_the_plan_at_hand_answers_as_a_benchmark_does
     )
 
 
-def test_what_was_found_is_the_answer_once_it_is_used_and_the_plan_before_can_be_taken_again() -> None:
+def test_applied_result_is_the_answer() -> None:
     used = searched(replace(BASE, plan=FOUND))
     assert bars(used)[BEST] == (2e-2, Verdict.FASTER, None)
     assert bars(used)[EARLIER] == (3.5e-2, Verdict.FASTER, BASE.plan)
@@ -101,7 +101,7 @@ def test_a_search_that_was_stopped_has_the_best_so_far() -> None:
     assert "the best plan so far takes 20.0 ms" in answer_text(answer_of(searched(tuning=stopped)))
 
 
-def test_a_search_that_has_tried_no_plan_says_so_and_shows_what_it_measured() -> None:
+def test_search_without_tries_says_so() -> None:
     nothing = Tuning(REFERENCES, TORCH_COMPILE, TORCH_COMPILE)
     untouched = searched(replace(BASE, plan=Plan(), partitions=(), members={}), nothing)
     assert list(bars(untouched)) == ["eager", "torch.compile"]
@@ -110,7 +110,7 @@ def test_a_search_that_has_tried_no_plan_says_so_and_shows_what_it_measured() ->
     assert "1.33× eager (1.31–1.36), faster" in text
 
 
-def test_the_chart_says_in_words_what_it_draws() -> None:
+def test_chart_has_its_words() -> None:
     chart = chart_nodes(bars_of(searched()))
     (said,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
     for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):

@@ -101,7 +101,7 @@ def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     for path, message in (
         (tmp_path / "nowhere" / "x.json", "there is no directory"),
@@ -164,9 +164,7 @@ def test_numbers_of_the_csv_stay_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FASTER, Verdict.SLOWER, Verdict.SAME])
-def test_a_plan_that_is_slower_is_told_when_saved_and_in_the_source(
-    verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ex = rx.explore(torch.sin, (torch.ones(3),))
     slower = verdict is Verdict.SLOWER
     eager, regional = sessions.timing("eager", 1.0, 1.0), sessions.timing("regional", 1.25, 0.8, verdict=verdict)
@@ -186,7 +184,7 @@ def test_a_plan_that_is_slower_is_told_when_saved_and_in_the_source(
     assert ex.to_source().startswith(f"# {said}\n") is slower
 
 
-def test_a_plan_that_was_slower_when_explored_is_told_where_it_runs() -> None:
+def test_slower_plan_is_reported_where_it_runs() -> None:
     explored = Explored("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
     for one, speedup in (
         (explored, "0.80×"),

@@ -15,7 +15,7 @@ from tests.shared import sessions
 from tests.shared.sessions import measured_apart as measured
 
 
-def test_equal_pairs_measured_apart_hardly_ever_fail_and_planted_slow_downs_do() -> None:
+def test_comparison_finds_slow_downs_and_rarely_errs() -> None:
     equal = [speed_change(measured(1.3, 2 * n), measured(1.3, 2 * n + 1, machine=1.7)) for n in range(200)]
     assert sum(found.is_slower(0.03) for found in equal) <= 2
     planted = [speed_change(measured(1.3, 2 * n), measured(1.3 / 1.08, 2 * n + 1)) for n in range(1000, 1040)]
@@ -23,7 +23,7 @@ def test_equal_pairs_measured_apart_hardly_ever_fail_and_planted_slow_downs_do()
     assert sum(found.verdict == "slower" for found in planted) >= 36
 
 
-def test_what_changed_is_named_and_whether_it_is_real() -> None:
+def test_changes_are_named_and_judged() -> None:
     first = measured(1.3, 1)
     other = replace(first.environment, torch="2.15.0", device="cpu (another)", threads=8)
     slower = replace(measured(1.0, 2), environment=other, partitions=first.partitions[:2])
@@ -53,7 +53,7 @@ def test_graphs_and_generated_code_are_compared() -> None:
     assert changes(coded("call()", 1), first) == []
 
 
-def test_what_cannot_be_compared_says_so() -> None:
+def test_incomparable_sessions_say_so() -> None:
     first = measured(1.3, 1)
     for timings in ((), first.timings[:1]):
         assert list(compare(first, replace(first, timings=timings))["difference"]) == ["first", "not comparable"]

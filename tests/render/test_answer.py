@@ -76,7 +76,7 @@ def told(session: Session) -> str:
     return " ".join(str(Results(session).answer).split())
 
 
-def test_each_state_says_what_is_known_and_what_to_do_next() -> None:
+def test_each_state_gives_results_and_next_step() -> None:
     measured = sessions.measured()
     without_full = replace(measured, timings=measured.timings[:3])
     assert measured.conditions
@@ -96,18 +96,18 @@ def test_each_state_says_what_is_known_and_what_to_do_next() -> None:
 
 def test_wrong_results_are_said_in_place_of_a_speed() -> None:
     text = told(sessions.measured(numerics=NumericsVerdict.FAILED))
-    assert "The results of your plan are wrong, so that no speed is given: output 0: one element off by" in text
+    assert "The results of your plan are wrong: no speed is given: output 0: one element off by" in text
     assert "×" not in text
     assert "320 µs" not in text
 
 
-def test_a_variant_is_called_what_its_user_calls_it() -> None:
+def test_variants_have_plain_names() -> None:
     for session in shown_sessions().values():
         text = told(session)
         assert not {str(VariantName.FULL), str(VariantName.AOT_EAGER), str(VariantName.REGIONAL)} & set(text.split())
 
 
-def test_what_has_an_action_is_told_and_the_rest_is_counted() -> None:
+def test_findings_with_actions_are_shown() -> None:
     remark = Diagnostic(DiagnosticCode.REGION_WORTH, "Something is worth it.", Severity.INFO)
     lost = Diagnostic(DiagnosticCode.REGION_LOST, "It is lost.", Severity.ERROR, advice=("Move the line.",))
     text = told(replace(sessions.measured(), diagnostics=(lost, remark, remark)))
@@ -115,7 +115,7 @@ def test_what_has_an_action_is_told_and_the_rest_is_counted() -> None:
 
 
 @given(st.floats(0.01, 100.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_a_gain_is_told_no_finer_than_its_interval(value: float, below: float, above: float) -> None:
+def test_gain_is_rounded_to_its_interval(value: float, below: float, above: float) -> None:
     figure = Figure(value, value * (1.0 - below), value * (1.0 + above))
     text = as_fine_as_known(figure).partition(" ")[0].replace(",", "")
     decimals = len(text.partition(".")[2])

@@ -64,7 +64,7 @@ def lines_of(page: str) -> list[str]:
     return "".join(Page(page).texts["code"]).splitlines()
 
 
-def test_every_line_is_in_one_section_and_boilerplate_and_long_kernels_are_folded() -> None:
+def test_boilerplate_and_long_kernels_are_folded() -> None:
     found = sections(shown().code)
     numbers = [number for section in found for number in range(section.first, section.last + 1)]
     assert numbers == list(range(1, len(TEXT.splitlines()) + 1))
@@ -81,7 +81,7 @@ def test_every_line_is_in_one_section_and_boilerplate_and_long_kernels_are_folde
 
 
 @pytest.mark.parametrize("lines", [0, 2000, 10_000])
-def test_the_panel_colours_what_a_cell_colours(lines: int) -> None:
+def test_panel_colours_like_a_cell(lines: int) -> None:
     text = TEXT.replace("    if", "    int a;\n" * lines + "    if")
     code = shown(text, (Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, ("sin",), (0,), defined=(4, 10 + lines)),))
 
@@ -178,7 +178,7 @@ def test_a_partition_without_code_on_one_side_is_not_compared() -> None:
     assert diff_text("r", [missing, changed]).startswith(f"{told}\n\nr/0: Inductor raised X\n\nr/1: ")
 
 
-def test_code_is_told_apart_by_line_and_blank_lines_keep_their_place() -> None:
+def test_code_is_compared_line_by_line() -> None:
     found = tokens_by_line(["// note", "", "int a = 3;", ""], "cpp")
     assert ["".join(text for _, text in row) for row in found] == ["// note", "", "int a = 3;", ""]
     assert [kind for row in found for kind, text in row if text.strip()][:2] == ["c", "k"]

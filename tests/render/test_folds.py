@@ -47,7 +47,7 @@ def norm(path: str, name: str) -> list[Node]:
     ]
 
 
-def test_a_module_has_its_path_and_class_and_never_a_line_or_a_number_of_ops() -> None:
+def test_module_shows_path_and_class_only() -> None:
     (model,) = outline(graph(*norm("model.layers.0", "n"), op("add", "nc", modules=("model", "model.layers.0"))), ())
     assert (model.kind, model.title, model.about) == (FoldKind.MODULE, "model.layers.0", "Layer")
     inner, add = model.parts
@@ -56,7 +56,7 @@ def test_a_module_has_its_path_and_class_and_never_a_line_or_a_number_of_ops() -
     assert add.kind is FoldKind.OP
 
 
-def test_a_module_is_one_box_wherever_its_ops_are_and_called_twice_it_is_two() -> None:
+def test_each_module_call_is_one_box() -> None:
     found = outline(graph(op("a", modules=["m"]), op("b", modules=["n"]), op("c", modules=["m"])), ())
     assert [fold.nodes for fold in found] == [("a", "c"), ("b",)]
     calls = [
@@ -65,7 +65,7 @@ def test_a_module_is_one_box_wherever_its_ops_are_and_called_twice_it_is_two() -
     assert names(outline(graph(*calls), ())) == ["shared", "shared (call 2)"]
 
 
-def test_equal_layers_are_one_repeat_that_shows_the_first_and_then_the_others() -> None:
+def test_equal_layers_are_one_repeat() -> None:
     nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
     (repeat,) = outline(graph(*nodes), ())[0].parts
     assert (repeat.kind, repeat.title, repeat.times) == (FoldKind.REPEAT, "layers.0–5.norm", 6)
@@ -117,7 +117,7 @@ def test_functions_fold_by_call_and_a_loop_over_them_is_a_repeat() -> None:
     assert repeat.parts[0].about == "model.py:3 in step"
 
 
-def test_what_wraps_all_of_it_is_no_fold() -> None:
+def test_wrapper_of_everything_is_no_fold() -> None:
     wrapper = line(1, "wrapper", scope="wrapper")
     nodes = [op(f"op{n}", stack=[wrapper, line(5 + n // 2, "f", scope="f")]) for n in range(8)]
     assert names(outline(graph(*nodes), ())) == ["line 5", "line 6", "line 7", "line 8"]
@@ -156,7 +156,7 @@ def test_a_region_stands_in_the_innermost_module_that_holds_all_of_it() -> None:
     assert layer.pieces == (across,)
 
 
-def test_a_graph_opens_on_its_modules_and_what_wraps_most_of_it_is_open() -> None:
+def test_graph_opens_on_its_modules() -> None:
     nodes = [op("e", modules=["bert", "bert.embed"]), op("e1", modules=["bert", "bert.embed"])]
     for n in range(12):
         path = f"bert.encoder.layer.{n}"

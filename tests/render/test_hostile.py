@@ -98,7 +98,7 @@ def test_in_tables_of_the_panel(text: str) -> None:
 
 
 @pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")
-def test_in_what_graphviz_draws_of_all_of_them_side_by_side() -> None:
+def test_hostile_names_in_graphvizs_picture() -> None:
     each = [sessions.hostile(text) for text in sessions.HOSTILE]
     session = replace(
         each[0],

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.folds import Stretch, pieces, stretches
 from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_command, quoted
-from regional_explorer.picture.layout import Placement, layers, place
+from regional_explorer.picture.layout import PlacedScene, layers, place
 from regional_explorer.picture.open_folds import compose, shown_graphs
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.picture.svg import digraph, draw, session_svg
@@ -191,7 +191,7 @@ def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None) ->
     assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
 
 
-def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() -> None:
+def test_rows_put_boxes_below_their_inputs() -> None:
     scene = compose(sessions.trained(5), everything=True)
     placed = layers(scene)
     for section in scene.sections:
@@ -248,7 +248,7 @@ def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
 def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
     a, b = sessions.op("a", "aten.mul.Tensor", "b"), sessions.op("b", "aten.mul.Tensor", "a")
     session: Session = sessions.session((Graph("0", GraphKind.INFERENCE, 0, (a, b)),))
-    placed: Placement = layers(compose(session))
+    placed: PlacedScene = layers(compose(session))
     assert len(placed.boxes) == 2
 
 
@@ -266,7 +266,7 @@ def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @needs_graphviz
-def test_what_the_user_adds_is_shown() -> None:
+def test_users_own_statements_are_drawn() -> None:
     made = digraph(sessions.trained(1))
     made.node("mine", label="added by hand")
     svg = made._repr_svg_()

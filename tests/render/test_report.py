@@ -51,7 +51,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     assert whisker(session.timings[2], Scale.of(session.timings)) is None
 
 
-def test_a_warning_of_several_variants_is_told_once_with_figures_and_phase_of_the_first() -> None:
+def test_shared_warning_is_shown_once() -> None:
     base = sessions.measured()
 
     def said(*figures: int) -> str:
@@ -72,7 +72,7 @@ def test_a_warning_of_several_variants_is_told_once_with_figures_and_phase_of_th
 
 
 @pytest.mark.parametrize("show", [session_text, session_html, page_html])
-def test_an_empty_session_says_what_to_do(show: Callable[[Session], str]) -> None:
+def test_empty_session_gives_advice(show: Callable[[Session], str]) -> None:
     said = " ".join(unescape(show(sessions.session())).split())
     assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said
     assert "Nothing measured yet. ex.benchmark()" in said
@@ -138,7 +138,7 @@ def test_a_chaotic_tensor_is_shown_before_one_that_cannot_be_compared() -> None:
     assert [row[1] for row in cells(numerics_table(replace(session, numerics=(farther, chaotic))))] == [chaotic.tensor]
 
 
-def test_what_is_merely_to_be_known_is_folded() -> None:
+def test_informational_tables_are_folded() -> None:
     info = Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.", Severity.INFO)
     severe = tuple(
         replace(info, severity=severity) for severity in (Severity.WARNING, Severity.ERROR) for _ in range(4)
@@ -176,7 +176,7 @@ def busy_everywhere() -> Session:
     )
 
 
-def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -> None:
+def test_busy_machine_is_reported_once_at_the_top() -> None:
     busy = busy_everywhere()
     sentence = "The machine was busy: 110 of 400 rounds left out; other processes used 0.7 of 2 cores."
     assert busy.noise.sentence == sentence, "the quiet rounds of the kernels do not hide it"
@@ -197,7 +197,7 @@ def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -
     assert replace(busy, artifacts=kernels).noise.rounds == 410
 
 
-def test_measurements_that_were_busy_in_different_ways_do_not_hide_each_other() -> None:
+def test_different_disturbances_are_all_reported() -> None:
     session = busy_everywhere()
     assert session.conditions
     assert session.profile
@@ -218,7 +218,7 @@ def test_text_keeps_to_the_width(width: int) -> None:
     assert max(map(len, said.splitlines())) <= width
 
 
-def test_narrow_columns_break_between_words_only_and_no_figure_from_its_unit() -> None:
+def test_narrow_columns_break_between_words() -> None:
     said = numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).text(width=80)
     assert {"your", "float32", "gradient", "layers.0.w"} <= set(said.split())
     assert "320 µs" in timings_table(sessions.measured()).text(width=60)
@@ -285,7 +285,7 @@ def test_a_failed_check_shows_no_speedup_anywhere() -> None:
     assert row[-1] == "–"
 
 
-def test_what_gains_nothing_is_never_paid_for_and_warnings_are_told_once() -> None:
+def test_useless_compile_never_pays_off() -> None:
     fields = {"verdict": Verdict.SLOWER, "speedup": Figure(0.5, 0.4, 0.6), "warnings": ("busy machine: very",)}
     found = region_timings_table(measured_alone(**fields))
     (row,) = cells(found)
@@ -293,7 +293,7 @@ def test_what_gains_nothing_is_never_paid_for_and_warnings_are_told_once() -> No
     assert note(found).count("busy machine") == 1
 
 
-def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
+def test_unmeasurably_small_peaks_say_so() -> None:
     found = (Figure(25_200_000, 25_000_000, 26_000_000), Figure(100, 90, 110))
     peaks = tuple(
         MemoryPeak(name, peak, "resident set", 1 << 20) for name, peak in zip(("eager", "full"), found, strict=True)
@@ -306,7 +306,7 @@ def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
 
 def test_the_ends_of_a_peak_in_an_edited_file_need_not_be_whole_bytes() -> None:
     peak = MemoryPeak("eager", Figure(2e6, 1_500_000.5, 2_500_000.5), "resident set")
-    frame = memory_table(replace(measured_alone(), memory=(peak,))).frame()
+    frame = memory_table(replace(measured_alone(), memory=(peak,))).dataframe()
     assert frame[["low_bytes", "high_bytes"]].to_numpy().tolist() == [[1_500_000, 2_500_000]]
 
 

@@ -96,7 +96,7 @@ def test_clean_keeps_one_visible_line() -> None:
         ("b", {"href": "x"}),
     ],
 )
-def test_what_is_not_listed_is_refused(tag: str, attributes: dict[str, str]) -> None:
+def test_unknown_elements_are_refused(tag: str, attributes: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="not among the elements"):
         node(tag, **attributes)
 
@@ -118,7 +118,7 @@ def test_a_style_sheet_is_no_markup() -> None:
     assert to_html(style_sheet("a>b{content:'<'}")) == "<style>a>b{content:'<'}</style>"
 
 
-def test_every_region_differs_from_every_other_in_letter_and_first_eight_in_hue() -> None:
+def test_regions_differ_in_letter_and_hue() -> None:
     paints = [paint(index) for index in range(60)]
     assert len({one.letter for one in paints}) == 60
     assert len({one.hue for one in paints[:8]}) == 8
@@ -142,7 +142,7 @@ def test_ground_can_be_read(ground: Ground) -> None:
 
 @pytest.mark.parametrize("ground", ["light", "dark"])
 @pytest.mark.parametrize("sight", ["normal", "protanopia", "deuteranopia"])
-def test_regions_can_be_told_apart_with_every_sight(sight: str, ground: str) -> None:
+def test_regions_differ_for_colour_blind_readers(sight: str, ground: str) -> None:
     strokes = [getattr(paint(index), ground).stroke for index in range(8)]
     for one, other in itertools.combinations(strokes, 2):
         gap = sum((a - b) ** 2 for a, b in zip(seen(one, sight), seen(other, sight), strict=True)) ** 0.5

@@ -54,7 +54,7 @@ def steps(rows: tuple[Step, ...] = STEPS) -> Table[Step]:
 
 
 def test_the_frame_has_exact_values_in_the_unit_of_their_names() -> None:
-    frame = steps().frame()
+    frame = steps().dataframe()
     assert list(frame.columns) == ["step", "time_us", "moved_bytes"]
     assert next(frame.itertuples(index=False, name=None)) == ("load", 1500.0, 3 << 20)
     assert frame["time_us"].isna().tolist() == [False, True]
@@ -73,9 +73,9 @@ def test_texts_and_elements_have_the_heads_in_order_and_values_for_people() -> N
     assert page.endswith('<p class="rx-note">A note.</p>')
 
 
-def test_without_rows_numbers_stay_numbers_and_it_says_what_is_missing() -> None:
+def test_empty_table_keeps_types_and_says_what_is_missing() -> None:
     empty = steps(())
-    assert empty.frame()["time_us"].sum() == 0.0
+    assert empty.dataframe()["time_us"].sum() == 0.0
     assert empty.text() == "Steps\n  No step."
     assert to_html(*empty.nodes()) == '<h4>Steps</h4><p class="rx-empty">No step.</p>'
 
@@ -89,10 +89,10 @@ def test_a_fold_is_closed_unless_a_row_is_bad() -> None:
 
 def test_figures_of_another_plan_say_so() -> None:
     found = replace(steps(), outdated=True)
-    assert found.frame()["plan"].tolist() == ["another", "another"]
+    assert found.dataframe()["plan"].tolist() == ["another", "another"]
     assert found.text().startswith("Steps of another plan")
     assert "rx-outdated" in to_html(*found.nodes())
-    assert replace(steps(), outdated=False).frame()["plan"].tolist() == ["current", "current"]
+    assert replace(steps(), outdated=False).dataframe()["plan"].tolist() == ["current", "current"]
 
 
 # --------------------------------------------------------------------------------------------- as a notebook shows them
@@ -161,7 +161,7 @@ def test_every_table_is_shown_alike_and_has_its_columns_when_empty() -> None:
     assert list(found.border_frame.columns)[-2:] == ["fused_bytes", "at_most_us"]
 
 
-def test_long_texts_wrap_many_rows_are_cut_and_a_missing_number_among_whole_ones_is_a_dash() -> None:
+def test_long_tables_wrap_and_are_cut() -> None:
     page = ShownFrame({"message": ["text " * 60]})._repr_html_()
     assert page.count("text ") + page.count("text<") == 60
     assert "white-space:normal" in page
@@ -175,7 +175,7 @@ def test_long_texts_wrap_many_rows_are_cut_and_a_missing_number_among_whole_ones
     assert ">1,500,000<" in ShownFrame(pd.DataFrame({"number": pd.array([1_500_000], dtype="Int64")}))._repr_html_()
 
 
-def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:
+def test_results_of_a_table_are_plain_frames() -> None:
     options = {name: pd.get_option(name) for name in OPTIONS}
     frame = Results(sessions.measured()).timings
     assert frame.median_us[2] == sessions.measured().timings[2].median_s.value * 1e6
@@ -208,7 +208,7 @@ def test_configure_takes_keywords_like_a_marked_region() -> None:
     assert draft.plan["mlp"].config["max_fusion_size"] == 8
 
 
-def test_every_head_says_what_it_means() -> None:
+def test_every_head_is_explained() -> None:
     session_files = sorted((Path(__file__).parents[1] / "golden" / "sessions").glob("*.json"))
     found = {
         column.title

@@ -55,7 +55,7 @@ def test_the_fastest_of_ways_and_keys_is_found_and_confirmed_beside_the_referenc
     finals = [one.title for one in tuning.tries if one.final]
     assert {EAGER, TORCH_COMPILE, AT_HAND, tuning.answer} <= set(finals)
     assert len(finals) == 6
-    assert outcome(tuning, title(JOINT, cpp_wrapper=True, max_fusion_size=16)) is Outcome.SAME_CODE
+    assert outcome(tuning, title(JOINT, max_fusion_size=16)) is Outcome.SAME_CODE
     assert tuning.answer in answer(tuning)
 
 
@@ -68,6 +68,26 @@ def test_every_neighbour_of_the_answer_was_tried(ledger: Ledger) -> None:
         ((key, value),) = change.items()
         neighbour = {**best, key: value} if key not in best else {k: v for k, v in best.items() if k != key}
         assert title(JOINT, **neighbour) in tuning.by_title
+
+
+def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
+    tuning = tune(ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97})), limits(), ledger)
+    keys = [one for one in tuning.tries if one.stage is SearchStage.KEYS]
+    wrapped = ["cpp_wrapper=True" in one.title for one in keys]
+    assert wrapped == sorted(wrapped)
+    assert set(wrapped) == {False, True}
+
+
+def test_the_likeliest_ways_are_tried_with_a_wrapper_before_the_others(ledger: Ledger) -> None:
+    tuning = tune(ReplayBench(by_parts({}, {})), limits(), ledger)
+    plans = [one.plan for one in tuning.tries if one.plan is not None][:5]
+    assert [(one.tracing, bool(one[WHOLE].config)) for one in plans] == [
+        (WAYS[0], False),
+        (WAYS[1], False),
+        (WAYS[0], True),
+        (WAYS[1], True),
+        (WAYS[2], False),
+    ]
 
 
 def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
@@ -241,7 +261,7 @@ def test_traces_that_no_plan_in_the_race_needs_are_freed(ledger: Ledger) -> None
 def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
-    frame = table.frame()
+    frame = table.dataframe()
     assert list(frame["plan"]) == [one.title for one in table.rows]
     assert frame["plan"][0] == tuning.answer
     assert set(frame["outcome"]) <= {str(one) for one in Outcome}

@@ -420,7 +420,7 @@ def test_a_wrong_text_is_told_at_its_field_and_stays_until_that_changes(panel: P
 
     panel.press("remove", "act")
     fill_wrongly()
-    panel.press("switch", "act", value=False)
+    panel.press("enable", "act", value=False)
     assert fields(panel)["max_fusion_size"][1]["value"] == "abc"
     exploration.configure("mm", {"max_fusion_size": 4})
     panel.control.refresh()

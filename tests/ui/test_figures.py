@@ -75,7 +75,7 @@ def in_frame(session: Session) -> list[Row]:
         figures = (None if pd.isna(row[name]) else write(row[name]) for name, write in writes.items())
         return row["region"], row["state"], *counts, *figures
 
-    return [shown(row) for _, row in regions_table(session).frame().iterrows()]
+    return [shown(row) for _, row in regions_table(session).dataframe().iterrows()]
 
 
 def table_of(session: Session) -> list[Node]:

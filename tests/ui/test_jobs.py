@@ -17,7 +17,7 @@ import pytest
 import torch
 from msgspec import structs
 
-from regional_explorer.capture.undo import silent
+from regional_explorer.capture.restore import silent
 from regional_explorer.compiler.run import Run, never_cancelled
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration, explore
@@ -113,16 +113,16 @@ def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_me
     assert blocked_work.begun.wait(10)
     assert control.state.busy
     assert not enabled(panel, "tools", "measure")
-    assert "disabled" in button(panel, "regions", "switch", "mm")[1]
+    assert "disabled" in button(panel, "regions", "enable", "mm")[1]
     assert enabled(panel, "tools", "cancel")
     assert "compiling mm" in text(panel, "progress")
     assert elements(panel.part("progress"), value="0.500")
     panel.press("compile")  # as another front end may, before it hears that work began
     assert "Another job is running" in text(panel, "problem")
-    panel.press("switch", "mm", value=False)
+    panel.press("enable", "mm", value=False)
     assert "A job is running" in text(panel, "problem")
     assert control.exploration.plan["mm"].enabled
-    other.press("switch", "act", value=False)
+    other.press("enable", "act", value=False)
     assert not own_exploration.plan["act"].enabled, "another exploration is not concerned"
     assert control.exploration.plan["act"].enabled
     assert not other.control.state.busy

@@ -33,7 +33,7 @@ from tests.shared.sessions import HOSTILE
 
 
 def switch(panel: Panel, name: str, *, on: bool) -> None:
-    panel.press("switch", name, value=on)
+    panel.press("enable", name, value=on)
 
 
 def cells(panel: Panel, name: str) -> list[str]:
@@ -43,7 +43,7 @@ def cells(panel: Panel, name: str) -> list[str]:
 
 
 def checked(panel: Panel, name: str) -> bool:
-    return bool(button(panel, "regions", "switch", name)[1].get("checked", False))
+    return bool(button(panel, "regions", "enable", name)[1].get("checked", False))
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.picture.open_folds import compose
-from regional_explorer.picture.page_records import PARTITIONS, Records, first_tab, tabs
+from regional_explorer.picture.page_records import PARTITIONS, Records, first_tab, graph_tabs
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
@@ -99,7 +99,7 @@ def test_the_selection_reaches_up_and_down() -> None:
 # ------------------------------------------------------------------------------------------------------------ the time
 
 
-def test_boxes_tell_their_share_of_the_time_in_the_direction_of_their_graph() -> None:
+def test_boxes_show_their_share_of_the_time() -> None:
     session = sessions.profiled(sessions.trained(3))
     shares = TimeShares.of(session)
     assert shares
@@ -127,7 +127,7 @@ def test_a_profile_of_a_machine_too_busy_to_tell_is_not_painted() -> None:
 # ---------------------------------------------------------------------------------------------- from session to session
 
 
-def test_what_boxes_say_of_other_graphs_follows_these() -> None:
+def test_boxes_follow_changes_of_other_graphs() -> None:
     """A backward is traced after its forward, another frame when the call has inputs of another shape."""
     trained, records = sessions.trained(2), Records()
     forward = trained.graphs[0]
@@ -165,7 +165,7 @@ def test_modules_fold_where_no_region_is_marked() -> None:
 # ----------------------------------------------------------------------------------------------------------- the boxes
 
 
-def test_what_indexes_a_tensor_is_an_op_like_others() -> None:
+def test_indexing_is_an_op() -> None:
     found = read(indexed(), "0/forward", EVERYTHING)
     edges = {("x", "relu"), ("relu", "argmax"), ("relu", "rows"), ("argmax", "rows"), ("rows", "first")}
     assert {(found.box_of(tail), found.box_of(head)) for tail, head in edges | {("first", "chunk")}} == set(found.edges)
@@ -174,7 +174,7 @@ def test_what_indexes_a_tensor_is_an_op_like_others() -> None:
     assert len(found.titles) == 7
 
 
-def test_what_is_special_about_a_node_is_told() -> None:
+def test_special_nodes_are_labelled() -> None:
     found = read(
         session_of(
             Node("w", Role.PARAMETER, "w"),
@@ -238,20 +238,20 @@ def test_the_tab_of_partitions_has_a_box_for_each() -> None:
 
 def test_tabs() -> None:
     session, empty = sessions.trained(2), sessions.session()
-    assert [(tab["id"], tab["title"], tab["graphs"]) for tab in tabs(session)] == [
+    assert [(tab["id"], tab["title"], tab["graphs"]) for tab in graph_tabs(session)] == [
         ("0/forward", "forward", [0]),
         ("0/backward", "backward", [1]),
         (PARTITIONS, PARTITIONS, [0, 1]),
     ]
     assert [first_tab(one) for one in (session, empty)] == ["0/forward", ""]
-    assert [tab["id"] for tab in tabs(sessions.session((sessions.layers(1),)))] == ["0/forward"]
+    assert [tab["id"] for tab in graph_tabs(sessions.session((sessions.layers(1),)))] == ["0/forward"]
     for found in read_all(*(Asked(one, tab) for one in (session, empty) for tab in ("nowhere", ""))):
         assert found.titles == []
 
 
 def test_hostile_names_are_sent_clean() -> None:
     every = map(sessions.hostile, sessions.HOSTILE)
-    hostile = [(session, tab) for session in every for tab in tabs(session)]
+    hostile = [(session, tab) for session in every for tab in graph_tabs(session)]
     pictures = read_all(*(Asked(session, tab["id"], EVERYTHING) for session, tab in hostile))
     for (_, tab), found in zip(hostile, pictures, strict=True):
         json.dumps([tab, found.state], ensure_ascii=False).encode()

@@ -24,7 +24,7 @@ BUDGET = 105_000
 FILES = sorted(path for path in static.FOLDER.iterdir() if path.suffix in {".js", ".css"})
 
 
-def test_what_one_view_sends_is_small() -> None:
+def test_one_view_sends_little() -> None:
     for view in (SessionView, Panel):
         assert len(f"{view._esm}{view._css}".encode()) <= BUDGET
 
@@ -50,7 +50,7 @@ def test_modules_become_one(name: str) -> None:
         node("--check", program=text)
 
 
-def test_the_page_makes_what_the_kernel_describes_and_nothing_else() -> None:
+def test_page_makes_the_elements_of_the_kernel() -> None:
     listed = re.search(r"const TAGS = /\^\((.*)\)\$/", (static.FOLDER / "dom.js").read_text(encoding="utf-8"))
     assert listed
     assert set(listed[1].replace("h[134]", "h1|h3|h4").split("|")) == TAGS
@@ -173,7 +173,7 @@ def holds(outer: Rect, inner: Rect) -> bool:
 
 
 @needs_node
-def test_boxes_do_not_overlap_and_hulls_hold_what_is_theirs() -> None:
+def test_boxes_do_not_overlap() -> None:
     chance = random.Random(0)  # noqa: S311 - nothing is secret
     drawn = [drawn_at_random(chance) for _ in range(100)]
     for given, found in zip(drawn, places(*drawn), strict=True):

@@ -44,7 +44,7 @@ def graph_of(*nodes: Node) -> Session:
     return sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),))
 
 
-def test_a_view_begins_with_the_first_graph_that_runs_and_others_come_when_the_page_asks() -> None:
+def test_other_graphs_are_sent_on_request() -> None:
     shown = view()
     assert shown.first == "0/forward"
     assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward", "partitions"]
@@ -56,7 +56,7 @@ def test_a_view_begins_with_the_first_graph_that_runs_and_others_come_when_the_p
     assert shown.problem == ""
 
 
-def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -> None:
+def test_new_session_sends_only_the_open_tab() -> None:
     shown = view()
     shown.press("graph", "1")
     names = ("facts0", "facts1", "folds0", "folds1")
@@ -75,7 +75,7 @@ def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -
     assert record(shown, "folds1")["homes"]
 
 
-def test_a_session_without_regions_has_no_tab_of_partitions_and_an_empty_one_none() -> None:
+def test_session_without_regions_has_no_tab_of_partitions() -> None:
     shown = view()
     shown.shown = {"tab": "partitions"}
     shown.set_session(replace(sessions.trained(2), plan=Plan(), partitions=(), members={}))
@@ -122,7 +122,7 @@ def test_other_messages_do_no_harm(said: Any) -> None:
     assert shown.problem == ""
 
 
-def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undrawable_graph_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = view()
     broken = Mock(side_effect=RuntimeError("no\x00 luck"))
     monkeypatch.setattr("regional_explorer.picture.page_records.graph_facts", broken)
@@ -130,7 +130,7 @@ def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert shown.problem == "RuntimeError: no luck"
 
 
-def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_of_a_page_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = view()
     sent: list[str] = []
     monkeypatch.setattr(shown, "send_state", lambda key: sent.extend([key] if isinstance(key, str) else key))
@@ -248,7 +248,7 @@ def test_a_file_is_read_as_far_as_it_can_be(tmp_path: Path, text: str | None, na
     assert (function.name, function.lines[0].text) == (name, first)
 
 
-def test_a_file_that_changed_is_told_by_what_the_trace_saw(tmp_path: Path) -> None:
+def test_changed_file_is_recognized_by_the_traced_text(tmp_path: Path) -> None:
     found = source_listing(in_file(tmp_path / "changed.py", "# another line\n" + TEXT))
     assert [(one.name, one.lines[0].number, len(one.lines)) for one in found] == [
         ("forward", 7, 3),
@@ -258,7 +258,7 @@ def test_a_file_that_changed_is_told_by_what_the_trace_saw(tmp_path: Path) -> No
     assert [line.text for line in found[0].lines[:2]] == ["y = helper(x)", "…"]
 
 
-def test_methods_of_a_file_that_is_gone_stay_apart_and_library_code_is_told_apart() -> None:
+def test_methods_of_missing_files_stay_separate() -> None:
     lines = [
         SourceLine("gone.py", 7, "forward", "x", scope="First.forward"),
         SourceLine("gone.py", 507, "forward", "x", scope="Second.forward"),
@@ -283,7 +283,7 @@ def lit(links: Any, names: Sequence[str]) -> dict[str, tuple[list[str], list[str
     return {name: tuple(links["chains"][chain]) for name, chain in zip(names, links["of"], strict=True) if chain >= 0}
 
 
-def test_nodes_light_their_lines_and_those_that_call_them_and_lines_tell_their_regions(tmp_path: Path) -> None:
+def test_nodes_light_their_lines(tmp_path: Path) -> None:
     shown = SessionView(in_file(tmp_path / "model.py"))
     (graph,) = shown.graphs
     assert lit(shown.links["source"], graph["names"]) == {"add": (["l0"], ["l2"]), "mul": ([], ["l1"])}

@@ -1,4 +1,4 @@
-"""Undoes what a call changed: tensors written in place, random generators, what it assigned; mutes its prints."""
+"""Restores what a call changed: tensors, random generators and variables; mutes its prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from regional_explorer.capture.reachable import Generator, Reach
@@ -26,14 +25,15 @@ from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
-from regional_explorer.torch_api.graphs import WatchingMode, base_of, set_versions, written_arguments
+from regional_explorer.torch_api.graphs import WatchingMode, written_arguments
+from regional_explorer.torch_api.tensors import base_of, set_versions, storage_key, storage_reference, version_of
 
 _Copy = TypeVar("_Copy")
 _StorageCopy = tuple[torch.UntypedStorage, torch.UntypedStorage]
 _TensorCopy = tuple[torch.Tensor, torch.Tensor]
 
 
-class UndoLog(WatchingMode):
+class RestoreLog(WatchingMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
     A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
@@ -45,8 +45,7 @@ class UndoLog(WatchingMode):
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
-        # Weak references keep the address of a freed storage from being reused.
-        self._made_storages: dict[int, StorageWeakRef] = {}
+        self._made_storages: dict[int, object] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
         self._copies: dict[int, _StorageCopy] = {}
         # Of those without a storage: sparse ones.
@@ -58,7 +57,7 @@ class UndoLog(WatchingMode):
         tensors = list(tensors)
         self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
         self._by_storage = grouped(
-            (storage._cdata, tensor)
+            (storage_key(storage), tensor)
             for tensor in tensors
             if (storage := _storage_of(tensor)) is not None and not tensor.is_inference()  # those have no version
         )
@@ -87,22 +86,22 @@ class UndoLog(WatchingMode):
             made = self._made_tensors.get(id(tensor))
             if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or (made is not None and made() is tensor):
                 return
-        elif storage._cdata in self._made_storages:
+        elif storage_key(storage) in self._made_storages:
             return
-        self._written.add(id(tensor) if storage is None else storage._cdata)
+        self._written.add(id(tensor) if storage is None else storage_key(storage))
         if not tensor.is_inference():
             base = base_of(tensor)
             if attaches and (tensor.is_floating_point() or tensor.is_complex()):
                 self._refuse_if_undetachable(base)
             if base.is_leaf:
                 self._leaves[id(base)] = base
-            for sharing in (tensor, *(self._by_storage.get(storage._cdata, ()) if storage is not None else ())):
-                self._versions.setdefault(id(sharing), (sharing, sharing._version))
+            for sharing in (tensor, *(self._by_storage.get(storage_key(storage), ()) if storage is not None else ())):
+                self._versions.setdefault(id(sharing), (sharing, version_of(sharing)))
         if storage is None:
             if id(tensor) not in self._tensor_copies:
                 self._tensor_copies[id(tensor)] = (tensor, tensor.detach().clone())
-        elif storage._cdata not in self._copies:
-            self._copies[storage._cdata] = (storage, storage.clone())
+        elif storage_key(storage) not in self._copies:
+            self._copies[storage_key(storage)] = (storage, storage.clone())
 
     def _refuse_if_undetachable(self, base: torch.Tensor) -> None:
         if id(base) in self._viewed:
@@ -126,8 +125,8 @@ class UndoLog(WatchingMode):
             if storage is None:
                 if not any(tensor is argument for argument in arguments):
                     self._made_tensors[id(tensor)] = weakref.ref(tensor)
-            elif storage._cdata not in argument_ids and storage._cdata not in self._copies:
-                self._made_storages[storage._cdata] = StorageWeakRef(storage)
+            elif storage_key(storage) not in argument_ids and storage_key(storage) not in self._copies:
+                self._made_storages[storage_key(storage)] = storage_reference(storage)
 
     def __enter__(self) -> Self:
         """Watch."""
@@ -150,7 +149,7 @@ class UndoLog(WatchingMode):
     def has(self, tensor: torch.Tensor) -> bool:
         """Return whether the content of a tensor was saved: the call wrote to it, or may write to it."""
         storage = _storage_of(tensor)
-        return id(tensor) in self._tensor_copies if storage is None else storage._cdata in self._copies
+        return id(tensor) in self._tensor_copies if storage is None else storage_key(storage) in self._copies
 
     def content_before(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return what a tensor held before the call, None if that was not saved or has another size now."""
@@ -158,15 +157,15 @@ class UndoLog(WatchingMode):
             return None
         if id(tensor) in self._tensor_copies:
             return self._tensor_copies[id(tensor)][1]
-        storage, copy = self._copies[tensor.untyped_storage()._cdata]
+        storage, copy = self._copies[storage_key(tensor)]
         if storage.nbytes() != copy.nbytes():
             return None
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
-    def contents(self) -> UndoLog:
+    def contents(self) -> RestoreLog:
         """Return a log with copies of the same storages, as they are now."""
-        log = UndoLog()
+        log = RestoreLog()
         log._copies, log._tensor_copies = self._contents()
         return log
 
@@ -174,12 +173,12 @@ class UndoLog(WatchingMode):
         storages = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
         return storages, {key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()}
 
-    def keep_first(self, after_first: UndoLog) -> UndoLog:
+    def keep_first(self, after_first: RestoreLog) -> RestoreLog:
         """Let ``restore`` give what the first watched block wrote and the last one did not the content ``after_first``.
 
         Return a log that gives it the content from before.
         """
-        before = UndoLog()
+        before = RestoreLog()
         before._copies = _replaced(self._copies, after_first._copies, self._written)
         before._tensor_copies = _replaced(self._tensor_copies, after_first._tensor_copies, self._written)
         for key, (tensor, version) in self._versions.items():
@@ -188,15 +187,15 @@ class UndoLog(WatchingMode):
                 self._versions[key] = (tensor, version + 1)  # or a graph of the user's would not see the write
         return before
 
-    def as_now(self, tensors: Iterable[torch.Tensor]) -> UndoLog:
+    def as_now(self, tensors: Iterable[torch.Tensor]) -> RestoreLog:
         """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
 
         Raises:
             CaptureError: a tensor that the call may attach to its autograd graph has become part of another one.
         """
-        log = UndoLog()
+        log = RestoreLog()
         log._copies, log._tensor_copies = self._contents()
-        log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
+        log._versions = {key: (tensor, version_of(tensor)) for key, (tensor, _) in self._versions.items()}
         log._leaves = dict(self._leaves)
         for leaf in log._leaves.values():
             if not leaf.is_leaf:
@@ -234,11 +233,11 @@ def _replaced(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collec
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the addresses of the storages of tensors."""
-    return {storage._cdata for storage in map(_storage_of, tensors) if storage is not None}
+    return {storage_key(storage) for storage in map(_storage_of, tensors) if storage is not None}
 
 
 def _flat_tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors among arguments or results of an op, of which some may be lists of tensors."""
+    """Yield the tensors among arguments or results of an op, also from lists."""
     items = (item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,)))
     return (item for item in items if isinstance(item, torch.Tensor))
 
@@ -405,7 +404,7 @@ class AssignedState:
         return bool(self._before or self._tensor_data or self._leaves)
 
     def first_run_ended(self) -> bool:
-        """Watch from now on only what the first run changed; return whether a second run is needed to learn the rest.
+        """Watch only what the first run changed from now on; return whether a second run has to show the rest.
 
         Changes of containers among the arguments are restored in any case.
         """
@@ -480,8 +479,8 @@ class AssignedState:
                 scope.assign(before)
         self._restore_data()
 
-    def restore_what_stays(self) -> None:
-        """Restore what ``not_restored`` names, too: nobody will be told."""
+    def restore_all(self) -> None:
+        """Restore everything, even what ``not_restored`` names, since nobody will read that list."""
         for scope, before in self._before_first:
             scope.assign(before)
         self._restore_kept()
@@ -553,7 +552,7 @@ def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 def _data_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
     if type(tensor) not in (torch.Tensor, nn.Parameter):
         return False  # its class changed: a lazy parameter, for example
-    return tensor.untyped_storage()._cdata != data.untyped_storage()._cdata or _geometry(tensor) != _geometry(data)
+    return storage_key(tensor) != storage_key(data) or _geometry(tensor) != _geometry(data)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int, torch.dtype]:
