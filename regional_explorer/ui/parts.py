@@ -121,13 +121,11 @@ def _column_buttons(shown: Collection[str]) -> Node:
 
 
 def header(shown: Shown) -> list[Node]:
-    """Return the title, the buttons that save and copy, and what was captured, with the choice of shapes."""
+    """Return the title, the menu that saves and copies, and what was captured, with the choice of shapes."""
     summary = dict(summary_rows(shown.session))
-    summary.pop("shapes", None)  # there is a field for them
-    for label in ("torch", "traced"):
-        summary |= {label: f"{label} {summary[label]}"} if label in summary else {}
-    for label in ("graph breaks", "kept for the backward"):
-        summary |= {label: f"{label}: {summary[label]}"} if label in summary else {}
+    told = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
+    told[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
+    captured = node("span", " · ".join(told), title="; ".join(": ".join(row) for row in summary.items()))
     if shown.owner:
         title = "The exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
@@ -145,7 +143,7 @@ def header(shown: Shown) -> list[Node]:
     return [
         node("h3", shown.session.title),
         _take_home(shown),
-        node("div", " · ".join(summary.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
+        node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
     ]
 
 
