@@ -19,10 +19,9 @@ Press = Callable[[Bar], Node | None]
 
 def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node]:
     """Return the chart; nothing without bars."""
-    measured = [bar.seconds for bar in bars if bar.seconds is not None]
-    if not measured:
+    if not bars:
         return []
-    longest_s = max(max(ends(seconds)) for seconds in measured)
+    longest_s = max((max(ends(bar.seconds)) for bar in bars if bar.seconds is not None), default=0.0)
     rows = [_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
     note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."

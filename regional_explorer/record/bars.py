@@ -56,7 +56,7 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
         own = BEST
     eager, full, plan = (WORDS[name] for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL))
     speeds = {speed.of: speed for speed in answer.speeds if speed.against == eager}
-    missing = {full} if answer.times and full in speeds and speeds[full].verdict == NOT_MEASURED else set()
+    missing = {full} if full in speeds and speeds[full].verdict == NOT_MEASURED else set()
     bars = [
         Bar(own if word == plan else word, answer.times.get(word), speeds.get(word))
         for word in (eager, full, plan)

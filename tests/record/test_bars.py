@@ -60,6 +60,8 @@ def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
     empty = bars_of(without)[2]
     assert (empty.word, empty.seconds, empty.verdict) == ("torch.compile", None, NOT_MEASURED)
     assert "torch.compile not measured" in " ".join(" ".join(map(words, chart_nodes(bars_of(without)))).split())
+    untold = tuple(replace(one, median_s=Figure(1.0, why="too few rounds (5)")) for one in without.timings)
+    assert bars_of(replace(without, timings=untold)) == (empty,), "also where no time is certain"
     assert bars_of(replace(without, timings=())) == ()
 
 
