@@ -22,6 +22,9 @@ from regional_explorer.ui.state import Shown
 from regional_explorer.ui.tables import speedup_nodes
 
 
+HINT = "Press Why in the row of a region: its kernels, what is computed again, and what was tried."
+
+
 def is_unexplained(session: Session, region: str) -> bool:
     """Return whether a region is compiled and its kernels were not timed."""
     compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
@@ -45,7 +48,7 @@ def why(shown: Shown) -> list[Node]:
         [] if session.diagnostics else [node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")]
     )
     return [
-        *([] if region is None else _of_region(region.name, shown)),
+        *([node("p", HINT, class_="rx-quiet")] if region is None else _of_region(region.name, shown)),
         *diagnostics_nodes(own, show_button, infos_open=True),
         *([node("h4", "About the rest")] if region is not None and others else []),
         *diagnostics_nodes(others, show_button),
@@ -66,7 +69,6 @@ def _of_region(name: str, shown: Shown) -> Iterator[Node]:
 # ------------------------------------------------------------------------------------------------------------- kernels
 
 MOST_KERNELS = 8
-MOST_LINES = 3
 
 
 def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
@@ -96,7 +98,7 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
 def _kernel_row(row: TimedRow, longest_s: float) -> Node:
     seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
     lines = row.linked.lines if row.linked else ()
-    numbers = listing([str(number) for number in sorted({line.line for line in lines})], MOST_LINES)
+    place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
     bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
     about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
     return node(
@@ -104,7 +106,7 @@ def _kernel_row(row: TimedRow, longest_s: float) -> Node:
         node(
             "td",
             clean(row.name or "", SHORT),
-            node("small", f"line {numbers}") if numbers else None,
+            place and node("small", place),
             title=clean(", ".join(map(str, lines)), LONG_TEXT) or None,
         ),
         node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),

@@ -81,7 +81,7 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
 def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
-    heading, listed = why(with_diagnostics(control, found))
+    _, heading, listed = why(with_diagnostics(control, found))
     assert heading == ["h4", {}, "1 diagnostic"]
     for said in ("✗ error", message, "What to do: do this"):
         assert said in words(listed)
