@@ -91,7 +91,7 @@ entries = ("explore", "load", "compare")
 print(json.dumps([[error_of(lambda: getattr(rx, name)) for name in entries], rx.compile.__name__, rx.status.__name__]))
 
 del sys.modules["pandas"]
-for name in ("IPython", "ipywidgets", "anywidget", "graphviz", "pygraphviz"):
+for name in ("IPython", "ipywidgets", "anywidget", "graphviz", "pygraphviz", "matplotlib"):
     sys.modules[name] = None
 import torch
 
@@ -100,7 +100,8 @@ def f(x):
         return x.sin().cos()
 
 ex = rx.explore(f, (torch.ones(8),))
-errors = [error_of(call) for call in (ex.show, ex.graph, lambda: rx.load_ipython_extension(None))]
+loads = lambda: rx.load_ipython_extension(None)
+errors = [error_of(call) for call in (ex.show, ex.graph, loads, lambda: ex.plot)]
 print(json.dumps([errors, ex.regions.region.tolist(), ex.save(sys.argv[1]).name, repr(ex)]))
 """
 
@@ -114,10 +115,11 @@ def test_missing_package_names_the_pip_command(tmp_path: Path) -> None:
     assert len(errors) == 3
     assert all("need pandas" in error and "pip install pandas" in error for error in errors)
     assert works == ["compile", "status"]
-    (show, graph, load), regions, saved, text = without_notebook
+    (show, graph, load, plot), regions, saved, text = without_notebook
     assert "pip install IPython ipywidgets anywidget" in show
     assert "pip install graphviz" in graph
     assert "pip install IPython" in load
+    assert "ex.plot needs what is not installed: matplotlib. Install it: pip install matplotlib" in plot
     assert (regions, saved, bool(text)) == (["r"], "page.html", True)
     assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8")
 

@@ -32,6 +32,7 @@ from regional_explorer.compiler import progress_line
 from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
@@ -597,7 +598,6 @@ def test_without_the_widget_progress_is_one_output_that_empties(
     assert "<svg" in of_result["text/html"]
     (line,) = during
     assert line.startswith("round ")
-    assert line.endswith("so far")
     assert outputs.updates < 20
 
 
@@ -734,6 +734,16 @@ def test_a_cell_that_runs_again_leaves_nothing_of_its_last_run(run: Run, outputs
     outputs.cell = "second"
     run(CALL)
     assert len(_instances) > many
+
+
+def test_torch_compile_is_left_to_a_button_where_there_is_a_panel(
+    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+) -> None:
+    replace_benchmark(benchmark := Mock())
+    for options in ("", "--no-widget", "--variants full"):
+        run(f"%regional_compile {options} -r act=ops:aten.relu* -o ex f(x)")
+    compared = [tuple(call.kwargs["variants"]) for call in benchmark.call_args_list]
+    assert compared == [AT_FIRST, BY_DEFAULT, ("full",)]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ from regional_explorer.torch_api.graphs import (
     is_python_float,
     resolve,
     runs_random,
+    user_annotations,
 )
 from regional_explorer.torch_api.hooks import Hook
 from regional_explorer.torch_api.tensors import MODULE_STORES
@@ -154,6 +155,7 @@ class GraphRecorder:
             modules=origin.modules if origin else self._module_calls(node.meta.get("nn_module_stack"), callers),
             annotated=ANNOTATION in custom,
             annotation=json_safe(custom.get(ANNOTATION)),
+            annotations=user_annotations(custom),
             carved=FALLBACK in custom,
             origin=custom.get(ORIGIN),
             recompute=self.kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",

@@ -82,7 +82,9 @@ class RegionalMagics(Magics):
             return None
         with _as_usage_error(verbose=verbose):
             command, source_before, call = self._parse_line_and_cell(line, cell)
-            command.check()
+            with _saying_what_is_imported():  # the checks import torch too
+                command.check()
+                importlib.import_module("regional_explorer.ui.display")
         # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
         self._run_source(source_before)
         is_used, variable = value_use(calling_frame())
@@ -117,9 +119,8 @@ class RegionalMagics(Magics):
     def _explore_and_show(
         self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str, name: str
     ) -> Exploration:
-        with _saying_what_is_imported():
-            from regional_explorer.ui.control import control_of
-            from regional_explorer.ui.display import display_for
+        from regional_explorer.ui.control import control_of
+        from regional_explorer.ui.display import display_for
 
         earlier = self._explored.get(source)
         earlier_plan = None if earlier is None else earlier.plan
@@ -145,7 +146,8 @@ class RegionalMagics(Magics):
             display.show_note(note)
         if command.bench and not (only_profile and display.profile_in_background()):
             with display.working("Profile" if only_profile else "Compile & measure") as run:
-                complete = command.measure(exploration, run, only_profile=only_profile)
+                compared = display.compared_at_first
+                complete = command.measure(exploration, run, only_profile=only_profile, default=compared)
             if not complete:
                 display.show_note("Interrupted. The results so far are shown.")
         display.finish()

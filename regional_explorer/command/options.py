@@ -128,7 +128,8 @@ OPTIONS = (
     Option(
         ("--variants",),
         "A,B,C",
-        "the variants to compare: eager, aot_eager, regional and full by default; upstream and lite on request",
+        "the variants to compare: eager, aot_eager, regional and full by default, full in a panel only when you ask; "
+        "upstream and lite on request",
         "--variants eager,regional",
         {"type": _parse_variants},
     ),

@@ -104,10 +104,13 @@ class Command:
         """Return whether nothing was asked to be compiled: no region, and no variant."""
         return not exploration.plan.regions and not self.variants and not self.cold
 
-    def measure(self, exploration: Exploration, run: Run, *, only_profile: bool = False) -> bool:
+    def measure(
+        self, exploration: Exploration, run: Run, *, only_profile: bool = False, default: Sequence[str] = BY_DEFAULT
+    ) -> bool:
         """Compile and measure, or only profile, unless ``bench`` is False; with ``tune`` search for a plan first.
 
-        Return False if interrupted.
+        Without ``variants``, those of ``default`` are compared; after a search, which has compiled it, torch.compile
+        too. Return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -122,7 +125,8 @@ class Command:
                 return True
             if self.cold:
                 exploration.compile(cold=True, run=run)
-            exploration.benchmark(variants=self.variants or BY_DEFAULT, budget_s=self.budget, run=run)
+            variants = self.variants or (default if self.tune is None else BY_DEFAULT)
+            exploration.benchmark(variants=variants, budget_s=self.budget, run=run)
         except KeyboardInterrupt:
             return False
         return True

@@ -27,7 +27,7 @@ from regional_explorer.compiler.run import (
 )
 from regional_explorer.style.element import markup
 
-AFTER_S = 2.0
+AFTER_S = 0.5
 """A call that takes no longer shows nothing."""
 TICK_S = 1.0
 """Seconds after which the line is drawn again although nothing new was reported: the time goes on."""
@@ -118,11 +118,12 @@ class TimeLeft:
         self._ends_s = None if left_s is None else self._clock() + left_s
 
     def __str__(self) -> str:
-        """Return ``about 12 s left``, or ``14 s so far`` where that is not known or was too little."""
+        """Return ``about 12 s left``, or ``14 s so far`` where that is not known or too little; at first nothing."""
         now_s = self._clock()
         if self._ends_s is not None and self._ends_s - now_s >= 1.0:
             return f"about {_rounded(self._ends_s - now_s)} left"
-        return f"{_rounded(now_s - self._began_s)} so far"
+        so_far_s = now_s - self._began_s
+        return f"{_rounded(so_far_s)} so far" if so_far_s >= 1.0 else ""
 
 
 _MINUTES_FROM_S = 100.0
@@ -164,7 +165,7 @@ class ProgressLine:
         with self._drawing:
             if now_s >= due_s and not self._is_closed:
                 self._drawn_s = now_s
-                self._place.show(f"{self._doing} · {self.left}", self._fraction)
+                self._place.show(" · ".join(filter(None, (self._doing, str(self.left)))), self._fraction)
 
     def close(self) -> None:
         """Erase the line, for good."""

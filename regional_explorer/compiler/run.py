@@ -86,8 +86,8 @@ class Run:
 
     Args:
         cancelled: called often; once it returns True the call ends, and keeps what it has by then.
-        progress: called with what is being done, and the fraction done. By default a call that takes longer than two
-            seconds shows a line in a notebook or on a terminal, which is gone at its end.
+        progress: called with what is being done, and the fraction done. By default a call that takes about a second
+            or longer shows a line in a notebook or on a terminal, which is gone at its end.
         threads: where timed and untimed work is done; by default on the calling thread.
         estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
 

@@ -17,6 +17,7 @@ from regional_explorer.errors import (
     user_facing_methods,
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
+from regional_explorer.exploration.plots import Plots
 from regional_explorer.export.save import save
 from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_html, session_text
@@ -89,6 +90,15 @@ class Results:
         It is shown in about ten lines; ``answer.markdown`` and ``answer.json`` are the same for programs.
         """
         return ShownAnswer.of(self.session)
+
+    @property
+    def plot(self) -> Plots:
+        """Drawings by matplotlib: ``gain()``, ``samples()``, ``roofline()``, ``timeline()``.
+
+        Raises:
+            MissingPackageError: matplotlib is not installed.
+        """
+        return Plots(self.session)
 
     def code(self, name: str | None = None) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.

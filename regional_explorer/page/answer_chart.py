@@ -6,22 +6,23 @@ from collections.abc import Callable, Sequence
 
 from regional_explorer.record.answer import ends
 from regional_explorer.record.bars import Bar
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import duration, interval, times, with_interval
 
-Use = Callable[[Bar], Node | None]
-"""Returns the button that takes the plan of a bar."""
+Press = Callable[[Bar], Node | None]
+"""Returns the button of a bar: it takes its plan, or measures what has no bar yet."""
 
 
-def chart_nodes(bars: Sequence[Bar], use: Use = lambda _: None) -> list[Node]:
+def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node]:
     """Return the chart; nothing without bars."""
     if not bars:
         return []
-    longest = max(max(ends(bar.seconds)) for bar in bars)
-    rows = [_row(bar, longest, use(bar)) for bar in bars]
+    longest_s = max((max(ends(bar.seconds)) for bar in bars if bar.seconds is not None), default=0.0)
+    rows = [_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
     note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."
     about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
@@ -30,21 +31,27 @@ def chart_nodes(bars: Sequence[Bar], use: Use = lambda _: None) -> list[Node]:
 
 
 def _row(bar: Bar, longest_s: float, button: Node | None) -> Node:
-    low, value, high = (100.0 * end / longest_s for end in ends(bar.seconds))
-    tone = TONES.get(bar.verdict, "quiet")
-    drawn = node(
-        "div",
-        node("i", style=f"width:{value:.1f}%", class_=f"rx-{tone}"),
-        node("span", style=f"left:{low:.1f}%;width:{max(0.0, high - low):.1f}%"),
-        title=f"{bar.word}: {with_interval(bar.seconds, duration)}",
-    )
+    seconds = bar.seconds
     return node(
         "tr",
         node("td", bar.word),
-        node("td", drawn, aria_hidden="true"),
-        node("td", duration(bar.seconds.value), title=interval(bar.seconds, duration), class_="rx-figure"),
+        node("td", _drawn(bar, seconds, longest_s), aria_hidden="true") if seconds else node("td", button),
+        node("td", duration(seconds.value), title=interval(seconds, duration), class_="rx-figure")
+        if seconds
+        else node("td"),
         node("td", *_ratio(bar), class_="rx-figure"),
-        node("td", button) if button else None,
+        node("td", button) if button and seconds else None,
+    )
+
+
+def _drawn(bar: Bar, seconds: Figure, longest_s: float) -> Node:
+    low, value, high = (100.0 * end / longest_s for end in ends(seconds))
+    tone = TONES.get(bar.verdict, "quiet")
+    return node(
+        "div",
+        node("i", style=f"width:{value:.1f}%", class_=f"rx-{tone}"),
+        node("span", style=f"left:{low:.1f}%;width:{max(0.0, high - low):.1f}%"),
+        title=f"{bar.word}: {with_interval(seconds, duration)}",
     )
 
 

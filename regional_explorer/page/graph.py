@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,8 +16,8 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import DARK, HUES, LIGHT, mix, paint
-from regional_explorer.style.element import Node, node
+from regional_explorer.style.css import DARK, HUES, LIGHT, Paint, mix, paint
+from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import STATE_GLYPHS, duration, times, word
 
 SHARE = "share of the time"
@@ -55,8 +55,25 @@ def graph_traits(session: Session, records: Records) -> Payload:
             "pieces": [piece_rows(session, known.graph, known.pieces) for known in graphs],
             "legend": list(_legend(entries)),
         },
-        "overlays": overlays(session),
+        "overlays": [*_group_overlays(records.groups(session)), *overlays(session)],
     }
+
+
+def _group_overlays(groups: Mapping[str, Sequence[str]]) -> Iterable[Payload]:
+    """Yield an overlay for each title under which nodes differ, with a colour for each of the largest groups."""
+    for title, names in groups.items():
+        shown = [clean(name, SHORT) for name in names[:HUES]]
+        if len(names) > 1:
+            chips = (
+                node("span", node("span", " ", class_="rxg-chip", style=_chip_colours(paint(number))), f" {name}")
+                for number, name in enumerate(shown)
+            )
+            more = f"{len(names) - HUES} more without a colour" if len(names) > HUES else ""
+            yield {
+                "title": clean(title, SHORT),
+                "groups": shown,
+                "scale": node("span", f"{clean(title, SHORT)}: ", *chips, more, class_="rxg-key"),
+            }
 
 
 def _region(entry: LegendEntry) -> Payload:
@@ -148,7 +165,6 @@ TOOL_BUTTONS = (
     (
         ("open all", "Expand all", "Expand all modules, repeats and groups of ops (e)", "e"),
         ("close all", "Collapse all", "Collapse all modules, groups of ops and regions (c)", "c"),
-        ("overlay", "Overlay", "Next overlay, or none (o)", "o"),
     ),
     (("full", "⤢", "Full screen, and back", None), ("help", "?", "Keys (?)", "?")),
 )
@@ -165,7 +181,7 @@ KEY_HELP = (
     ("Ctrl+A, Esc", "select all, none"),
     ("/", "search"),
     ("G, T", "next graph, previous graph"),
-    ("O, M", "next overlay; minimap on or off"),
+    ("O, M", "next colours; minimap on or off"),
 )
 SEARCH_HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
 
@@ -185,6 +201,10 @@ def graph_bars(height: int) -> list[Node]:
         autocomplete="off",
     )
     count = _div("count", aria_live="polite", data_bar="count")
+    about = "What the colours of the graph say (o: the next)"
+    menu = node("select", data_do="overlay", data_key="o", data_bar="overlay", title=about, aria_label="Colour")
+    colour = node("label", "Colour ", menu)
+    *groups, last = map(_button_group, TOOL_BUTTONS)
     keys = (element for key, text in KEY_HELP for element in (node("dt", key), node("dd", text)))
     stage = node(
         "div",
@@ -206,7 +226,7 @@ def graph_bars(height: int) -> list[Node]:
             "bar",
             tabs,
             _div("find", field, count, _button_group(FIND_BUTTONS)),
-            _div("tools", *map(_button_group, TOOL_BUTTONS), role="toolbar", aria_label="Graph tools"),
+            _div("tools", *groups, colour, last, role="toolbar", aria_label="Graph tools"),
         ),
         _div("crumbs", role="navigation", aria_label="What is open", data_bar="crumbs"),
         _div("problem", role="alert", data_bar="problem"),
@@ -230,17 +250,21 @@ def _tool_button(do: str, text: str, title: str, key: str | None) -> Node:
     return node("button", text, type="button", data_do=do, data_key=key, title=title, aria_label=label)
 
 
-def _legend_button(entry: LegendEntry) -> Node:
-    look = paint(entry.region)
+def _chip_colours(look: Paint) -> str:
     colours = {
         "light": look.light.fill,
         "light-ink": look.light.text,
         "dark": look.dark.fill,
         "dark-ink": look.dark.text,
     }
+    return _css_variables(colours)
+
+
+def _legend_button(entry: LegendEntry) -> Node:
+    look = paint(entry.region)
     return node(
         "button",
-        node("span", look.letter, class_="rxg-chip", style=f"{_css_variables(colours)};border-style:{look.line}"),
+        node("span", look.letter, class_="rxg-chip", style=f"{_chip_colours(look)};border-style:{look.line}"),
         node("b", entry.title),
         node("span", word(entry.state or "")),
         type="button",

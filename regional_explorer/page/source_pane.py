@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
+from regional_explorer.record.answer import title_of
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.function_spans import function_spans
 from regional_explorer.record.graph import SourceLine, is_cell, is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.session import Session
-from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node
+from regional_explorer.style.css import TONES
+from regional_explorer.style.element import LONG, LONG_TEXT, SHORT, Node, clean, clean_page, node
 from regional_explorer.style.formats import duration, with_interval
 from regional_explorer.tables.table import chip
 
@@ -43,10 +45,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function as it is shown; ``library`` is True if the user did not write it."""
+    """A function as it is shown; ``path`` is that of its ``file``; ``library`` is True if the user did not write it."""
 
     name: str
     file: str
+    path: str
     library: bool
     lines: tuple[Line, ...]
 
@@ -111,6 +114,7 @@ def source_listing(session: Session) -> tuple[Function, ...]:
         Function(
             name=clean(block.name, SHORT),
             file="cell" if is_cell(block.file) else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
+            path=sendable(block.file),
             library=is_library(block.file),
             lines=tuple(
                 Line(
@@ -143,12 +147,35 @@ def _line_times(session: Session) -> Mapping[str, Figure]:
     return {name: times[line] for name, line in ops if line in times}
 
 
+MOST_REMARKS = 3
+
+
+def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
+    """Return what the diagnostics say of each line, by file and number: of several lines, it stands under the first."""
+    first_lines = ((found.where[0], found) for found in session.diagnostics if found.where)
+    places = grouped(((sendable(line.file), line.line), found) for line, found in first_lines)
+    return {
+        place: [
+            node(
+                "div",
+                f"↳ {clean(title_of(one), LONG)}",
+                class_=f"rxs-remark rx-{TONES[one.severity]}",
+                title=clean(" ".join(filter(None, (one.message, one.remedy))), LONG_TEXT),
+                role="option",
+                aria_disabled="true",
+            )
+            for one in found[:MOST_REMARKS]
+        ]
+        for place, found in places.items()
+    }
+
+
 def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
     """Return the functions as selectable lines, whose keys are those of ``line_rows``; library code is folded.
 
-    A line has the number of its nodes, after a profile its time.
+    A line has the number of its nodes, after a profile its time, and below it what diagnostics say of it.
     """
-    times = _line_times(session)
+    times, remarks = _line_times(session), _remarks(session)
     region_of = {
         sendable(f"{graph}:{name}"): (number, region)
         for region, number in session.plan.numbers.items()
@@ -165,8 +192,12 @@ def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
             node(
                 "div",
                 *(
-                    _line_row(line, region_of, times, next(row_keys) if line.passing else None)
+                    row
                     for line in function.lines
+                    for row in (
+                        _line_row(line, region_of, times, next(row_keys) if line.passing else None),
+                        *remarks.get((function.path, line.number), ()),
+                    )
                 ),
                 role="listbox",
                 aria_multiselectable="true",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import count, sendable
@@ -12,7 +12,7 @@ from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, p
 from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_names, shown_graphs
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
-from regional_explorer.record.graph import Graph, Node, Role
+from regional_explorer.record.graph import Graph, Node, Role, over_layers
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
@@ -63,6 +63,18 @@ class Records:
 
     def __init__(self) -> None:
         self._graphs: dict[str, GraphRecords] = {}
+        self._grouped: tuple[Sequence[Graph], Mapping[str, Sequence[str]]] = (), {}
+
+    def groups(self, session: Session) -> Mapping[str, Sequence[str]]:
+        """Return the groups of the nodes of all graphs by title, the largest first."""
+        if self._grouped[0] != session.graphs:
+            counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
+            for groups in (groups_of(op) for graph in session.graphs for op in graph.ops):
+                for title, group in groups.items():
+                    counted[title][clean(group, SHORT)] += bool(group)
+            by_size = {title: [group for group, ops in of.most_common() if ops] for title, of in counted.items()}
+            self._grouped = session.graphs, by_size
+        return self._grouped[1]
 
     def of(self, session: Session, graph: Graph) -> GraphRecords:
         """Return the records of a graph of ``session``."""
@@ -134,7 +146,7 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
     """Return the facts of the nodes ``shown`` of a graph, as columns; texts are numbers of ``texts``.
 
     ``ops`` has the number of the op that a node belongs to, ``reads`` those of the nodes that it reads, ``outside``
-    what it reads from outside of the boxes, ``flags`` a bit for each of ``FLAGS``.
+    what it reads from outside of the boxes, ``flags`` a bit for each of ``FLAGS``, ``groups`` a column by title.
     """
     texts = _text_numbers()
     numbers = {node.name: number for number, node in enumerate(shown)}
@@ -149,8 +161,28 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
         "outside": [texts[_outside(builder, node, numbers)] for node in shown],
         "flags": [sum(bool(getattr(node, flag)) << bit for bit, flag in enumerate(FLAGS)) for node in shown],
         "reads": [[numbers[name] for name in node.inputs if name in numbers] for node in shown],
+        "groups": {
+            title: [texts[clean(groups.get(title, ""), SHORT)] for groups in map(groups_of, shown)]
+            for title in group_titles(shown)
+        },
         "texts": list(texts),
     }
+
+
+def groups_of(node: Node) -> Mapping[str, str]:
+    """Return what a node can be coloured by, besides regions and figures: the groups it is in, by title."""
+    parts = over_layers(node.module_path or "").split(".")
+    of_layer = parts[: parts.index("*") + 2] if "*" in parts else parts[:1]
+    return {
+        "dtype": _fact(lambda node: node.values[0].dtype if node.values else "", node),
+        "module": ".".join(of_layer),
+        **{f"annotation {key}": value for key, value in node.annotations.items()},
+    }
+
+
+def group_titles(nodes: Iterable[Node]) -> list[str]:
+    """Return the titles of all groups of nodes."""
+    return list(dict.fromkeys(title for node in nodes for title in groups_of(node)))
 
 
 def _op_numbers(builder: SectionBuilder, shown: Sequence[Node]) -> list[int]:

@@ -29,8 +29,8 @@ class Bar(Record, frozen=True):
 
     word: str
     """What is measured, as people read it."""
-    seconds: Figure
-    """The time of a call."""
+    seconds: Figure | None = None
+    """The time of a call; None for ``torch.compile`` until it is measured."""
     speed: Speed | None = None
     """The speed against eager in the same rounds; against ``torch.compile`` if a search has only raced the plan."""
     plan: Plan | None = None
@@ -54,11 +54,13 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
     own = EARLIER if answer.of_earlier_plan else WORDS[VariantName.REGIONAL]
     if tuning is not None and tuning.plan == session.plan and not answer.of_earlier_plan:
         own = BEST
-    eager = WORDS[VariantName.EAGER]
+    eager, full, plan = (WORDS[name] for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL))
     speeds = {speed.of: speed for speed in answer.speeds if speed.against == eager}
+    missing = {full} if full in speeds and speeds[full].verdict == NOT_MEASURED else set()
     bars = [
-        Bar(own if word == WORDS[VariantName.REGIONAL] else word, seconds, speeds.get(word))
-        for word, seconds in answer.times.items()
+        Bar(own if word == plan else word, answer.times.get(word), speeds.get(word))
+        for word in (eager, full, plan)
+        if word in answer.times.keys() | missing
     ]
     bars[1:1] = [] if answer.of_search else _traced(session)
     return *bars, *_found(session, answer)

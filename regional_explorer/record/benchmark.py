@@ -29,7 +29,10 @@ class VariantName(StrEnum):
     LITE = "lite"
 
 
-BY_DEFAULT = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL)
+AT_FIRST = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL)
+"""The variants that a panel compares until ``torch.compile`` is asked for: the whole call takes longest to compile."""
+
+BY_DEFAULT = (*AT_FIRST, VariantName.FULL)
 """The variants that are compared by default."""
 
 BY_TORCH = (VariantName.FULL, VariantName.UPSTREAM, VariantName.LITE)

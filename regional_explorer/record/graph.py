@@ -182,6 +182,8 @@ class Node(Record, frozen=True):
     """Whether the user marked it with ``compile_with_inductor``."""
     annotation: Any = None
     """The value that the user gave to ``compile_with_inductor``, made JSON-safe."""
+    annotations: Mapping[str, str] = {}
+    """The values that the user gave to other keys of ``annotate``, as texts."""
     carved: bool = False
     """Whether ``fallback_to_eager`` takes it out of its region."""
     origin: Integer | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -80,7 +80,8 @@ def _size(node: Node) -> int | None:
     return total
 
 
-def recomputed_ops(session: Session) -> int:
-    """Return how many ops of the forward the backward repeats instead of keeping their results."""
+def recomputed_ops(session: Session) -> Mapping[str, Node]:
+    """Return the ops of the forward that the backward repeats instead of keeping their results, by ``graph:name``."""
     backwards = (graph for graph in session.graphs if graph.kind is GraphKind.BACKWARD)
-    return sum(1 for graph in backwards for node in graph.ops if node.recompute and not _is_view(node, graph))
+    ops = ((graph, node) for graph in backwards for node in graph.ops)
+    return {f"{graph.id}:{node.name}": node for graph, node in ops if node.recompute and not _is_view(node, graph)}

@@ -80,7 +80,7 @@ def kept_table(session: Session) -> Table[Kept]:
 
 def kept_text(session: Session) -> str:
     """Return how much the forwards keep for their backwards, and how many ops are recomputed instead; maybe empty."""
-    kept, recomputed = kept_for_backward(session), recomputed_ops(session)
+    kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
     if not kept and not recomputed:
         return ""
     known = sum(tensor.size_bytes or 0 for tensor in kept)
@@ -361,15 +361,24 @@ Extra = Callable[[int, Diagnostic], Node | None]
 """Returns an element to show beside a diagnostic, given its number and itself."""
 
 
-def diagnostics_nodes(diagnostics: Sequence[Diagnostic], extra: Extra = lambda _n, _diagnostic: None) -> list[Node]:
-    """Return warnings and errors as a titled list, and infos as a folded one."""
+def diagnostics_nodes(
+    diagnostics: Sequence[Diagnostic], extra: Extra = lambda _n, _diagnostic: None, *, infos_open: bool = False
+) -> list[Node]:
+    """Return warnings and errors as a titled list, and infos as one that folds."""
     items = [(finding.severity, diagnostic_item(finding, extra(n, finding))) for n, finding in enumerate(diagnostics)]
     severe = [item for severity, item in items if severity is not Severity.INFO]
     infos = [item for severity, item in items if severity is Severity.INFO]
     return [
         *([node("h4", count(len(severe), "diagnostic")), node("ul", *severe, class_="rx-list")] if severe else []),
         *(
-            [node("details", node("summary", count(len(infos), "info")), node("ul", *infos, class_="rx-list"))]
+            [
+                node(
+                    "details",
+                    node("summary", count(len(infos), "info")),
+                    node("ul", *infos, class_="rx-list"),
+                    open=infos_open,
+                )
+            ]
             if infos
             else []
         ),

@@ -45,6 +45,24 @@ MARKS = "regional_explorer_marks"
 """Our own key in ``current_meta["custom"]`` while Dynamo traces a marked block: the ``OpenMark`` of each open block."""
 
 
+_NOT_THE_USERS = frozenset(
+    (
+        *(ANNOTATION, FALLBACK, ORIGIN, MARKS),
+        *("call_id", "nested_region_config", "stream", "_region_activation_memory_budget"),
+    )
+)
+"""The keys of ``node.meta["custom"]`` that torch or we set; all others are of the user's own ``annotate``."""
+
+
+def user_annotations(custom: Mapping[str, Any]) -> dict[str, str]:
+    """Return the other keys that the user's code gave to ``annotate``, with their values as texts."""
+    return {
+        str(key): str(value)
+        for key, value in custom.items()
+        if key not in _NOT_THE_USERS and isinstance(value, (str, int, float))
+    }
+
+
 @functools.cache
 def inductor_knows_fallback() -> bool:
     """Return whether Inductor calls the eager kernel of an op that carries ``FALLBACK``: torch 2.11 compiles it."""

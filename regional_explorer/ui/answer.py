@@ -10,6 +10,7 @@ from regional_explorer.page.answer_chart import chart_nodes
 from regional_explorer.record.action import Action, ActionKind, Basis
 from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar, bars_of
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
@@ -26,6 +27,7 @@ ABOUT_SEARCH = (
     f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
     "keeps what is faster and right"
 )
+WITH_COMPILE = "Compile the whole call with plain torch.compile, and measure your plan beside it"
 QUIET, QUIET_SEARCH = "when quiet", "tune when quiet"
 """The events that measure and search once no other process disturbs."""
 
@@ -37,7 +39,10 @@ def answer_part(shown: Shown) -> list[Node]:
     def finding_button(finding: AnswerFinding) -> Node | None:
         return action_button(finding.action, str(answer.findings.index(finding)), busy=busy)
 
-    def use_button(bar: Bar) -> Node | None:
+    def bar_button(bar: Bar) -> Node | None:
+        if bar.seconds is None:
+            label, full = f"Measure {bar.word}", VariantName.FULL
+            return button("Measure", "measure with", full, title=WITH_COMPILE, disabled=busy, aria_label=label)
         if bar.plan is None:
             return None
         title = "Make this the plan; Undo switches back"
@@ -48,7 +53,7 @@ def answer_part(shown: Shown) -> list[Node]:
         *([node("p", *_rest(answer), class_="rx-quiet")] if others_text(answer) else []),
         *_next(answer, profiled=shown.session.profile is not None, busy=busy),
     ]
-    return answer_nodes(answer, chart_nodes(bars, use_button), button=finding_button, after=after)
+    return answer_nodes(answer, chart_nodes(bars, bar_button), button=finding_button, after=after)
 
 
 # ------------------------------------------------------------------------------------------------------------ findings
@@ -58,6 +63,7 @@ _STARTED_WORDS = {
     ActionKind.BENCHMARK: "Measure",
     ActionKind.PROFILE: "Profile",
     ActionKind.KERNEL_TIMES: "Time its kernels",
+    ActionKind.DIAGNOSE: "Find out why",
     ActionKind.TUNE: FIND_BEST,
 }
 """The buttons of actions that a job does."""
@@ -108,23 +114,23 @@ def _rest(answer: Answer) -> Iterator[Node | str]:
 
 def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     """Yield the buttons of what to do next, or else the words."""
-    actions = [part for part in answer.next if isinstance(part, Action)]
-    kinds = {action.kind: action for action in actions}
-    if answer.state is AnswerState.NO_VERDICT and ActionKind.BENCHMARK in kinds:
-        seconds = kinds[ActionKind.BENCHMARK].options.get("budget_s")
-        text = f"Measure {seconds} s" if seconds else "Measure again"
+    actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
+    unsure = answer.state is AnswerState.NO_VERDICT
+    first = None if answer.times or unsure else "rx-primary"
+    search = button(FIND_BEST, "tune", title=ABOUT_SEARCH, class_=first, disabled=busy)
+    if ActionKind.BENCHMARK in actions and (unsure or answer.of_earlier_plan):
+        seconds = actions[ActionKind.BENCHMARK].options.get("budget_s")
+        text = f"Measure {seconds} s" if seconds else f"Measure {'this plan' if answer.of_earlier_plan else 'again'}"
         again = button(text, "measure for", str(seconds or ""), class_="rx-primary", disabled=busy)
-        yield node("div", again, *_again(answer, QUIET, busy=busy), class_="rx-line")
-    elif ActionKind.TUNE in kinds:
-        first = not answer.times
-        search = button(FIND_BEST, "tune", class_="rx-primary" if first else None, disabled=busy)
-        where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
+        yield node("div", again, *_again(answer, QUIET, busy=busy), search, class_="rx-line")
+    elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
+            where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
             note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
             yield node("div", *([] if profiled else [where]), note, class_="rx-line")
-    elif answer.next and answer.next != (TAKES_FOUND,):
+    elif ActionKind.BENCHMARK not in actions and answer.next not in ((), (TAKES_FOUND,)):
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
 from regional_explorer.exploration.code_results import RegionCode
+from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT, VariantName
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
@@ -35,8 +36,9 @@ class Control:
 
     def __init__(self, exploration: Exploration) -> None:
         self.exploration = exploration
-        self.state = PanelState(exploration.plan)
         self.session: Session = exploration.session
+        compared = BY_DEFAULT if VariantName.FULL in self.session.whole_timings else AT_FIRST
+        self.state = PanelState(exploration.plan, variants=compared)
         self.listeners: list[Callable[[Control], None]] = []
         self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None

@@ -22,14 +22,14 @@ from regional_explorer.page.answer import answer_text
 from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.answer import answer_of
-from regional_explorer.record.benchmark import checked_variants
+from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
 from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
 from regional_explorer.tables.plan import measured_plans, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.events import start_job
+from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.jobs import Latest
 from regional_explorer.ui.state import IMPORT_RX
 
@@ -63,6 +63,8 @@ class TerminalDisplay:
         self._measured = True
         with reporting_of_command(sys.stderr) as run:
             yield run
+
+    compared_at_first = BY_DEFAULT
 
     def profile_in_background(self) -> bool:
         """Return False: a terminal waits for what it shows."""
@@ -159,6 +161,11 @@ class NotebookDisplay:
         self._panel: Panel | None = None
         self._picture_inputs: Any = None
         self._picture = ""
+
+    @property
+    def compared_at_first(self) -> Sequence[str]:
+        """The variants to compare unless others were asked for: a panel has a button that asks for torch.compile."""
+        return self._control.state.variants if self._with_panel else BY_DEFAULT
 
     def set_benchmark(self, variants: Sequence[str], budget_s: float) -> None:
         """Set what the panel's next benchmark compares, and its seconds; without variants they are as before."""

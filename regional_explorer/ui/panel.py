@@ -17,7 +17,8 @@ from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.events import Event, handle_safely
+from regional_explorer.ui.event import Event
+from regional_explorer.ui.events import handle_safely
 from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import (
     code_head,
@@ -28,10 +29,10 @@ from regional_explorer.ui.parts import (
     progress,
     tabs,
     tool_bar,
-    why,
 )
 from regional_explorer.ui.state import CODE, CONFIG, PANES, TIME, WHY, PanelState, Shown
 from regional_explorer.ui.tables import region_table, time_table
+from regional_explorer.ui.why import why
 from regional_explorer.ui.widget import SessionView
 
 

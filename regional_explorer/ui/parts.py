@@ -1,4 +1,4 @@
-"""Parts of the panel: header, tool bar, progress, tabs, code head, diagnostics, plans, edit bar; and their controls."""
+"""Parts of the panel: header, tool bar, progress, tabs, code head, plans, edit bar; and their controls."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
-from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.figure import exactly
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region
-from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
+from regional_explorer.record.region_code import nodes_of_region
 from regional_explorer.record.session import SHAPES, Session
 from regional_explorer.style.css import SIGNS, TONES, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, clean_page, node, verbatim
-from regional_explorer.style.formats import duration, interval, word
-from regional_explorer.tables.code import TimedRow, kernel_times_table
-from regional_explorer.tables.plan import diagnostics_nodes, measured_plans
-from regional_explorer.tables.table import chip
+from regional_explorer.style.formats import word
+from regional_explorer.tables.plan import measured_plans
 from regional_explorer.ui.state import CANCEL, IMPORT_RX, PANES, WHY, PanelState, Shown
 
 
@@ -125,13 +121,11 @@ def _column_buttons(shown: Collection[str]) -> Node:
 
 
 def header(shown: Shown) -> list[Node]:
-    """Return the title, the buttons that save and copy, and what was captured, with the choice of shapes."""
+    """Return the title, the menu that saves and copies, and what was captured, with the choice of shapes."""
     summary = dict(summary_rows(shown.session))
-    summary.pop("shapes", None)  # there is a field for them
-    for label in ("torch", "traced"):
-        summary |= {label: f"{label} {summary[label]}"} if label in summary else {}
-    for label in ("graph breaks", "kept for the backward"):
-        summary |= {label: f"{label}: {summary[label]}"} if label in summary else {}
+    told = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
+    told[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
+    captured = node("span", " · ".join(told), title="; ".join(": ".join(row) for row in summary.items()))
     if shown.owner:
         title = "The exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
@@ -149,7 +143,7 @@ def header(shown: Shown) -> list[Node]:
     return [
         node("h3", shown.session.title),
         _take_home(shown),
-        node("div", " · ".join(summary.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
+        node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
     ]
 
 
@@ -303,72 +297,6 @@ def code_head(shown: Shown) -> list[Node]:
             button("Compile", "compile code", title="Compile what is not compiled, then read the code", disabled=busy),
         ]
     return [node("div", *head, class_="rx-line"), *([node("p", code.note, class_="rx-quiet")] if code.note else [])]
-
-
-def why(shown: Shown) -> list[Node]:
-    """Return the kernels of the open region, slowest first, and the diagnostics: first those about the region."""
-    session, region = shown.session, shown.opened
-    numbers = {id(diagnostic): number for number, diagnostic in enumerate(session.diagnostics)}
-
-    def show_button(_number: int, diagnostic: Diagnostic) -> Node | None:
-        if not nodes_of_diagnostic(diagnostic, session):
-            return None
-        title, number = "Select its nodes in the graph and in the source", str(numbers[id(diagnostic)])
-        return button("Show", "show", number, title=title, aria_label=f"Show the nodes of {diagnostic.code}")
-
-    own = [found for found in session.diagnostics if region is not None and found.region == region.name]
-    others = [found for found in session.diagnostics if found not in own]
-    nothing = (
-        [] if session.diagnostics else [node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")]
-    )
-    return [
-        *([] if region is None else _kernels(region.name, session, busy=shown.state.busy)),
-        *diagnostics_nodes(own, show_button),
-        *([node("h4", "About the rest")] if region is not None and others else []),
-        *diagnostics_nodes(others, show_button),
-        *nothing,
-    ]
-
-
-MOST_KERNELS = 8
-
-
-def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
-    """Return the times of a region's kernels as bars, each with its bound, or the button that measures them."""
-    title = node("h4", chip(session.plan.numbers[region]), f" {clean(region, SHORT)}")
-    rows = [row for row in kernel_times_table(session, region).rows if row.seconds is not None]
-    compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
-    about = "Times each kernel of its code, and says how much faster the machine could be"
-    measure = button("Time its kernels", "kernels", region, title=about, disabled=busy or not compiled)
-    if not rows:
-        missing = "Its kernels were not timed." if compiled else "Not compiled: Compile & measure fills this."
-        return [title, node("div", node("span", missing, class_="rx-quiet"), measure, class_="rx-line")]
-    longest = max(row.seconds.value for row in rows if row.seconds)
-    shown = sorted(rows, key=lambda row: -(row.seconds.value if row.seconds else 0.0))[:MOST_KERNELS]
-    more = f"{len(rows) - len(shown)} more below {duration(shown[-1].seconds and shown[-1].seconds.value)}. "
-    return [
-        title,
-        node("table", node("tbody", *(_kernel_row(row, longest) for row in shown)), class_="rx-bars"),
-        node(
-            "p",
-            more if len(rows) > len(shown) else "",
-            "Bars: time of one run; the mark is the bound, what copying its bytes or its products would take.",
-            class_="rx-quiet",
-        ),
-    ]
-
-
-def _kernel_row(row: TimedRow, longest_s: float) -> Node:
-    seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
-    lines = ", ".join(str(line) for line in row.linked.lines) if row.linked else ""
-    bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
-    about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
-    return node(
-        "tr",
-        node("td", clean(row.name or "", SHORT), title=clean(lines, LONG_TEXT) or None),
-        node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),
-        node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
-    )
 
 
 def plans(shown: Shown) -> list[Node]:

@@ -10,7 +10,7 @@ from typing import Self
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.page.columns import BESIDE, COLUMNS
-from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
+from regional_explorer.record.benchmark import AT_FIRST, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.record.session import Session
@@ -152,7 +152,7 @@ class PanelState:
     direction: Direction | None = None
     key_query: str = ""
     added_keys: tuple[str, ...] = ()
-    variants: tuple[VariantName, ...] = BY_DEFAULT
+    variants: tuple[VariantName, ...] = AT_FIRST
     budget_s: float = DEFAULT_BUDGET_S
     columns: frozenset[str] = frozenset(COLUMNS)
     pane: str = WHY

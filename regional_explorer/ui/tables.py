@@ -205,10 +205,11 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
     about = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
     class_ = "rx-quiet" if unsure else None
     times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=about, class_=class_)
-    return [*state, times, *_speedup(timing)]
+    return [*state, times, *speedup_nodes(timing)]
 
 
-def _speedup(timing: RegionTiming) -> list[Node | str]:
+def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
+    """Return the speedup of a region with its interval; nothing without one."""
     if withheld(timing):
         return [toned(timing.verdict, "bad", title=f"numerics {timing.numerics}")]
     if timing.speedup is None:

@@ -151,7 +151,7 @@ class SessionView(anywidget.AnyWidget):
             self._functions = source_listing(session)
             self._rows["source"] = line_rows(self._functions)
             self._set_links()
-        inputs = session.graphs, session.plan.numbers, session.members, session.profile
+        inputs = session.graphs, session.plan.numbers, session.members, session.profile, session.diagnostics
         if inputs != self._source_inputs:
             self.part_source = source_pane(self._functions, session)
             self.part_style = [style_sheet(page_css(len(session.plan.regions)))]

@@ -132,8 +132,7 @@ def test_from_where_the_time_goes_to_a_saved_comparison_by_pointer_alone(noteboo
     pointer.edit(press("Add epilogue_fusion"), attention.get_by_text("epilogue_fusion=False"))
     # Measured beside eager alone; its code.
     panel.open_options()
-    for variant in ("traced", "torch.compile"):
-        pointer.click(panel.root.get_by_role("checkbox", name=variant, exact=True), attention)
+    pointer.click(panel.root.get_by_role("checkbox", name="traced", exact=True), attention)
     pointer.edit(press("Compile & measure"), attention.get_by_text("→"))
     pointer.click(panel.root.get_by_role("tab", name="Code"), panel.code.locator(".rxs-kernel"))
     # Without the config again, and both compared.

@@ -302,11 +302,11 @@ def test_kernel_stays_usable_while_measuring(notebook: Lab, panel: Explorer) -> 
     mlp = panel.row("mlp")
     expect(panel.button("Compile & measure")).to_be_enabled(timeout=MEASURED_MS)
     expect(mlp.locator(".rxt-time")).to_contain_text(re.compile(r" → [\d.]+ (µs|ms).*\d×"))
-    key, overlay = panel.root.locator(".rxg-key"), panel.graph.button("Next overlay")
+    key, colour = panel.root.locator(".rxg-key"), panel.graph.root.get_by_label("Colour")
     for title in ("compiled time", "eager time", "speedup"):
-        overlay.click()
+        colour.select_option(title)
         expect(key).to_contain_text(title)
-    overlay.click()
+    colour.select_option("region")
     expect(key).to_have_count(0)
 
 

@@ -16,6 +16,7 @@ from tests.browser.views import Explorer, box_of
 GPT = 5
 """The cell that explores a training step."""
 LARGEST_PICTURE = 300_000
+MEASURED_MS = 400_000
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,10 @@ def picture(notebook: Lab, name: str, panel: Explorer, until: str) -> None:
 @pytest.mark.compiles
 def test_the_explorer_appears_with_its_figures(notebook: Lab, panel: Explorer) -> None:
     expect(panel.root).to_be_visible()
+    panel.press("Measure torch.compile")
+    bar = panel.root.get_by_role("row", name="torch.compile").filter(has_text=re.compile(r"\d (ms|s)"))
+    expect(bar.first).to_be_visible(timeout=MEASURED_MS)
+    expect(panel.button("Compile & measure")).to_be_enabled(timeout=MEASURED_MS)
     for region in ("attention", "mlp", "loss"):
         times = panel.row(region).locator(".rxt-time")
         expect(times).to_contain_text(re.compile(r"→.*(µs|ms).*\d×.*\d–\d"))

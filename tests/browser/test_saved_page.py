@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
 from regional_explorer.export.save import save
+from regional_explorer.page.graph import SHARE
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session
 from tests.browser.views import THEMES, Graph, faults_for_some_readers
@@ -148,7 +149,7 @@ def test_the_share_of_the_time_colours_the_boxes(open_page: Open) -> None:
     graph = Graph(page.locator(".rxg"))
     canvas = graph.canvas.element_handle()
     before = canvas.evaluate(INK)
-    graph.button("Next overlay").click()
+    graph.root.get_by_label("Colour").select_option(SHARE)
     expect(page.locator(".rxg-key")).to_have_text("share of the time nonemost")
     page.wait_for_function(CHANGED, arg=[canvas, before])
     graph.press("n", "n")

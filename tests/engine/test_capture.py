@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from torch.fx.traceback import annotate
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -508,3 +509,18 @@ def test_jagged_arguments_are_explored(call, dynamic):
     rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
     ex = rx.explore(call, (rows,), dynamic=dynamic)
     assert any(graph.ops for graph in ex.session.graphs)
+
+
+def test_what_the_users_code_annotates_is_known_of_the_ops_in_all_graphs():
+    def step(x):
+        with annotate({"stage": 1}):
+            y = x.sin()
+        with annotate({"stage": 2, "compile_with_inductor": {"inductor_region": "r"}}):
+            return (y * x.exp()).sum()
+
+    graphs = rx.explore(step, (torch.ones(3, requires_grad=True),)).session.graphs
+    stages = {graph.kind: {node.op: dict(node.annotations) for node in graph.ops} for graph in graphs}
+    for kind in ("dynamo", "forward"):
+        assert stages[kind]["sin"] == {"stage": "1"}
+        assert stages[kind]["exp"] == {"stage": "2"}
+    assert stages["backward"]["cos"] == {"stage": "1"}

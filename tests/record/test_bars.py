@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.answer import answer_nodes, answer_text
 from regional_explorer.page.answer_chart import chart_nodes
-from regional_explorer.record.answer import AnswerState, answer_of
+from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of
 from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
@@ -42,7 +42,7 @@ def searched(session: Session = BASE, tuning: Tuning = SEARCH) -> Session:
 
 
 def bars(session: Session) -> dict[str, tuple[float, str, Plan | None]]:
-    return {bar.word: (bar.seconds.value, bar.verdict, bar.plan) for bar in bars_of(session)}
+    return {bar.word: (bar.seconds.value, bar.verdict, bar.plan) for bar in bars_of(session) if bar.seconds}
 
 
 def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
@@ -52,6 +52,17 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
     assert [bar.word for bar in shown] == ["eager", "traced", "torch.compile", "your plan"]
     assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "aot_eager", "full", "regional")]
     assert not any(bar.plan for bar in shown)
+
+
+def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
+    measured = sessions.measured()
+    without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
+    empty = bars_of(without)[2]
+    assert (empty.word, empty.seconds, empty.verdict) == ("torch.compile", None, NOT_MEASURED)
+    assert "torch.compile not measured" in " ".join(" ".join(map(words, chart_nodes(bars_of(without)))).split())
+    untold = tuple(replace(one, median_s=Figure(1.0, why="too few rounds (5)")) for one in without.timings)
+    assert bars_of(replace(without, timings=untold)) == (empty,), "also where no time is certain"
+    assert bars_of(replace(without, timings=())) == ()
 
 
 def test_search_answers_like_a_benchmark() -> None:

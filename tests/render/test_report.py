@@ -359,7 +359,7 @@ def test_the_page_holds_the_times_of_single_regions() -> None:
 
 def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
     view = Page(page_html(sessions.profiled(sessions.trained()))).data
-    assert [overlay["title"] for overlay in view["overlays"]] == ["share of the time"]
+    assert [overlay["title"] for overlay in view["overlays"]] == ["module", "share of the time"]
     for number in range(len(view["graphs"])):
         times = view[f"folds{number}"]["times"]
         shown_times = [*times["folds"], *times["nodes"]]

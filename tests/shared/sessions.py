@@ -38,7 +38,7 @@ from regional_explorer.tables.table import Table
 FRAMES = tuple(
     name
     for name, value in vars(Results).items()
-    if isinstance(value, property) and name not in ("session", "text", "answer")
+    if isinstance(value, property) and name not in ("session", "text", "answer", "plot")
 )
 """The names of all tables of a session."""
 

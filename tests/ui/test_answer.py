@@ -12,7 +12,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.measure import machine
 from regional_explorer.record.action import Basis, configures, disables
-from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.benchmark import BY_DEFAULT, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.tuning import EAGER, Outcome, SearchStage, Try, Tuning
@@ -94,6 +94,7 @@ def test_without_a_verdict_the_panel_offers_as_long_a_measurement_as_the_answer(
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))
     (again,) = elements(answer_part(shown), data_do="measure for")
+    assert elements(answer_part(shown), data_do="tune"), "the search is offered too"
     work = Blocked()
     exploration.benchmark = work  # type: ignore[method-assign]
     panel.press("measure for", again[1]["data-of"])
@@ -102,6 +103,28 @@ def test_without_a_verdict_the_panel_offers_as_long_a_measurement_as_the_answer(
     assert control.jobs.wait(10)
     assert work.calls[0][1] == float(again[1]["data-of"])
     assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
+
+
+def test_torch_compile_is_measured_once_it_is_asked_for_and_from_then_on(
+    control: Control, panel: Panel, exploration: Exploration
+) -> None:
+    measured = sessions.measured()
+    without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
+    (press,) = elements(answer_part(replaced(control.shown(), session=without)), data_do="measure with")
+    assert VariantName.FULL not in control.state.variants
+    exploration.benchmark = work = Blocked()  # type: ignore[method-assign]
+    panel.press("measure with", press[1]["data-of"])
+    assert work.begun.wait(10)
+    work.go_on.set()
+    assert control.jobs.wait(10)
+    assert work.calls[0][0] == control.state.variants == BY_DEFAULT
+
+
+def test_a_panel_goes_on_comparing_torch_compile_where_that_was_measured_before(
+    exploration: Exploration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Exploration, "session", sessions.measured())
+    assert Control(exploration).state.variants == BY_DEFAULT
 
 
 def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

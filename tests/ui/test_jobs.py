@@ -15,6 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from msgspec import structs
 
 from regional_explorer.capture.restore import silent
 from regional_explorer.compiler.run import Run, never_cancelled
@@ -23,7 +24,7 @@ from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.style.element import Node
 from regional_explorer.ui import jobs
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.events import start_job
+from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.jobs import (
     ABANDONED_NOTE,
     CANCELLED_NOTE,
@@ -84,6 +85,22 @@ def test_a_profile_that_nobody_asked_for_ends_when_something_is_asked_for(
     assert control.jobs.wait(10)
     own_exploration.configure("mm", max_fusion_size=3)
     panel.close()
+
+
+def test_why_finds_out_in_the_background_what_is_not_known(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    exploration.diagnose = work = Blocked()  # type: ignore[method-assign]
+    panel.press("why", "mm")
+    assert control.state.job is None, "nothing is compiled"
+    parts = tuple(structs.replace(part, artifact="its key") for part in control.session.partitions)
+    control.session = structs.replace(control.session, partitions=parts)
+    panel.press("why", "mm")
+    assert work.begun.wait(10)
+    assert work.calls[0][0] == "mm"
+    assert enabled(panel, "tools", "measure")
+    panel.press("cancel")
+    assert control.jobs.wait(10)
 
 
 def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_meanwhile(

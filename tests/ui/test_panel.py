@@ -371,7 +371,7 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
         for job in ("benchmark", "compile", "profile", "code", "retrace", "save", "save_plan", "tune", "to_source"):
             setattr(ex, job, lambda *_, **__: "")
         saved = tmp_path_factory.mktemp("saved")
-        with patch("regional_explorer.ui.events.wait_until_quiet"), contextlib.chdir(saved):
+        with patch("regional_explorer.ui.job_events.wait_until_quiet"), contextlib.chdir(saved):
             yield ex
 
 

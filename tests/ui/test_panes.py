@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace as replaced
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import ProfileKind
@@ -31,9 +34,9 @@ from regional_explorer.tables.plan import measured_plans
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
-from regional_explorer.ui.parts import why
 from regional_explorer.ui.state import Shown
 from regional_explorer.ui.tables import rows_of, time_share
+from regional_explorer.ui.why import why
 from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
 from tests.shared.fakes import plant_op_times
@@ -78,11 +81,26 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
 def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
-    heading, listed = why(with_diagnostics(control, found))
+    _, heading, listed = why(with_diagnostics(control, found))
     assert heading == ["h4", {}, "1 diagnostic"]
     for said in ("✗ error", message, "What to do: do this"):
         assert said in words(listed)
     assert elements([listed], data_do="show") == []
+
+
+def test_why_tells_what_is_computed_again_and_which_configs_were_tried(control: Control) -> None:
+    now = sessions.measured_alone()
+    alone = tuple(
+        replace(part, compiled=part.compiled and replace(part.compiled, speedup=Figure(0.9, 0.8, 0.95)))
+        for part in now.partition_timings
+    )
+    before = replace(now, plan=now.plan.changed("mlp", config={"max_fusion_size": 8}), partition_timings=alone)
+    opened = replaced(control.state, plan=now.plan, opened="mlp")
+    shown = replaced(control.shown(), session=now, runs=(before,), state=opened)
+    told = " ".join(" ".join(map(words, why(shown))).split())
+    assert "Computed again: tanh × 2 in the backward" in told
+    assert re.search(r"Tried: .*max_fusion_size=8 .*0.90×.*max_autotune=True .*2.00×", told)
+    assert "Tried" not in " ".join(map(words, why(replaced(shown, runs=()))))
 
 
 # ------------------------------------------------------------------------------------------------------ measured plans

@@ -67,7 +67,7 @@ LARGE = """
 const count = 200_000, zeros = Array(count).fill(0), keys = [...zeros.keys()];
 const texts = "targets values modules sources looks titles signs outside flags".split(" ");
 const columns = Object.fromEntries(texts.map((name) => [name, zeros]));
-const facts = { ...columns, names: zeros, ops: keys, reads: keys.map(() => []), texts: [""], title: "g" };
+const facts = { ...columns, groups: {}, names: zeros, ops: keys, reads: keys.map(() => []), texts: [""], title: "g" };
 const folds = { parents: [], homes: zeros.map(() => -1), node_pieces: zeros.map(() => -1), texts: [""] };
 const outline = new Outline({ id: "g" }, [{ id: "g", names: keys, facts, folds, pieces: [] }], []);
 const picture = new Picture(outline, {}, () => 1);
@@ -85,6 +85,12 @@ SHADES = """
 import { readFileSync } from "node:fs";
 const scales = JSON.parse(readFileSync(0, "utf8"));
 console.log(JSON.stringify(scales.map((scale) => [...Array(61).keys()].map((place) => shade(scale, place / 60)))));
+"""
+GROUPS = """
+const nodes = [{ op: 0 }, { op: 1 }, { op: 1 }], groups = { stage: ["1", "2", ""] };
+const picture = { outline: { nodes, groups }, nodesIn: (box) => [[0], [1, 2], [0, 1]][box] ?? [] };
+const tint = heatOf({ title: "stage", groups: ["2", "1"] }, picture, { tones: ["of 2", "of 1"] });
+console.log(JSON.stringify([0, 1, 2, undefined].map((box) => tint({}, box) ?? "")));
 """
 PLACES = """
 import { readFileSync } from "node:fs";
@@ -110,6 +116,13 @@ def test_figures_can_be_read_on_their_ground() -> None:
     for (cold, warm), shades in zip(scales, found, strict=True):
         assert all(contrast(one["text"], one["fill"]) >= 4.5 for one in shades)
         assert [shades[0]["fill"], shades[30]["fill"], shades[-1]["fill"]] == [cold, mix(cold, warm, 0.5), warm]
+
+
+@needs_node
+def test_a_box_has_the_colour_of_the_group_of_all_its_ops() -> None:
+    own, with_a_result, mixed, hull = json.loads(node(program=static.script("colours") + GROUPS))
+    assert (own, with_a_result) == ("of 1", "of 2")
+    assert mixed == hull == "", "these keep the colour of their region"
 
 
 # ----------------------------------------------------------------------------------------------- where boxes are placed

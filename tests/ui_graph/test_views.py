@@ -15,9 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.page.code import code_pane
-from regional_explorer.page.graph import overlay
-from regional_explorer.page.source_pane import row_links, source_listing
+from regional_explorer.page.graph import graph_traits, overlay
+from regional_explorer.page.source_pane import row_links, source_listing, source_pane
+from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.partition import State
@@ -166,6 +168,24 @@ def test_overlays_tell_how_far_up_the_scale_each_partition_is() -> None:
     assert overlay("none", duration, {"x": exactly(inf)}) | {"title": ""} == {"title": "", "scale": None, "values": {}}
 
 
+def test_ops_can_be_coloured_by_what_the_users_code_says_of_them() -> None:
+    graph = sessions.layers(1)
+    staged = {"mm0": {"stage": "1"}, "gelu0": {"stage": "2"}, "add0": {"stage": "1"}}
+    nodes = tuple(replace(one, annotations=staged.get(one.name, {})) for one in graph.nodes)
+    session = sessions.session((replace(graph, nodes=nodes),))
+    records = Records()
+    by_title = {one["title"]: one for one in graph_traits(session, records)["overlays"]}
+    assert by_title["annotation stage"]["groups"] == ["1", "2"]  # the largest first
+    assert "dtype" not in by_title, "all are alike"
+    facts = records.of(session, session.graphs[0]).facts
+    column = dict(zip(records.of(session, session.graphs[0]).names, facts["groups"]["annotation stage"], strict=True))
+    assert {name: facts["texts"][column[name]] for name in ("mm0", "gelu0", "item0")} == {
+        "mm0": "1",
+        "gelu0": "2",
+        "item0": "",
+    }
+
+
 # ---------------------------------------------------------------------------------------------------------- the source
 
 TEXT = """\
@@ -307,3 +327,11 @@ def test_the_lines_are_sent_again_only_when_they_are_others(tmp_path: Path) -> N
     shown.set_session(replace(session, members={}))
     assert shown.part_source != source
     assert shown.links is links
+
+
+def test_what_was_found_stands_below_its_line(tmp_path: Path) -> None:
+    session = in_file(tmp_path / "model.py")
+    (mul,) = (node for node in session.graphs[0].ops if node.name == "mul")
+    found = DiagnosticCode.REGION_SLOWER.found("It is slower: much.", where=[mul], remedy="Leave it to eager.")
+    rows = texts_in(source_pane(source_listing(session), replace(session, diagnostics=(found,)))[0])
+    assert rows[rows.index("    return [y * n for n in range(2)]") + 1] == "↳ It is slower"

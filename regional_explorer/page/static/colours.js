@@ -46,9 +46,17 @@ export function shade([cold, warm], place) {
 }
 
 // The colours and labels of an overlay in a picture: a function of a piece and a box. Figures are of pieces, shares of
-// the time of boxes.
-export function heatOf(overlay, picture, scale) {
+// the time of boxes; a box has the colour of a group that all of its ops are in.
+export function heatOf(overlay, picture, { scale, tones }) {
   if (!overlay) return () => undefined;
+  if (overlay.groups) {
+    const { nodes, groups } = picture.outline,
+      own = (box) => picture.nodesIn(box).filter((node) => nodes[node].op === node);
+    return (_, box) => {
+      const [group, ...others] = new Set(own(box).map((node) => groups[overlay.title]?.[node]));
+      return others.length ? undefined : tones[overlay.groups.indexOf(group)];
+    };
+  }
   if (overlay.values) {
     return (piece) => {
       const [place, label] = overlay.values[piece?.id] ?? [];

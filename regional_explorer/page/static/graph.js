@@ -154,11 +154,9 @@ export class Graph {
 
   showTools() {
     const { overlay, lasso, help } = this,
-      text = overlay ? `Overlay: ${overlay.title}` : "Overlay",
-      tool = (name) => this.element(`[data-do=${name}]`),
-      about = { textContent: text, ariaLabel: `${text}: ${tool("overlay").title}` };
-    Object.assign(tool("overlay"), { ...about, disabled: !this.overlays.length });
-    for (const [name, on] of Object.entries({ overlay, lasso, help })) tool(name).ariaPressed = String(Boolean(on));
+      tool = (name) => this.element(`[data-do=${name}]`);
+    tool("overlay").value = overlay?.title ?? "";
+    for (const [name, on] of Object.entries({ lasso, help })) tool(name).ariaPressed = String(Boolean(on));
     for (const name of ["upstream", "downstream"]) tool(name).disabled = !this.selection.size;
     this.element(".rxg-help").hidden = !help;
     this.root.classList.toggle("rxg-lassoing", lasso);
@@ -188,6 +186,10 @@ export class Graph {
         const entries = this.get("look").legend.filter(([when]) => !when || outline?.used.has(when));
         const unpainted = this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
         return [...entries.map(([, entry]) => entry), unpainted?.scale];
+      },
+      overlay: () => {
+        const option = (value, text = value) => ["option", { value, selected: value === this.overlay?.title }, text];
+        return [option("", "region"), ...this.overlays.map(({ title }) => option(title))];
       },
       count: () => {
         if (found.error) return [["span", { class: "rxg-wrong" }, found.error]];
@@ -272,9 +274,9 @@ export class Graph {
       colours = this.get("palette")[theme];
     root.classList.toggle("rxg-dark", theme === "dark");
     if (this.painter.ratio !== devicePixelRatio) this.painter.resize(camera.width, camera.height);
-    picture.timed = overlay && !overlay.values;
+    picture.timed = overlay && !overlay.values && !overlay.groups;
     const { backgroundColor: paper, fontFamily: font } = style;
-    this.painter.prepare(picture, colours, paper, font, heatOf(overlay, picture, colours.scale));
+    this.painter.prepare(picture, colours, paper, font, heatOf(overlay, picture, colours));
     this.map.prepare();
   }
 
@@ -465,8 +467,8 @@ export class Graph {
       upstream: () => this.pick(this.outline.reach(this.selection, true), "add"),
       downstream: () => this.pick(this.outline.reach(this.selection, false), "add"),
       overlay: () => {
-        const titles = [undefined, ...this.overlays.map(({ title }) => title)];
-        this.setShown({ overlay: turn(titles, this.overlay?.title, 1) });
+        const titles = ["", ...this.overlays.map(({ title }) => title)];
+        this.setShown({ overlay: of ?? turn(titles, this.overlay?.title ?? "", 1) });
       },
     }[name];
     if (picture && action) action();

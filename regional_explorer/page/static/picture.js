@@ -28,6 +28,7 @@ export class Outline {
   /** @type {any[]} */ folds = [];
   /** @type {any[]} */ pieces = [];
   /** @type {any[]} */ graphs = [];
+  /** @type {Record<string, string[]>} the group of each node by what can be coloured */ groups = {};
 
   constructor(tab, graphs, regions) {
     this.tab = tab;
@@ -80,6 +81,10 @@ export class Outline {
         time: folds.times?.nodes[i],
       });
     });
+    for (const [title, numbers] of Object.entries(facts.groups)) {
+      const groups = (this.groups[title] ??= []);
+      numbers.forEach((number, i) => (groups[first + i] = facts.texts[number]));
+    }
     this.pieces.push(...pieces);
     this.graphs.push({ id, title: facts.title, first, count: names.length });
   }

@@ -202,7 +202,7 @@ export class SessionView {
     const { do: does, of = "" } = item.dataset, { shiftKey, ctrlKey, metaKey } = event;
     if (does === "full") return this.full(item);
     this.open(does, of);
-    if (item.closest(".rxg")) return this.graph.act(does, of);
+    if (item.closest(".rxg")) return this.graph.act(does, value ?? of);
     if (does === "nodes") return this.pickRow(item, event);
     return this.send({ do: does, of, value, shift: Boolean(shiftKey), ctrl: Boolean(ctrlKey || metaKey) });
   }

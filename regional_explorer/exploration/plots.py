@@ -1,0 +1,159 @@
+"""Drawings of a session by matplotlib: ``ex.plot.gain()`` and others, each on the axes given, or on new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from regional_explorer.errors import MeasureError, require_notebook, user_facing_methods
+from regional_explorer.picture.page_records import groups_of
+from regional_explorer.record.answer import ends
+from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
+from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.region_code import partition_codes
+from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
+from regional_explorer.style.css import HUES, LIGHT, paint
+from regional_explorer.style.formats import word
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WHOLE = "the whole call"
+
+
+@user_facing_methods
+class Plots:
+    """Drawings of one session, which need matplotlib: ``pip install 'regional-explorer[plot]'``."""
+
+    def __init__(self, session: Session) -> None:
+        require_notebook("ex.plot", ("matplotlib",))
+        self._session = session
+
+    def gain(self, ax: Axes | None = None) -> Axes:
+        """Draw what each region saves of a call, measured alone, and what the plan saves of the whole, with intervals.
+
+        Raises:
+            MeasureError: nothing compiled was measured.
+        """
+        session = self._session
+        alone = whole_region_timings(session)
+        gains = {name: timing.gain_s for name, timing in alone.items() if timing.gain_s is not None}
+        whole = session.whole_timings
+        eager, plan = whole.get(VariantName.EAGER), whole.get(VariantName.REGIONAL)
+        if eager is not None and plan is not None and not plan.numerics.withholds_speedup and not session.is_outdated:
+            gains[WHOLE] = median_figure(paired_gaps(eager.samples_s, plan.samples_s))
+        axes = self._axes(ax, gains, "ex.benchmark() measures what this draws.")
+        numbers = [session.plan.numbers.get(name) for name in gains]
+        colours = [LIGHT.quiet if number is None else paint(number).light.stroke for number in numbers]
+        values_ms = [1e3 * gain.value for gain in gains.values()]
+        axes.barh(list(gains), values_ms, color=colours, xerr=_whiskers_ms(list(gains.values())), capsize=3)
+        axes.axvline(0.0, color=LIGHT.edge)
+        axes.invert_yaxis()
+        axes.set(xlabel=f"ms saved in each call, interval {CONFIDENCE:.0%}", title=session.title)
+        return axes
+
+    def samples(self, ax: Axes | None = None) -> Axes:
+        """Draw the samples of every variant, round by round: what disturbed a benchmark, and when.
+
+        Raises:
+            MeasureError: no variant was measured.
+        """
+        timings = self._session.whole_timings
+        axes = self._axes(ax, timings, "ex.benchmark() measures what this draws.")
+        for number, (name, timing) in enumerate(timings.items()):
+            samples_ms = [1e3 * seconds for seconds in timing.samples_s]
+            axes.plot(samples_ms, ".", label=word(name), color=paint(number).light.stroke)
+            axes.axhline(1e3 * timing.median_s.value, color=paint(number).light.stroke, linewidth=0.8)
+        axes.set(xlabel="round", ylabel="ms", title=self._session.title)
+        axes.legend()
+        return axes
+
+    def roofline(self, ax: Axes | None = None) -> Axes:
+        """Draw each kernel by its operations per byte and its speed, under what this machine was seen to reach.
+
+        Raises:
+            MeasureError: no kernel was timed whose operations and bytes are known.
+        """
+        timed = [
+            (code.partition.region, linked.kernel, time)
+            for code in partition_codes(self._session)
+            if code.times is not None and code.times.problem is None
+            for linked, time in zip(code.kernels, code.times.kernels, strict=True)
+            if time is not None and linked.kernel.operations and linked.kernel.bytes_moved
+        ]
+        axes = self._axes(ax, timed, "ex.kernel_times() measures what this draws.")
+        for region in dict.fromkeys(region for region, _, _ in timed):
+            own = [(kernel, time) for of, kernel, time in timed if of == region]
+            colour = paint(self._session.plan.numbers[region]).light.stroke
+            axes.plot(*zip(*(_point(*one) for one in own), strict=True), "o", label=region, color=colour)
+        places = [_point(kernel, time)[0] for _, kernel, time in timed]
+        span = [min(places) / 2.0, max(places) * 2.0]
+        bounds = [(kernel, time) for _, kernel, time in timed if time.bound_s]
+        copied = [(k.bytes_moved or 0) / (t.bound_s or 1.0) for k, t in bounds if t.bound_by is BoundBy.COPY]
+        computed = [(k.operations or 0) / (t.bound_s or 1.0) for k, t in bounds if t.bound_by is BoundBy.MATRIX]
+        if copied:
+            axes.plot(span, [1e-9 * max(copied) * end for end in span], "-", color=LIGHT.edge, label="copying")
+        if computed:
+            axes.axhline(1e-9 * max(computed), linestyle="--", color=LIGHT.edge, label="matrix products")
+        axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="10⁹ operations per second")
+        axes.set_title(self._session.title)
+        axes.legend()
+        return axes
+
+    def timeline(self, ax: Axes | None = None) -> Axes:
+        """Draw the ops of one eager call one after the other, a row for each graph, coloured by module.
+
+        Raises:
+            MeasureError: the call was not profiled.
+        """
+        session, profile = self._session, self._session.profile
+        axes = self._axes(ax, profile and profile.ops, "ex.profile() measures what this draws.")
+        seconds = {(op.graph, op.node): op.seconds.value for op in profile.ops} if profile else {}
+        graphs = [graph for graph in session.graphs if any((graph.id, node.name) in seconds for node in graph.ops)]
+        modules: dict[str, int] = {}
+        for row, graph in enumerate(graphs):
+            start_ms = 0.0
+            for node in graph.ops:
+                op_ms = 1e3 * seconds.get((graph.id, node.name), 0.0)
+                module = groups_of(node)["module"] or "outside modules"
+                known = module in modules
+                colour = paint(modules.setdefault(module, len(modules)) % HUES).light.stroke
+                axes.barh(row, op_ms, left=start_ms, color=colour, label=None if known else module)
+                start_ms += op_ms
+        axes.set_yticks(range(len(graphs)), [graph.id for graph in graphs])
+        axes.invert_yaxis()
+        axes.set(xlabel="ms of one eager call", title=session.title)
+        axes.legend(fontsize="small")
+        return axes
+
+    def _axes(self, ax: Axes | None, drawn: object, measure_first: str) -> Axes:
+        """Return the axes to draw on.
+
+        Raises:
+            MeasureError: nothing is ``drawn``.
+        """
+        if not drawn:
+            raise MeasureError(f"There is nothing to draw yet: {measure_first}")
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots(layout="constrained")[1]
+        return ax
+
+
+def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
+    """Return how far the ends of intervals are below and above their values, as matplotlib takes them."""
+    intervals = [ends(figure) for figure in figures]
+    return [
+        [1e3 * (value - low) for low, value, _ in intervals],
+        [1e3 * (high - value) for _, value, high in intervals],
+    ]
+
+
+def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:
+    """Return the operations of a kernel per byte, and how many billions of them it does in a second."""
+    operations = kernel.operations or 0
+    return operations / (kernel.bytes_moved or 1), 1e-9 * operations / time.seconds.value

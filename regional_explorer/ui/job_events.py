@@ -1,0 +1,163 @@
+"""Presses that start work: compile, measure, profile, search, trace again, read code, write files."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
+
+from regional_explorer.compiler.run import PLAIN_RUN, Run
+from regional_explorer.export.plan_as_python import plan_program
+from regional_explorer.measure.machine import wait_until_quiet
+from regional_explorer.record.answer import BUDGETS_S
+from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.session import SHAPES
+from regional_explorer.record.tracing import Tracing
+from regional_explorer.ui.answer import FIND_BEST, QUIET, QUIET_SEARCH, TUNE_S
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_flag, is_text
+from regional_explorer.ui.jobs import Work
+from regional_explorer.ui.parts import MAX_BUDGET_S
+from regional_explorer.ui.state import CANCEL, TIME, PanelState
+
+if TYPE_CHECKING:
+    from regional_explorer.exploration.exploration import Exploration
+
+
+def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
+    """Compile what is stale, then read the generated code of the open region."""
+    ex.compile(run=run)
+    if state.opened is not None and not run.cancelled():
+        ex.code(state.opened, run=run)
+
+
+def _when_quiet(work: Work) -> Work:
+    """Return work that begins once no other process disturbs."""
+
+    def wait_first(ex: Exploration, state: PanelState, run: Run) -> None:
+        wait_until_quiet(run)
+        if not run.cancelled():
+            work(ex, state, run)
+
+    return wait_first
+
+
+def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
+    ex.benchmark(state.variants, state.budget_s, run=run)
+
+
+def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
+    ex.tune(TUNE_S, run=run)
+
+
+JOBS: Mapping[str, tuple[str, Work]] = {
+    "measure": ("Compile & measure", _measure),
+    "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
+    "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
+    "compile code": ("Compile", _compile_and_read),
+    "tune": (FIND_BEST, _tune),
+    QUIET: ("Measure when it is quiet", _when_quiet(_measure)),
+    QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
+    "diagnose": ("Find out why", lambda ex, state, run: ex.diagnose(state.opened, state.budget_s, run=run)),
+}
+"""The jobs by the event that starts them: what they are called, and what they do."""
+
+
+def start_job(control: Control, do: str, *, background: bool = False) -> None:
+    """Start the job of the event ``do``; that which finds out where the time goes opens the pane about it."""
+    if do == "profile":
+        control.update(lambda state: state.with_pane(TIME))
+    stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
+    control.jobs.start(*JOBS[do], background=background, stop=stop)
+
+
+def _set_budget(control: Control, event: Event) -> None:
+    try:
+        seconds = float(event.text)
+    except ValueError:  # the page shows the old one again
+        return
+    if seconds > 0:
+        control.set(budget_s=min(seconds, MAX_BUDGET_S))
+
+
+def _toggle_variant(control: Control, event: Event) -> None:
+    chosen = {str(name) for name in control.state.variants} - {event.of} | ({event.of} if event.value else set())
+    control.set(variants=tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER))
+
+
+def trace_again(control: Control, shapes: str, tracing: Tracing | None = None) -> None:
+    """Start a job that traces the call again, unless it was traced so; without ``tracing`` only the shapes change."""
+    tracing = tracing or control.session.plan.tracing
+    if shapes == control.session.shapes and tracing == control.session.plan.tracing:
+        return
+
+    def trace(exploration: Exploration, _state: PanelState, run: Run) -> None:
+        exploration.retrace(dynamic=SHAPES[shapes], **asdict(tracing), run=run)
+
+    control.jobs.start("Trace again", trace, shapes=shapes)
+
+
+def _choose_target(control: Control, event: Event) -> None:
+    control.set(target=event.text)
+    control.read_code()
+
+
+def _measure_for(control: Control, event: Event) -> None:
+    """Measure for so many seconds, which the next measurement then takes too."""
+    if event.of:
+        control.set(budget_s=float(event.of))
+    start_job(control, "measure")
+
+
+WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = {
+    "patch": ("patch", lambda ex, path, run: path.write_text(ex.to_source(run=run), encoding="utf-8")),
+    "plan": ("plan.json", lambda ex, path, _: ex.save_plan(path)),
+    "python": ("py", lambda ex, path, _: path.write_text(plan_program(ex.plan, ex.title), encoding="utf-8")),
+    "html": ("html", lambda ex, path, _: ex.save(path)),
+    "json": ("json", lambda ex, path, _: ex.save(path)),
+}
+"""What is written, by its kind: the ending of the file, and what writes it."""
+
+
+def _measure_with(control: Control, event: Event) -> None:
+    """Measure with one more variant, which the next measurement then compares too."""
+    _toggle_variant(control, replace(event, value=True))
+    start_job(control, "measure")
+
+
+def _save(control: Control, event: Event) -> None:
+    """Write a file that is not there yet; a patch takes a trace, so a job writes it."""
+    ending, write = WRITERS[event.of]
+    stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
+    suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    paths = (Path(f"{stem}{suffix}.{ending}") for suffix in suffixes)
+    path = next(path for path in paths if not path.exists())
+
+    def save(exploration: Exploration, _state: PanelState, run: Run) -> None:
+        write(exploration, path, run)
+        control.set(saved=str(path), note="")
+
+    if event.of == "patch":
+        control.jobs.start("Write the patch", save)
+    else:
+        save(control.exploration, control.state, PLAIN_RUN)
+
+
+JOB_EVENTS: Mapping[str, EventKind] = {
+    **dict.fromkeys(JOBS, EventKind(lambda control, event: start_job(control, event.do))),
+    "cancel": EventKind(lambda control, _: control.jobs.cancel()),
+    "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
+    "measure with": EventKind(_measure_with, among([str(name) for name in VariantName])),
+    "budget": EventKind(_set_budget, value=is_text),
+    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_flag),
+    "shapes": EventKind(lambda control, event: trace_again(control, event.text), value=is_choice(SHAPES)),
+    "code": EventKind(lambda control, _: control.read_code()),
+    "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
+    "save": EventKind(_save, among(WRITERS)),
+}

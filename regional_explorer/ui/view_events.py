@@ -1,0 +1,136 @@
+"""What is shown: columns and panes, what is selected in the graph or beside it, rows of the regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from regional_explorer.page.columns import COLUMNS
+from regional_explorer.picture.folds import FoldKind
+from regional_explorer.record.plan import SelectorKind
+from regional_explorer.record.region_code import nodes_of_diagnostic
+from regional_explorer.record.regions import region_summaries
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.event import Event, EventKind, among, are_names, region_of
+from regional_explorer.ui.job_events import start_job
+from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
+from regional_explorer.ui.tables import PANEL_COLUMNS, ordered, time_share
+from regional_explorer.ui.why import is_unexplained
+
+
+def _choose_pane(control: Control, event: Event) -> None:
+    control.update(lambda state: state.with_pane(event.of))
+    if event.of == CODE:
+        control.read_code()
+
+
+CLICKED: Mapping[str, SelectorKind | None] = {
+    "": None,  # several things, or a row of code
+    **dict.fromkeys(map(str, FoldKind)),
+    FoldKind.MODULE: SelectorKind.MODULES,
+    FoldKind.FUNCTION: SelectorKind.LINES,
+    FoldKind.LINE: SelectorKind.LINES,
+    FoldKind.OP: SelectorKind.OPS,
+}
+"""What selects what was clicked, by the word that the page sends for it."""
+
+
+def _select_nodes(control: Control, event: Event) -> None:
+    """Take up what was selected in the graph or beside it."""
+    nodes, clicked = tuple(event.names), CLICKED[event.of]
+    if (nodes, clicked) != (control.state.selection, control.state.clicked):
+        control.update(lambda state: state.with_nodes_picked(nodes, clicked))
+
+
+def _reveal(control: Control, nodes: Iterable[str]) -> None:
+    """Select ``nodes``, and have the graph show them."""
+    if revealed := tuple(nodes):
+        control.update(lambda state: replace(state.with_nodes_picked(revealed), revealed=revealed))
+
+
+def _show_diagnostic(control: Control, event: Event) -> None:
+    session = control.session
+    _reveal(control, nodes_of_diagnostic(session.diagnostics[int(event.of)], session))
+
+
+def _show_time_row(control: Control, event: Event) -> None:
+    if (found := time_share(control.session, event.of)) is not None:
+        shares, share = found
+        _reveal(control, shares.nodes_of(share))
+
+
+def _diagnostic(control: Control, of: str) -> str | None:
+    return of if of in map(str, range(len(control.session.diagnostics))) else None
+
+
+def time_row_of(control: Control, of: str) -> str | None:
+    """Return the key of a row of the times, None if there is no such row any more."""
+    return None if time_share(control.session, of) is None else of
+
+
+def _pick_row(control: Control, event: Event) -> None:
+    """Select a row; with Ctrl add or remove it, with Shift select all rows between the first selected one and it."""
+    state, name = control.state, event.of
+    names = [name]
+    if event.shift:
+        order = [summary.region.name for summary in ordered(region_summaries(control.session), state.sort)]
+        first = state.picked[0] if state.picked and state.picked[0] in order else name
+        low, high = sorted((order.index(first), order.index(name)))
+        names = [first, *order[low : high + 1]]
+    elif event.ctrl:
+        names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
+    rows = state.with_rows_selected(names)
+    # Also where the same rows were selected already: nodes may have been selected in the graph since.
+    nodes = control.nodes_of_rows(rows)
+    control.update(lambda _: replace(rows, selection=nodes, clicked=None, revealed=nodes))
+    if state.shows(CODE):
+        control.read_code()
+
+
+def _toggle_config(control: Control, event: Event) -> None:
+    """Show the config of a region beside the graph, or close it if it is shown."""
+    if event.of == control.state.opened and control.state.shows(CONFIG):
+        control.update(lambda state: state.with_pane(WHY))
+    else:
+        control.update(lambda state: state.with_pane(CONFIG, event.of))
+
+
+def _explain(control: Control, event: Event) -> None:
+    """Show what is known of a region; what is not, is found out in the background."""
+    control.update(lambda state: state.with_pane(WHY, event.of))
+    if control.state.job is None and is_unexplained(control.session, event.of):
+        start_job(control, "diagnose", background=True)
+
+
+def _sort_rows(control: Control, event: Event) -> None:
+    """Sort by a column: ascending first, then descending, then in the order of the plan again."""
+    sort = control.state.sort
+    if sort is None or sort.column != event.of:
+        control.set(sort=Sort(event.of))
+    else:
+        control.set(sort=None if sort.descending else Sort(event.of, descending=True))
+
+
+VIEW_EVENTS: Mapping[str, EventKind] = {
+    "dismiss": EventKind(lambda control, _: control.set(problem=None)),
+    # the graph, and beside it
+    "select": EventKind(_select_nodes, among(CLICKED), are_names),
+    "pane": EventKind(_choose_pane, among(PANES)),
+    "findings": EventKind(lambda control, _: control.update(lambda state: state.with_pane(WHY))),
+    "column": EventKind(
+        lambda control, event: control.update(
+            lambda state: state.with_column(event.of, shown=event.of not in state.columns)
+        ),
+        among(COLUMNS),
+    ),
+    "show": EventKind(_show_diagnostic, _diagnostic),
+    "show time": EventKind(_show_time_row, time_row_of),
+    # rows of the region table
+    "sort": EventKind(_sort_rows, among([column.key for column in PANEL_COLUMNS])),
+    "pick": EventKind(_pick_row, region_of),
+    "clear": EventKind(
+        lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))
+    ),
+    "open": EventKind(_toggle_config, region_of),
+    "why": EventKind(_explain, region_of),
+}

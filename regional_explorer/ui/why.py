@@ -1,0 +1,155 @@
+"""The pane that says why a region is as fast as it is: kernels, what is computed again, what was tried, diagnostics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from regional_explorer.errors import listing
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.figure import exactly
+from regional_explorer.record.kept import recomputed_ops
+from regional_explorer.record.region_code import by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
+from regional_explorer.record.regions import RegionTiming, whole_region_timings
+from regional_explorer.record.session import Session
+from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
+from regional_explorer.style.formats import duration, interval, region_config_text
+from regional_explorer.tables.code import TimedRow, kernel_times_table, kernels_table
+from regional_explorer.tables.plan import diagnostics_nodes
+from regional_explorer.tables.table import chip
+from regional_explorer.ui.parts import button
+from regional_explorer.ui.state import Shown
+from regional_explorer.ui.tables import speedup_nodes
+
+
+HINT = "Press Why in the row of a region: its kernels, what is computed again, and what was tried."
+
+
+def is_unexplained(session: Session, region: str) -> bool:
+    """Return whether a region is compiled and its kernels were not timed."""
+    compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
+    return compiled and not kernel_times_table(session, region).rows
+
+
+def why(shown: Shown) -> list[Node]:
+    """Return what is known of the open region, then the diagnostics: first those about it."""
+    session, region = shown.session, shown.opened
+    numbers = {id(diagnostic): number for number, diagnostic in enumerate(session.diagnostics)}
+
+    def show_button(_number: int, diagnostic: Diagnostic) -> Node | None:
+        if not nodes_of_diagnostic(diagnostic, session):
+            return None
+        title, number = "Select its nodes in the graph and in the source", str(numbers[id(diagnostic)])
+        return button("Show", "show", number, title=title, aria_label=f"Show the nodes of {diagnostic.code}")
+
+    own = [found for found in session.diagnostics if region is not None and found.region == region.name]
+    others = [found for found in session.diagnostics if found not in own]
+    nothing = (
+        [] if session.diagnostics else [node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")]
+    )
+    return [
+        *([node("p", HINT, class_="rx-quiet")] if region is None else _of_region(region.name, shown)),
+        *diagnostics_nodes(own, show_button, infos_open=True),
+        *([node("h4", "About the rest")] if region is not None and others else []),
+        *diagnostics_nodes(others, show_button),
+        *nothing,
+    ]
+
+
+def _of_region(name: str, shown: Shown) -> Iterator[Node]:
+    session = shown.session
+    yield node("h4", chip(session.plan.numbers[name]), f" {clean(name, SHORT)}")
+    yield from _kernels(name, session, busy=shown.state.busy)
+    for title, facts in (("Not fused", _not_fused(name, session)), ("Computed again", _computed_again(name, session))):
+        if facts:
+            yield node("p", node("b", f"{title}: "), f"{facts}.")
+    yield from _tried(name, shown)
+
+
+# ------------------------------------------------------------------------------------------------------------- kernels
+
+MOST_KERNELS = 8
+
+
+def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
+    """Return the times of a region's kernels as bars, each with its bound, or the button that finds out."""
+    table, unexplained = kernel_times_table(session, region), is_unexplained(session, region)
+    rows = [row for row in table.rows if row.seconds is not None]
+    if not rows:
+        about = "Time each kernel of its code, and try what could make it faster"
+        measure = button("Find out why", "diagnose", region, title=about, disabled=busy or not unexplained)
+        missing = "Its kernels were not timed." if unexplained else "Not compiled: Compile & measure fills this."
+        problem = next((row.times.problem for row in table.rows), None)
+        return [node("div", node("span", problem or missing, class_="rx-quiet"), measure, class_="rx-line")]
+    longest = max(row.seconds.value for row in rows if row.seconds)
+    shown = sorted(rows, key=lambda row: -(row.seconds.value if row.seconds else 0.0))[:MOST_KERNELS]
+    more = f"{len(rows) - len(shown)} more below {duration(shown[-1].seconds and shown[-1].seconds.value)}. "
+    return [
+        node("table", node("tbody", *(_kernel_row(row, longest) for row in shown)), class_="rx-bars"),
+        node(
+            "p",
+            more if len(rows) > len(shown) else "",
+            "Bars: time of one run; the mark is the bound, what copying its bytes or its products would take.",
+            class_="rx-quiet",
+        ),
+    ]
+
+
+def _kernel_row(row: TimedRow, longest_s: float) -> Node:
+    seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
+    lines = row.linked.lines if row.linked else ()
+    place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
+    bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
+    about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
+    return node(
+        "tr",
+        node(
+            "td",
+            clean(row.name or "", SHORT),
+            place and node("small", place),
+            title=clean(", ".join(map(str, lines)), LONG_TEXT) or None,
+        ),
+        node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),
+        node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- facts
+
+MOST_FACTS = 4
+
+
+def _not_fused(region: str, session: Session) -> str:
+    """Return which kernels Inductor would not fuse, and why, as far as the code of the region was read."""
+    codes = [equal[0] for equal in by_artifact(region_code(session, region))]
+    refused = (f"{row.kernel.name} with {row.refusals}" for row in kernels_table(codes).rows if row.refusals)
+    return listing([clean(text, LONG_TEXT) for text in refused], MOST_FACTS, joint="; ")
+
+
+def _computed_again(region: str, session: Session) -> str:
+    """Return which ops of the region's forward its backward repeats."""
+    again = recomputed_ops(session)
+    ops = Counter(again[name].op for name in nodes_of_region(session, region) if name in again)
+    told = [f"{op} × {times}" if times > 1 else op for op, times in ops.most_common()]
+    return f"{listing(told, MOST_FACTS)} in the backward, which does not keep the results" if told else ""
+
+
+def _tried(region: str, shown: Shown) -> Iterator[Node]:
+    """Yield what the region gains alone under each config that a measured plan has given it."""
+    plans = [*shown.runs, shown.session]
+    known = {
+        region_config_text(plan.plan[region]) or "default": timing
+        for plan in plans
+        if region in plan.plan
+        and plan.plan[region].selectors == shown.state.plan[region].selectors
+        and (timing := whole_region_timings(plan).get(region))
+        and timing.speedup
+    }
+    if len(known) > 1:
+        rows = [_tried_row(config, timing) for config, timing in known.items()]
+        yield node("p", node("b", "Tried: "), "its speed alone, compiled against eager")
+        yield node("table", node("tbody", *rows), aria_label=f"Configs of {clean(region, SHORT)} that were tried")
+
+
+def _tried_row(config: str, timing: RegionTiming) -> Node:
+    return node("tr", node("td", config), node("td", *speedup_nodes(timing), class_="rxt-figure"))

@@ -1,0 +1,73 @@
+"""Drawings by matplotlib: what they show is what the tables say, and without figures they say what to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from regional_explorer.errors import MeasureError
+from regional_explorer.exploration.plots import WHOLE, Plots
+from regional_explorer.exploration.results import SavedSession
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.regions import whole_region_timings
+from tests.shared import sessions
+from tests.shared.drawn_sessions import drawn
+
+
+@pytest.fixture(autouse=True)
+def without_a_screen() -> Iterator[None]:
+    with mpl.rc_context({"backend": "agg", "figure.max_open_warning": 0}):
+        yield
+
+
+def test_regions_and_the_whole_call_have_their_gains_with_whiskers() -> None:
+    session = drawn(0)[1]
+    axes = SavedSession(session).plot.gain()
+    gains = {name: timing.gain_s for name, timing in whole_region_timings(session).items() if timing.gain_s is not None}
+    shown = dict(zip([label.get_text() for label in axes.get_yticklabels()], axes.patches, strict=True))
+    assert list(shown) == [*gains, WHOLE]
+    assert {name: shown[name].get_width() for name in gains} == pytest.approx(  # type: ignore[attr-defined]
+        {name: 1e3 * gain.value for name, gain in gains.items()}
+    )
+
+
+def test_every_sample_of_a_benchmark_is_drawn_on_the_axes_given() -> None:
+    session = sessions.measured()
+    axes = Plots(session).samples()
+    assert Plots(session).samples(axes) is axes
+    points = {line.get_label(): list(line.get_ydata()) for line in axes.lines}  # type: ignore[arg-type]
+    for timing in session.whole_timings.values():
+        assert [1e3 * seconds for seconds in timing.samples_s] in points.values()
+
+
+def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
+    session = sessions.profiled(sessions.trained(2))
+    axes = Plots(session).timeline()
+    ends = [patch.get_x() + patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
+    assert len(axes.patches) == sum(len(graph.ops) for graph in session.graphs)
+    assert max(ends) == pytest.approx(1e3 * sum(1e-6 * 1.1**n for n in range(12)))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0/forward", "0/backward"]
+
+
+def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None:
+    product = Kernel("mm", KernelKind.EXTERN, bytes_read=1000, bytes_written=1000, operations=8000)
+    times = (KernelTime(Figure(4e-6), 2e-6, BoundBy.MATRIX), KernelTime(Figure(1e-6), 5e-7, BoundBy.COPY))
+    session = sessions.with_code(sessions.trained(1), ArtifactCode("x", (product, replace(product, operations=1000))))
+    artifact = session.artifacts["artifact-0/forward"]
+    timed = replace(artifact, kernel_times=ArtifactKernelTimes(times))
+    axes = Plots(replace(session, artifacts={"artifact-0/forward": timed})).roofline()
+    points, copying, products = (np.asarray(line.get_xydata()) for line in axes.lines)
+    assert points == pytest.approx(np.array([[4.0, 2.0], [0.5, 1.0]]))
+    assert copying[0] == pytest.approx(np.array([0.25, 1.0]))  # 2,000 bytes in half a µs
+    assert products[0, 1] == pytest.approx(4.0)  # 8,000 operations in 2 µs
+
+
+@pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
+def test_without_figures_it_is_said_what_measures_them(name: str) -> None:
+    with pytest.raises(MeasureError, match=r"nothing to draw yet: ex\.\w+\(\) measures"):
+        getattr(Plots(sessions.trained(1)), name)()
