@@ -77,6 +77,7 @@ from regional_explorer.tables.profile import profile_table
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.ledger import Ledger, default_path
 from regional_explorer.tuning.limits import checked_limits
+from regional_explorer.tuning.workers import Engine, checked_engine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -324,7 +325,7 @@ class Exploration(Edits, Results):
         timings: pd.DataFrame = self.timings
         return timings
 
-    def tune(
+    def tune(  # noqa: PLR0913 - each is one thing that a search may do or has to keep to
         self,
         budget_s: float = 120.0,
         *,
@@ -333,6 +334,7 @@ class Exploration(Edits, Results):
         max_compile_s: float | None = None,
         keys: Sequence[Mapping[str, Any]] | None = None,
         ledger: str | Path | None = None,
+        executor: Engine | None = None,
         apply: bool = False,
         run: Run = PLAIN_RUN,
     ) -> TuningResult:
@@ -354,6 +356,8 @@ class Exploration(Edits, Results):
             keys: configs to try, such as ``[{"max_fusion_size": 8}]``; by default those that are known to matter.
             ledger: the file that remembers tries, so that no later search repeats them; by default one beside
                 Inductor's cache.
+            executor: what compiles: any ``concurrent.futures.Executor``, such as ``Client.get_executor()`` of Dask, or
+                a number of processes that are started for it, 0 for this process. Each plan is checked and timed here.
             apply: whether the plan found becomes that of the exploration.
             run: cancelled between tries and rounds; the tries so far are kept, as they are when interrupted.
 
@@ -368,12 +372,12 @@ class Exploration(Edits, Results):
         check_flag("apply", apply)
         device = self.live.environment.device_type
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
-        book = Ledger(default_path() if ledger is None else ledger)
+        book, engine = Ledger(default_path() if ledger is None else ledger), checked_engine(executor)
         check_run(run)
         with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("tune"):
             self.live.require_open()
             self.live.tune(
-                limits, book, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
+                limits, book, engine, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
             )
         found = self.live.tuning
         assert found is not None  # noqa: S101 - else the search has raised

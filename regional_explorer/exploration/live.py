@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections import Counter
@@ -49,6 +50,7 @@ from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import tune
+from regional_explorer.tuning.workers import Crew, Engine
 
 
 def initial_program(
@@ -148,17 +150,24 @@ class Live:
                 self.measurements.remember(self.session)
 
     def tune(
-        self, limits: Limits, ledger: Ledger, run: Run, turn: Callable[[bool], AbstractContextManager[Any]]
+        self,
+        limits: Limits,
+        ledger: Ledger,
+        engine: Engine,
+        run: Run,
+        turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
         """Search for the best plan, each step in a ``turn``, and keep what was found; see ``Exploration.tune``."""
+        crew = Crew(engine)
 
-        def keep(so_far: Tuning) -> None:
-            self.tuning = so_far
+        def keep(found: Tuning) -> None:
+            self.tuning = replace(found, remarks=dict(crew.remarks))
 
-        bench = LiveBench(self.variants, self.environment, run, turn)
-        with bench.closing():
-            self.tuning = tune(bench, limits, ledger, keep)
-        Stop(self.tuning.stopped).raise_interrupt()
+        bench = LiveBench(self.variants, self.environment, run, turn, crew)
+        with contextlib.closing(crew), bench.closing():
+            found = tune(bench, limits, ledger, keep)
+            keep(found)
+        Stop(found.stopped).raise_interrupt()
 
     @property
     def session(self) -> Session:

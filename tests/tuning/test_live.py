@@ -24,6 +24,7 @@ from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outco
 from regional_explorer.tuning import search, space
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.space import whole_graph, with_everywhere
+from regional_explorer.tuning.workers import Crew
 from tests.shared.fakes import TickingClock, timed_by
 
 JOINT = Tracing(joint_passes=True)
@@ -147,7 +148,7 @@ def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their
     other_code, wrong = {"size_asserts": False}, {"size_asserts": False, "max_fusion_size": 62}
     ex = rx.explore(step, (torch.randn(16, 16, requires_grad=True),))
     with timed_by(TickingClock()):
-        bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext())
+        bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
     calls, run_call = list[Any](), ex.live.call.run
 
     def counted(*args: Any) -> Any:
