@@ -163,7 +163,12 @@ class _Process:
     def __init__(self, memory: int | None, build_threads: int) -> None:
         self._connection, theirs = Pipe()
         memory = _available_bytes() if memory is None else memory
-        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(build_threads), "CUDA_VISIBLE_DEVICES": ""}
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_COMPILE_THREADS": str(build_threads),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_WAIT_POLICY": "PASSIVE",  # nothing is timed there: no core has to be kept busy between two kernels
+        }
         with theirs:
             try:
                 # Our own interpreter with our own code.

@@ -334,7 +334,7 @@ class Exploration(Edits, Results):
         max_compile_s: float | None = None,
         keys: Sequence[Mapping[str, Any]] | None = None,
         ledger: str | Path | None = None,
-        executor: Engine | None = None,
+        executor: Engine = 0,
         apply: bool = False,
         run: Run = PLAIN_RUN,
     ) -> TuningResult:
@@ -356,8 +356,9 @@ class Exploration(Edits, Results):
             keys: configs to try, such as ``[{"max_fusion_size": 8}]``; by default those that are known to matter.
             ledger: the file that remembers tries, so that no later search repeats them; by default one beside
                 Inductor's cache.
-            executor: what compiles: any ``concurrent.futures.Executor``, such as ``Client.get_executor()`` of Dask, or
-                a number of processes that are started for it, 0 for this process. Each plan is checked and timed here.
+            executor: what compiles, so that a crash, a hang or too much memory costs one plan alone: a number of
+                processes that are started for it, or any ``concurrent.futures.Executor``, such as
+                ``Client.get_executor()`` of Dask. By default this process, which checks and times all plans.
             apply: whether the plan found becomes that of the exploration.
             run: cancelled between tries and rounds; the tries so far are kept, as they are when interrupted.
 

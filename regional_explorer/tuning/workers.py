@@ -21,7 +21,7 @@ from regional_explorer.torch_api.shipping import ShipmentError
 from regional_explorer.torch_api.torch_config import Settings
 
 MOST_PROCESSES = 4
-"""The most processes that are started without being asked for."""
+"""The most processes that are started in place of an executor that is broken."""
 PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
 """A piece is given up if no process has answered for so many times the longest compile so far, and at least so long."""
@@ -31,25 +31,23 @@ Engine = Executor | int
 
 
 def checked_engine(executor: object) -> Engine:
-    """Return the executor of an argument; None stands for processes of our own, where the platform has them.
+    """Return the engine of an argument.
 
     Raises:
         InvalidArgumentError: it is none.
     """
-    if executor is None:
-        return min(cores(), MOST_PROCESSES) if can_have_workers() else 0
     if isinstance(executor, Executor):
         return executor
     if isinstance(executor, int) and not isinstance(executor, bool) and executor >= 0:
         if executor and not can_have_workers():
             raise InvalidArgumentError(
-                f"executor={executor}: processes of our own need Linux or macOS. Give executor=0 to compile in this "
-                "process, or a concurrent.futures.Executor."
+                f"executor={executor}: processes can be started on Linux and macOS. Leave it out to compile in this "
+                "process, or give a concurrent.futures.Executor."
             )
         return executor
     raise InvalidArgumentError(
-        f"executor={shown_value(executor)}: give a number of processes, 0 for this one alone, or a "
-        "concurrent.futures.Executor, such as Client.get_executor() of Dask."
+        f"executor={shown_value(executor)}: give a number of processes to start, or a concurrent.futures.Executor, "
+        "such as Client.get_executor() of Dask."
     )
 
 
@@ -124,23 +122,27 @@ class Crew:
                 if isinstance(answer, bytes):
                     yield wanted, receive(answer)
                 elif isinstance(answer, GivenUpError) or not can_have_workers():
-                    yield wanted, self._failed(wanted, answer)
+                    yield wanted, self._failed(key, answer)
                 else:
                     self.remarks[f"the executor that was given failed: {failure_text(answer)}"] += 1
                     if isinstance(answer, BrokenExecutor):
-                        self.engine = checked_engine(None)
+                        self.engine = min(cores(), MOST_PROCESSES)
                     continue
                 del left[key]
         for key, answer in self._answers(self._workers(), left, run) if left and not run.cancelled() else ():
             wanted, _ = left[key]
-            yield wanted, receive(answer) if isinstance(answer, bytes) else self._failed(wanted, answer)
+            if isinstance(answer, bytes):
+                yield wanted, receive(answer)
+            elif isinstance(answer, LostWorkerError | GivenUpError):
+                yield wanted, self._failed(key, answer)
+            else:
+                yield wanted, Delivery(refusal=failure_text(answer))
 
-    def _failed(self, wanted: Wanted, error: Exception) -> Delivery:
-        if isinstance(error, LostWorkerError | GivenUpError):
-            if not (isinstance(error, LostWorkerError) and error.crashed):
-                self.given_up.add(wanted.key)
-            return Delivery(failure=str(error))
-        return Delivery(refusal=failure_text(error))
+    def _failed(self, key: str, error: Exception) -> Delivery:
+        if not (isinstance(error, LostWorkerError) and error.crashed):
+            self.given_up.add(key)
+        is_own = isinstance(error, LostWorkerError | GivenUpError)
+        return Delivery(failure=str(error) if is_own else failure_text(error))
 
     def _answers(self, executor: Executor, sent: Sent, run: Run) -> Iterator[tuple[str, bytes | Exception]]:
         """Yield what an executor returns or raises for each key; what is left when ``run`` is cancelled is ended."""
