@@ -77,7 +77,7 @@ from regional_explorer.tables.profile import profile_table
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.ledger import Ledger, default_path
 from regional_explorer.tuning.limits import checked_limits
-from regional_explorer.tuning.workers import Engine, checked_engine
+from regional_explorer.tuning.workers import AnyExecutor, Crew, checked_executor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -334,7 +334,7 @@ class Exploration(Edits, Results):
         max_compile_s: float | None = None,
         keys: Sequence[Mapping[str, Any]] | None = None,
         ledger: str | Path | None = None,
-        executor: Engine = 0,
+        executor: AnyExecutor = 0,
         apply: bool = False,
         run: Run = PLAIN_RUN,
     ) -> TuningResult:
@@ -373,12 +373,13 @@ class Exploration(Edits, Results):
         check_flag("apply", apply)
         device = self.live.environment.device_type
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
-        book, engine = Ledger(default_path() if ledger is None else ledger), checked_engine(executor)
+        book = Ledger(default_path() if ledger is None else ledger)
+        crew = Crew(checked_executor(executor))
         check_run(run)
         with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("tune"):
             self.live.require_open()
             self.live.tune(
-                limits, book, engine, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
+                limits, book, crew, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
             )
         found = self.live.tuning
         assert found is not None  # noqa: S101 - else the search has raised

@@ -50,7 +50,7 @@ from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.workers import Crew, Engine
+from regional_explorer.tuning.workers import Crew
 
 
 def initial_program(
@@ -153,12 +153,11 @@ class Live:
         self,
         limits: Limits,
         ledger: Ledger,
-        engine: Engine,
+        crew: Crew,
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
         """Search for the best plan, each step in a ``turn``, and keep what was found; see ``Exploration.tune``."""
-        crew = Crew(engine)
 
         def keep(found: Tuning) -> None:
             self.tuning = replace(found, remarks=dict(crew.remarks))

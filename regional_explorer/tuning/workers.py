@@ -26,12 +26,12 @@ PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
 """A piece is given up if no process has answered for so many times the longest compile so far, and at least so long."""
 
-Engine = Executor | int
+AnyExecutor = Executor | int
 """What compiles: any executor, or a number of processes of our own; 0: this process."""
 
 
-def checked_engine(executor: object) -> Engine:
-    """Return the engine of an argument.
+def checked_executor(executor: object) -> AnyExecutor:
+    """Return what an argument says.
 
     Raises:
         InvalidArgumentError: it is none.
@@ -61,7 +61,7 @@ class GivenUpError(Exception):
 
 @dataclass
 class Crew:
-    """Compiles pieces in the processes of an engine: a crash, a hang or too much memory there costs that piece alone.
+    """Compiles pieces in other processes: a crash, a hang or too much memory there costs that piece alone.
 
     What an executor that was given loses, or cannot do, is done by a process of our own; so is all that follows once it
     is broken. What cannot be sent is left to this process: ``remarks`` has the reasons, with how many pieces each was
@@ -69,7 +69,7 @@ class Crew:
     compile so far. To be closed.
     """
 
-    engine: Engine
+    executor: AnyExecutor
     longest_s: float = 0.0
     remarks: Counter[str] = field(default_factory=Counter)
     given_up: set[str] = field(default_factory=set)
@@ -82,9 +82,8 @@ class Crew:
 
     def start(self) -> None:
         """Have our own processes start Inductor meanwhile; nobody waits for it."""
-        if isinstance(self.engine, int) and self.engine:
-            for _ in range(self.engine):
-                self._workers().submit(warm_toolchain, "cpu")
+        for _ in range(self.executor if isinstance(self.executor, int) else 0):
+            self._workers().submit(warm_toolchain, "cpu")
 
     def compile(
         self, todo: Sequence[Wanted], store: ArtifactStore, values_of: Callable[[Wanted], Values | None], run: Run
@@ -93,7 +92,7 @@ class Crew:
 
         Those that were not reached before ``run`` was cancelled are among them.
         """
-        if self.engine == 0 or not todo:
+        if self.executor == 0 or not todo:
             return todo
         began_s, settings, done, sent = time.monotonic(), Settings.now(), list[str](), dict[str, tuple[Wanted, bytes]]()
         for wanted in todo:
@@ -116,8 +115,8 @@ class Crew:
     def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[Wanted, Delivery]]:
         """Yield what comes back, as it comes."""
         left = dict(sent)
-        if isinstance(self.engine, Executor):
-            for key, answer in self._answers(self.engine, sent, run):
+        if isinstance(self.executor, Executor):
+            for key, answer in self._answers(self.executor, sent, run):
                 wanted, _ = left[key]
                 if isinstance(answer, bytes):
                     yield wanted, receive(answer)
@@ -126,10 +125,10 @@ class Crew:
                 else:
                     self.remarks[f"the executor that was given failed: {failure_text(answer)}"] += 1
                     if isinstance(answer, BrokenExecutor):
-                        self.engine = min(cores(), MOST_PROCESSES)
+                        self.executor = min(cores(), MOST_PROCESSES)
                     continue
                 del left[key]
-        for key, answer in self._answers(self._workers(), left, run) if left and not run.cancelled() else ():
+        for key, answer in self._answers(self._workers(), left, run):
             wanted, _ = left[key]
             if isinstance(answer, bytes):
                 yield wanted, receive(answer)
@@ -148,7 +147,7 @@ class Crew:
         """Yield what an executor returns or raises for each key; what is left when ``run`` is cancelled is ended."""
         futures: dict[Future[bytes], str] = {}
         try:
-            for key, (_, content) in sent.items():
+            for key, (_, content) in sent.items() if not run.cancelled() else ():
                 try:
                     futures[executor.submit(compile_shipment, content)] = key
                 except Exception as error:  # noqa: BLE001 - it takes no work
@@ -162,13 +161,14 @@ class Crew:
                     yield futures.pop(future), _outcome(future)
                 if run.cancelled():
                     return
-                if not done and time.monotonic() - answered_s < self._patience_s:
-                    continue
-                answered_s = time.monotonic()
-                stuck = [] if done else [one for one in futures if one.running()] or list(futures)
+                stuck = list[Future[bytes]]()
+                if not done and time.monotonic() - answered_s > self._patience_s:
+                    stuck = [one for one in futures if one.running()] or list(futures)
                 for future in stuck:
                     self._end(future)
                     yield futures.pop(future), GivenUpError(f"given up: no answer for {duration(self._patience_s)}")
+                if done or stuck:
+                    answered_s = time.monotonic()
         finally:
             for future in futures:
                 self._end(future)
@@ -183,12 +183,12 @@ class Crew:
 
     def _workers(self) -> Workers:
         if self._own is None:
-            self._own = Workers(self.engine if isinstance(self.engine, int) else 1)
+            self._own = Workers(self.executor if isinstance(self.executor, int) else 1)
         return self._own
 
 
 def _outcome(future: Future[bytes]) -> bytes | Exception:
     try:
         return future.result()
-    except Exception as error:  # noqa: BLE001 - whatever an engine raises
+    except Exception as error:  # noqa: BLE001 - whatever an executor raises
         return error

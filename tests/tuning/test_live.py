@@ -192,6 +192,7 @@ def test_the_exploration_keeps_its_plan_trace_and_edits_while_it_is_searched(
         ({"keys": [{"max_fusion_sise": 8}]}, UnknownConfigKeyError, "max_fusion_size"),
         ({"keys": [{"max_fusion_size": "eight"}]}, InvalidConfigValueError, "takes an int"),
         ({"ledger": 3}, InvalidArgumentError, "give the path of a file"),
+        ({"executor": "dask"}, InvalidArgumentError, "give a number of processes to start"),
         ({"apply": "yes"}, InvalidArgumentError, "apply"),
     ],
     ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",

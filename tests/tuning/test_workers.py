@@ -20,8 +20,9 @@ from regional_explorer.compiler.workers import LostWorkerError
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.tuning import Outcome, Try, Tuning
+from regional_explorer.tables.tuning import what_was_not
 from regional_explorer.tuning import workers
-from regional_explorer.tuning.workers import Crew, checked_engine
+from regional_explorer.tuning.workers import Crew, checked_executor
 from tests.shared.fakes import TickingClock
 from tests.tuning.planted import CRASH, HANG, KEY, LOST, MEMORY, NAN, WRONG, compile_planted
 
@@ -163,15 +164,21 @@ def test_a_cancelled_search_ends_what_is_under_way(wanted: list[Wanted], own: Pl
 
 def test_executors_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Planted()
-    assert checked_engine(given) is given
-    assert [checked_engine(number) for number in (0, 3)] == [0, 3]
+    assert checked_executor(given) is given
+    assert [checked_executor(number) for number in (0, 3)] == [0, 3]
     for wrong in (-1, True, "dask", 2.0, None):
         with pytest.raises(InvalidArgumentError, match=r"Client.get_executor\(\)"):
-            checked_engine(wrong)
+            checked_executor(wrong)
     monkeypatch.setattr(workers, "can_have_workers", lambda: False)
-    assert checked_engine(0) == 0
-    with pytest.raises(InvalidArgumentError, match="Linux or macOS"):
-        checked_engine(2)
+    assert checked_executor(0) == 0
+    with pytest.raises(InvalidArgumentError, match="Linux and macOS"):
+        checked_executor(2)
+
+
+def test_what_was_not_compiled_where_it_was_to_be_is_told() -> None:
+    told = " ".join(what_was_not(Tuning((), remarks={"it has dynamic sizes": 2, "it runs on cuda": 1})))
+    assert "3 pieces could not be compiled" in told
+    assert "it has dynamic sizes (2); it runs on cuda (1)" in told
 
 
 # ------------------------------------------------------------------------------------------------------ real processes
@@ -206,16 +213,21 @@ def by_key(found: Tuning) -> dict[int, Try]:
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    "planted", [(CRASH, WRONG), pytest.param((LOST, MEMORY, NAN, HANG), marks=pytest.mark.slow)], ids=("two", "four")
+    ("processes", "planted"),
+    [(1, (CRASH, WRONG)), pytest.param(2, (LOST, MEMORY, NAN, HANG), marks=pytest.mark.slow)],
 )
 def test_what_goes_wrong_in_a_process_costs_that_try_alone(
-    slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: tuple[int, ...]
+    slow_references: TickingClock,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    processes: int,
+    planted: tuple[int, ...],
 ) -> None:
     monkeypatch.setattr(workers, "compile_shipment", compile_planted)
     if HANG in planted:
         monkeypatch.setattr(workers, "LEAST_PATIENCE_S", 30.0)
         monkeypatch.setattr(workers, "PATIENCE", 0.0)
-    found = searched([*({KEY: one} for one in planted), INERT], tmp_path, executor=2)
+    found = searched([*({KEY: one} for one in planted), INERT], tmp_path, executor=processes)
     tries = by_key(found)
     for one in planted:
         outcome, why = WHYS[one]
