@@ -136,10 +136,13 @@ class Workers(concurrent.futures.Executor):
                     is_done, value = pickle.loads(process.answer(content))  # noqa: S301 - our own process, our own code
             except Exception as error:  # noqa: BLE001 - of LostWorkerError, or as of what is imported for the value
                 is_done, value = False, error
-            if process is not None and isinstance(value, LostWorkerError):
-                self._processes.discard(process)
+            if isinstance(value, LostWorkerError):
+                self._end(process)
                 process = None
             (future.set_result if is_done else future.set_exception)(value)
+        self._end(process)
+
+    def _end(self, process: _Process | None) -> None:
         if process is not None:
             process.end()
             self._processes.discard(process)
