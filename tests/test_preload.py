@@ -25,7 +25,7 @@ for wanted in (False, True):
     from regional_explorer.command.magic import preload, toolchain
     hooks = shell.events.callbacks["pre_execute"]
     assert (preload.before_cell in hooks) == wanted
-    assert "torch" not in sys.modules and toolchain.build._child is None
+    assert "torch" not in sys.modules and toolchain.build.workers is None
     if wanted:
         shell.run_cell("import torch")
         assert preload.wait(120) and "regional_explorer.exploration.exploration" in sys.modules

@@ -33,7 +33,7 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
-    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it was compiled here.
+    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it does not come from one.
     ``build`` is the command that compiled the code; of one from a folder that is not known, and it is the key instead.
     ``constants`` are the frozen weights of the code.
     """
@@ -119,19 +119,27 @@ class ArtifactStore:
         if self.folder is None:
             return None
 
-        def assemble(packed: Packed) -> Artifact:
+        def unpack(packed: Packed) -> Artifact:
+            return dataclasses.replace(self.unpacked(wanted, packed), build=wanted.key)
+
+        artifact = self.folder.load(wanted.label(), unpack)
+        if artifact is not None:
+            self.artifacts[wanted.key] = artifact
+        return artifact
+
+    def unpacked(self, wanted: Wanted, packed: Packed) -> Artifact:
+        """Return the artifact that was packed in another process. This runs its code.
+
+        Raises:
+            Exception: of some kind, if it cannot be loaded.
+        """
+        with compile_lock(), self.generated.collected():
             workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
             sizes = Sizes.unpacked(packed.sizes, workpiece.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
             gm, fakes, _ = workpiece.canonical(mode)
             loaded = load_compiled(gm, fakes, mode, wanted.config, workpiece.piece.prepared, packed.code, libraries)
-            return _assembled_artifact(wanted, dataclasses.replace(loaded, build=wanted.key), sizes)
-
-        with compile_lock(), self.generated.collected():
-            artifact = self.folder.load(wanted.label(), assemble)
-        if artifact is not None:
-            self.artifacts[wanted.key] = artifact
-        return artifact
+            return _assembled_artifact(wanted, loaded, sizes)
 
     def code_hash(self, key: str) -> str | None:
         """Return the hash of the code that an artifact has, or would have; None if it is not known."""
@@ -211,9 +219,16 @@ class ArtifactStore:
                 self.retried.add(key)
             raise
         except Exception as error:
-            # Behind an empty line an operator without a kernel lists those that torch has, 50 lines of them.
-            self.failures[key] = f"{type(error).__name__}: {error}".partition("\n\n")[0]
+            self.failures[key] = failure_text(error)
             raise RegionCompileError(self.failures[key]) from error
+
+
+def failure_text(error: Exception) -> str:
+    """Return why a piece does not compile."""
+    if isinstance(error, RegionCompileError):
+        return str(error)
+    # Behind an empty line an operator without a kernel lists those that torch has, 50 lines of them.
+    return f"{type(error).__name__}: {error}".partition("\n\n")[0]
 
 
 def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:

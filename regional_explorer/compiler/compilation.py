@@ -6,14 +6,14 @@ import contextlib
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from msgspec.structs import replace
 from torch import fx
 
-from regional_explorer.compiler.artifact import Started
+from regional_explorer.compiler.artifact import ArtifactStore, Started
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
@@ -27,13 +27,27 @@ from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, empty_caches
 
+Elsewhere = Callable[[Sequence[Wanted], Run], Sequence[Wanted]]
+"""Compiles these in other processes, keeps artifacts and failures in the store, and returns what is still to do."""
+
+
+def all_here(wanted: Sequence[Wanted], _run: Run) -> Sequence[Wanted]:
+    """Compile nothing in other processes."""
+    return wanted
+
 
 def compile_stale(
-    program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = False, beside: Sequence[CutProgram] = ()
+    program: CutProgram,
+    run: Run = PLAIN_RUN,
+    *,
+    cold: bool = False,
+    beside: Sequence[CutProgram] = (),
+    elsewhere: Elsewhere = all_here,
 ) -> None:
     """Compile the stale partitions; a region that fails runs eagerly, the rest go on.
 
     Those of programs ``beside`` it, which share its artifacts, follow: they are lowered while its kernels are built.
+    What is compiled ``elsewhere`` is not compiled here.
 
     The compile lock is held for one partition at a time, so that other compiles of the process get their turn. What is
     complete when cancelled or interrupted is kept. With ``cold`` all artifacts are compiled, existing ones again, and
@@ -58,6 +72,7 @@ def compile_stale(
     try:
         caches = empty_caches() if cold else contextlib.nullcontext()
         with caches, contextlib.closing(_Building(program, cold)) as building:
+            todo = building.left_by(elsewhere, todo, run)
             settings = ""
             for index, wanted in enumerate(todo):
                 if run.cancelled():
@@ -116,16 +131,18 @@ class _Building:
         self._share_the_wait()
 
     def _share_the_wait(self) -> None:
-        """Note which part of each compile's time others overlap: together they cost the time that was waited."""
-        if len(self.done) < 2:  # noqa: PLR2004 - nothing went on beside one
-            return
-        artifacts, keys = self.program.store.artifacts, [started.wanted.key for started in self.done]
-        waited_s = covered(span for started in self.done for span in started.compiled.builds.spans)
-        overlap = max(0.0, 1.0 - waited_s / sum(artifacts[key].made.seconds for key in keys))
-        for key in keys:
-            made = artifacts[key].made
-            made = replace(made, overlapped_s=overlap * made.seconds)
-            artifacts[key] = dataclasses.replace(artifacts[key], made=made)
+        """Note which compiles went on beside others."""
+        if len(self.done) > 1:  # nothing went on beside one
+            waited_s = covered(span for started in self.done for span in started.compiled.builds.spans)
+            share_wait(self.program.store, [started.wanted.key for started in self.done], waited_s)
+
+    def left_by(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
+        """Return what has still to be compiled when other processes have compiled what they can."""
+        left = list(elsewhere(todo, run))
+        for wanted in todo:
+            if wanted not in left and wanted.key in self.program.store.artifacts:
+                self.note(wanted)
+        return left
 
     def start(self, wanted: Wanted) -> None:
         """Lower a piece, and start the builds of its kernels."""
@@ -144,12 +161,26 @@ class _Building:
             NoCompilerError: there is no C++ compiler.
         """
         started, program = self.queue.popleft(), self.program
-        key, workpiece, config = started.wanted
         with _failures_are_kept():
             artifact = program.store.finish(started)
-            program.store.artifacts[key] = dataclasses.replace(artifact, made=replace(artifact.made, cold=self.cold))
-            program.tried.setdefault(workpiece.fingerprint, {})[key] = config
+            made = replace(artifact.made, cold=self.cold)
+            program.store.artifacts[artifact.key] = dataclasses.replace(artifact, made=made)
+            self.note(started.wanted)
             self.done.append(started)
+
+    def note(self, wanted: Wanted) -> None:
+        """Note the config under which a piece was compiled."""
+        self.program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
+
+
+def share_wait(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
+    """Note in which part of the time of each of these compiles others went on: together they cost ``waited_s``."""
+    all_s = sum(store.artifacts[key].made.seconds for key in keys)
+    overlap = max(0.0, 1.0 - waited_s / all_s) if all_s else 0.0
+    for key in keys:
+        made = store.artifacts[key].made
+        made = replace(made, overlapped_s=overlap * made.seconds)
+        store.artifacts[key] = dataclasses.replace(store.artifacts[key], made=made)
 
 
 @contextlib.contextmanager
@@ -163,7 +194,14 @@ def _failures_are_kept() -> Iterator[None]:
         return
 
 
-def compile_plan(program: Program, run: Run, *, cold: bool = False, beside: Sequence[Program] = ()) -> set[str]:
+def compile_plan(
+    program: Program,
+    run: Run,
+    *,
+    cold: bool = False,
+    beside: Sequence[Program] = (),
+    elsewhere: Elsewhere = all_here,
+) -> set[str]:
     """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
     Those of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before an
@@ -178,7 +216,7 @@ def compile_plan(program: Program, run: Run, *, cold: bool = False, beside: Sequ
     if is_free:
         if any(one.stale(everything=cold) for one in (program, *beside)):
             start_toolchain(program, run.progress)
-        compile_stale(program, run, cold=cold, beside=beside)
+        compile_stale(program, run, cold=cold, beside=beside, elsewhere=elsewhere)
     return {key for key, artifact in program.store.artifacts.items() if before.get(key) is not artifact}
 
 

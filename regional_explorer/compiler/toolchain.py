@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import getpass
 import importlib.util
@@ -9,10 +10,10 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
+from concurrent.futures import Future
 from pathlib import Path
 
-from regional_explorer.compiler.child import Child, can_have_children, end_with_parent
+from regional_explorer.compiler.workers import Workers, can_have_workers
 from regional_explorer.errors import RegionCompileError
 
 WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
@@ -27,37 +28,32 @@ def wanted() -> bool:
 
 
 class ToolchainBuild:
-    """One child process that compiles a tiny graph, which fills Inductor's caches with what every compile shares.
+    """One process that compiles a tiny graph, which fills Inductor's caches with what every compile shares.
 
     Compiles in other processes wait for Inductor's own file locks meanwhile, so nothing is built twice.
     """
 
     def __init__(self) -> None:
-        self._child: Child | None = None
-        self._reaper: threading.Thread | None = None
+        self.workers: Workers | None = None
+        self._built: Future[None] | None = None
 
     def start(self) -> bool:
-        """Start the child if the platform allows it and the caches are incomplete; return whether it was started."""
-        if self._child is not None or not can_have_children() or toolchain_is_built():
+        """Start it if the platform allows it and the caches are incomplete; return whether it was started."""
+        if self.workers is not None or not can_have_workers() or toolchain_is_built():
             return False
-        try:
-            self._child = Child(__name__)
-        except OSError:
-            return False
-        self._reaper = threading.Thread(target=self._child.wait, name="regional-explorer-toolchain", daemon=True)
-        self._reaper.start()
+        self.workers = workers = Workers(1)
+        self._built = workers.submit(fill_caches)
+        self._built.add_done_callback(lambda _: workers.shutdown(wait=False))
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the child has ended, and return whether it has; True if none was started."""
-        if self._reaper is not None:
-            self._reaper.join(timeout_s)
-        return self._reaper is None or not self._reaper.is_alive()
+        """Wait until it is built, and return whether it is; True if that was not started."""
+        return self._built is None or bool(concurrent.futures.wait([self._built], timeout_s).done)
 
     def stop(self) -> None:
-        """End the child if it is still running."""
-        if self._child is not None:
-            self._child.end()
+        """End the process if it is still running."""
+        if self.workers is not None:
+            self.workers.shutdown()
 
 
 build = ToolchainBuild()
@@ -72,10 +68,9 @@ def probe_once_built() -> None:
     probe_instruction_set()
 
 
-def main() -> None:
-    """In the child: compile the tiny graph, unless the parent ends first."""
+def fill_caches() -> None:
+    """In the process: compile the tiny graph."""
     os.nice(NICENESS)
-    end_with_parent()
     from regional_explorer.compiler.compilation import warm_toolchain
 
     with contextlib.suppress(RegionCompileError):

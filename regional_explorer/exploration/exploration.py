@@ -78,6 +78,7 @@ from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.ledger import Ledger, default_path
 from regional_explorer.tuning.limits import checked_limits
+from regional_explorer.tuning.workers import AnyExecutor, Crew, checked_executor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -328,7 +329,7 @@ class Exploration(Edits, Results):
         timings: pd.DataFrame = self.timings
         return timings
 
-    def tune(
+    def tune(  # noqa: PLR0913 - each is one thing that a search may do or has to keep to
         self,
         budget_s: float = 120.0,
         *,
@@ -337,6 +338,7 @@ class Exploration(Edits, Results):
         max_compile_s: float | None = None,
         keys: Sequence[Mapping[str, Any]] | None = None,
         ledger: str | Path | None = None,
+        executor: AnyExecutor = 0,
         apply: bool = False,
         run: Run = PLAIN_RUN,
     ) -> TuningResult:
@@ -358,6 +360,9 @@ class Exploration(Edits, Results):
             keys: configs to try, such as ``[{"max_fusion_size": 8}]``; by default those that are known to matter.
             ledger: the file that remembers tries, so that no later search repeats them; by default one beside
                 Inductor's cache.
+            executor: what compiles, so that a crash, a hang or too much memory costs one plan alone: a number of
+                processes that are started for it, or any ``concurrent.futures.Executor``, such as
+                ``Client.get_executor()`` of Dask. By default this process, which checks and times all plans.
             apply: whether the plan found becomes that of the exploration.
             run: cancelled between tries and rounds; the tries so far are kept, as they are when interrupted.
 
@@ -373,11 +378,12 @@ class Exploration(Edits, Results):
         device = self.live.environment.device_type
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
         book = Ledger(default_path() if ledger is None else ledger)
+        crew = Crew(checked_executor(executor))
         check_run(run)
         with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("tune"):
             self.live.require_open()
             self.live.tune(
-                limits, book, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
+                limits, book, crew, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
             )
         found = self.live.tuning
         assert found is not None  # noqa: S101 - else the search has raised

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections import Counter
@@ -56,6 +57,7 @@ from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.suggested import measure_suggestions
+from regional_explorer.tuning.workers import Crew
 
 
 def initial_program(
@@ -155,17 +157,23 @@ class Live:
                 self.measurements.remember(self.session)
 
     def tune(
-        self, limits: Limits, ledger: Ledger, run: Run, turn: Callable[[bool], AbstractContextManager[Any]]
+        self,
+        limits: Limits,
+        ledger: Ledger,
+        crew: Crew,
+        run: Run,
+        turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
         """Search for the best plan, each step in a ``turn``, and keep what was found; see ``Exploration.tune``."""
 
-        def keep(so_far: Tuning) -> None:
-            self.tuning = so_far
+        def keep(found: Tuning) -> None:
+            self.tuning = replace(found, remarks=dict(crew.remarks))
 
-        bench = LiveBench(self.variants, self.environment, run, turn)
-        with bench.closing():
-            self.tuning = tune(bench, limits, ledger, keep)
-        Stop(self.tuning.stopped).raise_interrupt()
+        bench = LiveBench(self.variants, self.environment, run, turn, crew)
+        with contextlib.closing(crew), bench.closing():
+            found = tune(bench, limits, ledger, keep)
+            keep(found)
+        Stop(found.stopped).raise_interrupt()
 
     def measure_suggestions(
         self,
@@ -175,7 +183,7 @@ class Live:
         turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> list[Suggestion]:
         """Return suggestions with what each would gain; see ``Exploration.suggest``."""
-        bench = LiveBench(self.variants, self.environment, run, turn)
+        bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
         with bench.closing():
             return measure_suggestions(bench, found, budget_s)
 

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-from regional_explorer.compiler.child import ask, can_have_children
-from regional_explorer.compiler.fingerprint import canonical, surroundings
+from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.shipment import SentPiece
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.workers import LostWorkerError, can_have_workers, run_alone
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError
-from regional_explorer.insight.gpu_worker import GpuQuestion
+from regional_explorer.insight.gpu_worker import GpuQuestion, codes_on_gpu
 from regional_explorer.insight.lowering import artifact_code, code_under, node_positions
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT
-from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import (
     INSTALL_COMPILER,
     build_command,
     cxx_compiler,
     inductor_cache_directory,
 )
-from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece
+from regional_explorer.torch_api.shipping import ShipmentError, dump
 from regional_explorer.torch_api.torch_config import Settings
-
-NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, which the other process would not know"
 
 
 class Insights:
@@ -160,20 +156,22 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
     """
     codes, pieces = {}, {}
     for wanted in missing:
-        piece = _sendable(wanted)
-        if piece is None:
-            problem = f"The partition cannot be sent: {NOT_SENT}."
+        try:
+            piece, gm = SentPiece.of(wanted)
+            dump(piece.config)
+        except ShipmentError as why:
+            problem = f"The partition cannot be sent to another process: {why}."
             codes[wanted.key] = ArtifactCode("", target=target.name, problem=problem)
         else:
-            pieces[wanted.key] = piece
+            pieces[wanted.key] = piece, node_positions(gm, wanted.workpiece.piece)
     if not pieces:
         return codes
     try:
         question = GpuQuestion(target, *_surroundings_of_gpu_code(target), pieces)
-        answer = ask("regional_explorer.insight.gpu_worker", question, run.cancelled)
+        answer = run_alone(codes_on_gpu, question, run.cancelled)
     except CancelledError:
         return codes
-    except OSError as error:
+    except LostWorkerError as error:
         raise CompileEnvironmentError(
             f"The process that generates code for {target.title} could not be started, or ended early, perhaps for "
             f"lack of memory ({error}). Try again."
@@ -182,22 +180,6 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
         raise CompileEnvironmentError(f"No code for {target.title}: {answer}.")
     codes.update(answer)
     return codes
-
-
-def _sendable(wanted: Wanted) -> tuple[bytes, dict[str, int]] | None:
-    """Return a piece, its config and how it was prepared, serialized, and the positions of its nodes.
-
-    None if it cannot be sent.
-    """
-    piece = wanted.workpiece.piece
-    with compile_lock():
-        gm, fakes, _ = canonical(piece, wanted.workpiece.inputs, fake_mode_with_symbols())
-        dumped = dump_piece(gm, fakes)
-    try:
-        sent = None if dumped is None else pickle.dumps((dumped, wanted.config, piece.prepared))
-    except UNSENDABLE:
-        return None
-    return None if sent is None else (sent, node_positions(gm, piece))
 
 
 def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
@@ -212,17 +194,16 @@ def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
             f"No code for {target.title}: generating it takes a C++ compiler, too, and none was found. "
             f"{INSTALL_COMPILER}"
         )
-    if not can_have_children():
+    if not can_have_workers():
         raise CompileEnvironmentError(
             f"No code for {target.title}: it is generated in a child process, which needs Linux or macOS."
         )
     try:
-        settings = pickle.dumps(Settings.now())
-    except UNSENDABLE as error:
+        settings = dump(Settings.now())
+    except ShipmentError as why:
         raise CompileEnvironmentError(
-            f"No code for {target.title}: it is generated in another process, and a setting of Inductor's in this "
-            f"one, such as a pass of yours, cannot be sent there: {error}."
-        ) from error
+            f"No code for {target.title}: it is generated in another process, and {why}."
+        ) from why
     try:
         folder = os.path.join(inductor_cache_directory(), "regional_explorer")  # noqa: PTH118 - sent as text
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The child process that generates code for a GPU that is not there."""
+"""Generates code for a GPU that is not there, in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from regional_explorer.compiler.child import answer_question
+from regional_explorer.compiler.shipment import SentPiece
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.gpu_targets import TF32, GpuTarget
 
@@ -19,40 +19,36 @@ from regional_explorer.record.gpu_targets import TF32, GpuTarget
 class GpuQuestion:
     """Which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
 
-    ``pieces`` are by key: each with its config and how its trace prepared it, serialized, and the positions of its
-    nodes. ``compiler`` is the path of the C++ compiler, and in ``folder`` what it builds is kept.
+    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler, and in
+    ``folder`` what it builds is kept.
     """
 
     target: GpuTarget
     compiler: str
     folder: str
     settings: bytes
-    pieces: Mapping[str, tuple[bytes, Mapping[str, int]]]
+    pieces: Mapping[str, tuple[SentPiece, Mapping[str, int]]]
 
 
-def main() -> None:
-    """In the child: answer with the code of each piece by its key, or with the reason why there is none of any."""
-    answer_question(_answer)
-
-
-def _answer(question: GpuQuestion) -> dict[str, ArtifactCode] | str:
+def codes_on_gpu(question: GpuQuestion) -> dict[str, ArtifactCode] | str:
+    """In a process of its own: return the code of each piece by its key, or the reason why there is none of any."""
     from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
 
     problem = "the settings of your process could not be applied"
     try:
-        pickle.loads(question.settings).apply()  # noqa: S301 - from the process that started this one
-        problem = "the device guard could not be built"
-        load_device_guard(question.compiler, Path(question.folder))
+        with pickle.loads(question.settings).in_force():  # noqa: S301 - from the process that started this one
+            problem = "the device guard could not be built"
+            load_device_guard(question.compiler, Path(question.folder))
+            with virtual_gpu(question.target):
+                return {
+                    key: _code_or_problem(piece, positions, question.target)
+                    for key, (piece, positions) in question.pieces.items()
+                }
     except Exception as error:  # noqa: BLE001 - reported in place of the code
         return f"{problem}: {type(error).__name__}: {error}"
-    with virtual_gpu(question.target):
-        return {
-            key: _code_or_problem(piece, positions, question.target)
-            for key, (piece, positions) in question.pieces.items()
-        }
 
 
-def _code_or_problem(piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
+def _code_or_problem(piece: SentPiece, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
     try:
         return _generate_code(piece, positions, target)
     except Exception as error:  # noqa: BLE001 - whatever it is, the next piece may work
@@ -62,7 +58,7 @@ def _code_or_problem(piece: bytes, positions: Mapping[str, int], target: GpuTarg
         return ArtifactCode("", target=target.name, problem=f"{type(error).__name__}: {first_line}{where}")
 
 
-def _generate_code(piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
+def _generate_code(piece: SentPiece, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
     import torch
 
     from regional_explorer.insight.lowering import lowered_code
@@ -70,10 +66,9 @@ def _generate_code(piece: bytes, positions: Mapping[str, int], target: GpuTarget
     from regional_explorer.torch_api.shipping import load_piece
     from regional_explorer.torch_api.virtual_gpu import kernel_resources, to_gpu
 
-    dumped, config, prepared = pickle.loads(piece)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()
-    gm, inputs = load_piece(dumped, mode)
-    code = lowered_code(gm, to_gpu(gm, inputs, mode), mode, config, positions, prepared=prepared)
+    gm, inputs = load_piece(piece.content, mode)
+    code = lowered_code(gm, to_gpu(gm, inputs, mode), mode, piece.config, positions, prepared=piece.prepared)
     resources = kernel_resources(code.text, target)
     rounds_to_tf32 = torch.get_float32_matmul_precision() != "highest"
     kernels = tuple(

@@ -148,6 +148,8 @@ class Tuning(Record, frozen=True, dict=True):
     """How many rounds the final comparison had."""
     noise: Noise = QUIET
     """What else the machine did in it."""
+    remarks: Mapping[str, Count] = {}
+    """Why pieces were not compiled in the processes that were to compile them, each with the number of pieces."""
 
     @cached_property
     def by_title(self) -> dict[str, Try]:

@@ -138,6 +138,10 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
         ]
         found = f"faster beyond doubt: {listing(faster, 3)}" if faster else "none was faster under another config"
         yield f"{count(len(raced), 'kind')} of pieces of the best plan raced alone: {found}."
+    if tuning.remarks:
+        whys = [f"{why} ({number})" for why, number in tuning.remarks.items()]
+        number = count(sum(tuning.remarks.values()), "piece")
+        yield f"{number} could not be compiled in the processes that were to do it: {listing(whys, 3, joint='; ')}."
     remembered = sum(one.remembered for one in tuning.tries)
     if remembered:
         yield f"{count(remembered, 'result')} of an earlier search {'was' if remembered == 1 else 'were'} taken over."

@@ -23,11 +23,11 @@ from torch.fx._graph_pickler import GraphPickler, Options
 
 from regional_explorer.torch_api.frozen import Frozen
 from regional_explorer.torch_api.prepared import InductorGraph
-from regional_explorer.torch_api.torch_config import changed_config
+from regional_explorer.torch_api.torch_config import undoing_changes
 
 
 class ShipmentError(Exception):
-    """Compiled code cannot be packed, or what was packed cannot be loaded."""
+    """A piece or compiled code cannot be packed, or what was packed cannot be loaded."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,10 @@ def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
         loaders[_source_key(cls, main_code, *args, **kwargs)] = loader
         return loader
 
-    defaults = {key: inductor_config._config[key].default for key in changed_config()}  # type: ignore[attr-defined]
     try:
         code = artifact.serialize()
         with (
-            inductor_config.patch({**defaults, **settings}),
+            inductor_config.patch({**undoing_changes(), **settings}),
             mock.patch.object(CppCodeCache, "load_async", classmethod(recording_load)),
             # Otherwise loaded modules are not loaded again, and nothing is recorded.
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
@@ -121,22 +120,37 @@ BUILTIN_NAMESPACES = ("aten", "prims")
 """The namespaces of operators that every process registers by itself."""
 
 
-UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError, AssertionError, NotImplementedError)
+_UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError, AssertionError, NotImplementedError)
 """The exceptions that pickling raises for objects that it cannot serialize."""
 
 
-def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes | None:
+def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
     """Return a piece and the fakes for its inputs as bytes.
 
-    None is returned for what may differ in another process: dynamic sizes, other devices than the CPU,
-    constants, bodies of higher-order ops, and operators of other libraries.
+    Raises:
+        ShipmentError: it has what may differ in another process: dynamic sizes, other devices than the CPU,
+            constants, bodies of higher-order ops, or operators of other libraries.
     """
-    if not (all(map(_is_plain_tensor, inputs)) and all(map(_is_plain_node, gm.graph.nodes))):
-        return None
+    for why in (*map(_why_no_plain_tensor, inputs), *map(_why_no_plain_node, gm.graph.nodes)):
+        if why:
+            raise ShipmentError(why)
     try:
         return GraphPickler.dumps((gm, list(inputs)), Options(ops_filter=None))
-    except UNSENDABLE:
-        return None
+    except _UNSENDABLE as error:
+        raise ShipmentError(f"torch cannot serialize it ({type(error).__name__}: {error})") from error
+
+
+def dump(value: Any) -> bytes:
+    """Return configs or settings as bytes.
+
+    Raises:
+        ShipmentError: there is something in them that cannot be sent, such as a pass of the user's.
+    """
+    try:
+        return pickle.dumps(value)
+    except _UNSENDABLE as error:
+        what = "a setting of Inductor's in this process, such as a pass of yours, cannot be sent"
+        raise ShipmentError(f"{what} ({type(error).__name__}: {error})") from error
 
 
 def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:
@@ -146,14 +160,23 @@ def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, lis
     return gm, inputs
 
 
-def _is_plain_tensor(value: Any) -> bool:
-    if not isinstance(value, FakeTensor) or value.device.type != "cpu" or value.layout is not torch.strided:
-        return False
-    return not any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
+def _why_no_plain_tensor(value: Any) -> str:
+    """Return why another process would not know an input, or an empty text."""
+    is_plain = isinstance(value, FakeTensor) and value.layout is torch.strided
+    sizes = (*value.shape, *value.stride(), value.storage_offset()) if is_plain else (value,)
+    if any(isinstance(size, torch.SymInt) for size in sizes):
+        return "it has dynamic sizes"
+    if not is_plain:
+        return "it takes something other than plain tensors"
+    return "" if value.device.type == "cpu" else f"it runs on {value.device.type}"
 
 
-def _is_plain_node(node: fx.Node) -> bool:
+def _why_no_plain_node(node: fx.Node) -> str:
+    """Return why another process would not know a node, or an empty text."""
+    if node.op in ("placeholder", "output") or node.target is operator.getitem:
+        return ""
     if node.op != "call_function":
-        return node.op in ("placeholder", "output")
-    is_sendable_op = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in BUILTIN_NAMESPACES
-    return is_sendable_op or node.target is operator.getitem
+        return "it has constants or the bodies of a higher-order op"
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return f"it calls {getattr(node.target, '__name__', node.target)}, which is no operator of torch"
+    return "" if node.target.namespace in BUILTIN_NAMESPACES else f"it calls {node.target}, an operator of a library"

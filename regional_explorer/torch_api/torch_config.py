@@ -6,7 +6,7 @@ import ast
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -75,6 +75,11 @@ def changed_config(module: Any = inductor_config) -> dict[str, Any]:
     """Return the configs that differ from their default in this context, as the cache key sees them."""
     copies = sorted(module.get_config_copy().items())
     return read_config([key for key, value in copies if value != module._config[key].default], module)
+
+
+def undoing_changes(module: Any = inductor_config) -> dict[str, Any]:
+    """Return the defaults of the configs that differ from theirs in this context."""
+    return {key: module._config[key].default for key in changed_config(module)}
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
@@ -194,13 +199,31 @@ class Settings:
         """Return the settings that affect the generated code, by name, as texts to compare."""
         return {name: repr(value) for name, value in (*self.knobs.items(), *self.inductor.items())}
 
-    def apply(self) -> None:
-        """Apply these settings to this process; compare with ``Settings.now()`` to see whether that worked.
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """A block in which these settings hold, instead of those of this process.
 
-        Equal settings are not set again: setting the precision to its current value turns "none" into "ieee".
+        Raises:
+            Exception: of some kind, if this process cannot have them.
         """
-        for name, value in (*self.underneath.items(), *self.knobs.items()):
+        before = Settings.now()
+        with (
+            inductor_config.patch({**undoing_changes(), **self.inductor}),
+            functorch_config.patch({**undoing_changes(functorch_config), **self.functorch}),
+        ):
+            try:
+                self._set_flags()
+                if other := [name for name, value in self._flags.items() if _FLAGS[name].read() != value]:
+                    raise ValueError(f"{', '.join(other)} could not be set")
+                yield
+            finally:
+                before._set_flags()
+
+    def _set_flags(self) -> None:
+        """Set what differs: setting the precision to its current value turns "none" into "ieee"."""
+        for name, value in self._flags.items():
             _FLAGS[name].set(value)
-        for module, values in ((inductor_config, self.inductor), (functorch_config, self.functorch)):
-            for key, value in values.items():
-                setattr(module, key, value)
+
+    @property
+    def _flags(self) -> dict[str, Any]:
+        return {**self.underneath, **self.knobs}

@@ -21,7 +21,9 @@ from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run, T, no_progress
+from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
 from regional_explorer.compiler.switch import Switch, alone
+from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
@@ -45,6 +47,7 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.tuning.bench import Built, Checked
 from regional_explorer.tuning.pieces import Raced, TimedPiece
+from regional_explorer.tuning.workers import Crew
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class LiveBench:
     calls of the exploration run stays as it is. All share its artifacts, so that equal code is compiled once, and none
     again when the answer is applied. To be closed.
 
-    ``turn`` gives a turn of the exploration, for timed work or for other.
+    ``turn`` gives a turn of the exploration, for timed work or for other. ``crew`` compiles.
     """
 
     def __init__(
@@ -77,8 +80,11 @@ class LiveBench:
         environment: Environment,
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
+        crew: Crew,
     ) -> None:
         self.variants = variants
+        self._crew = crew
+        self._values: dict[str, Values | None] = {}
         self._call = variants.call
         self._turn = turn
         self.grad = variants.call.grad
@@ -111,6 +117,7 @@ class LiveBench:
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
+        self._crew.start()
         self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
 
     def prepare(self, plan: Plan) -> LivePlan:
@@ -161,9 +168,30 @@ class LiveBench:
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
-        first, *others = [one.program for one in prepared]
-        self._untimed(lambda: compile_plan(first, run, beside=others))
-        return [_built(one.program) for one in prepared]
+        programs = [one.program for one in prepared]
+        self._untimed(lambda: self._compile(programs, run))
+        return [_built(program, self._crew.given_up) for program in programs]
+
+    def _compile(self, programs: Sequence[Program], run: Run) -> None:
+        first, *others = programs
+
+        def elsewhere(todo: Sequence[Wanted], run: Run) -> Sequence[Wanted]:
+            return self._crew.compile(todo, first.store, lambda wanted: self._values_of(wanted, programs), run)
+
+        compile_plan(first, run, beside=others, elsewhere=elsewhere)
+
+    def _values_of(self, wanted: Wanted, programs: Sequence[Program]) -> Values | None:
+        """Return those inputs of a piece that cannot be made up, recorded in a run of the call if there are such."""
+        layouts, known = wanted.workpiece.inputs, self._values
+        if not any(map(needs_value, layouts)):
+            return {}
+        if wanted.workpiece.fingerprint not in known:
+            known[wanted.workpiece.fingerprint] = None
+            program = next(one for one in programs if wanted.key in one.keys().values())
+            for recorded in record_inputs(program, distinct(program)):
+                if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
+                    known[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
+        return known[wanted.workpiece.fingerprint]
 
     def check(self, prepared: LivePlan) -> Checked:
         """Compare the results of a plan with eager's, as ``ex.benchmark`` does.
@@ -293,6 +321,7 @@ class LiveBench:
             Exception: whatever torch raises.
         """
         compiled = self._untimed(lambda: self.variants.compile(VariantName.FULL))
+        self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
 
     def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
@@ -328,6 +357,7 @@ class LiveBench:
         try:
             yield
         finally:
+            program.store.retried |= self._crew.given_up
             kept_keys = known_keys | self._kept_keys | set(program.keys().values())
             for key in program.store.artifacts.keys() - kept_keys:
                 del program.store.artifacts[key]
@@ -359,14 +389,14 @@ def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:20]
 
 
-def _built(program: Program) -> Built | None:
+def _built(program: Program, given_up: set[str]) -> Built | None:
     """Return what became of the compile of a program; None if it was not completed."""
     store, keys = program.store, program.keys()
     failed = next((switch.failure for switch in program.switches if switch.failure is not None), "")
     failed_keys = [key for key in keys.values() if key in store.failures]
     if failed or failed_keys:
         failure = failed or store.failures[failed_keys[0]]
-        return Built("", 0.0, failure, may_succeed_later=any(key in store.retried for key in failed_keys))
+        return Built("", 0.0, failure, may_succeed_later=not (store.retried | given_up).isdisjoint(failed_keys))
     if any(key not in store.artifacts for key in keys.values()):
         return None
     code = _content(

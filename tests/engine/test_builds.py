@@ -1,7 +1,6 @@
 """What is built ahead of time and beside the lowering of other partitions, and what child processes are asked."""
 
 import contextlib
-import operator
 import os
 import signal
 import subprocess
@@ -9,37 +8,31 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import CancelledError
 
 import pytest
 import torch
 from torch._inductor import codecache
-from torch._inductor import config as inductor_config
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
-from regional_explorer.compiler import child, toolchain
+from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import warm_toolchain
-from regional_explorer.compiler.run import never_cancelled
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.torch_api.builds import covered
-from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.shipping import dump_piece
-from regional_explorer.torch_api.torch_config import Settings
 from tests.shared.checks import states
 from tests.shared.processes import ROOT, is_running, python, until
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
-QUESTIONS = "tests.shared.processes"
 
 # ---------------------------------------------------------------------------------------- the toolchain, ahead of time
 
 START = """
 import sys, time
 from regional_explorer.compiler.toolchain import build
-print(build.start() and build._child.pid, flush=True)
+build.start()
+while not build.workers.pids:
+    time.sleep(0.01)
+print(*build.workers.pids, flush=True)
 """
 
 
@@ -99,19 +92,21 @@ def test_the_off_switch(monkeypatch, value, expected):
 
 
 @posix
-def test_a_child_that_ends_is_no_zombie_and_starts_once(surroundings, monkeypatch):
+def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 1")
-    monkeypatch.setattr(toolchain, "Child", lambda _module: child.Child(QUESTIONS))  # it has no question and ends
+    monkeypatch.setattr(toolchain, "fill_caches", os.getpid)
     build = toolchain.ToolchainBuild()
     assert build.start()
     assert not build.start()
     assert build.wait(120)
+    pid = build._built.result()
+    assert until(lambda: not build.workers.pids)
     with pytest.raises(ChildProcessError):
-        os.waitpid(build._child.pid, 0)
+        os.waitpid(pid, 0)
 
 
 @posix
-def test_the_child_and_its_compiler_end_with_the_kernel(surroundings, monkeypatch):
+def test_the_process_and_its_compiler_end_with_the_kernel(surroundings, monkeypatch):
     log = compiler(surroundings, monkeypatch, "exec sleep 100")
     parent = subprocess.Popen(
         [sys.executable, "-c", START + "time.sleep(100)"], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -331,71 +326,3 @@ def test_interrupt_keeps_finished_builds(builds, way):
     builds.go.set()
     assert_as_eager(ex)
     assert set(states(ex).values()) == {"compiled"}
-
-
-# ------------------------------------------------------------------------------- what is sent to other processes
-
-
-@torch.library.custom_op("regional_explorer_tests::ours", mutates_args=())
-def ours(a: torch.Tensor) -> torch.Tensor:
-    return a + 1
-
-
-ours.register_fake(torch.empty_like)
-
-
-def dumped(fn, *shapes, device="cpu"):
-    with fake_mode_with_symbols():
-        inputs = [torch.empty(shape, device=device) for shape in shapes]
-    return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
-
-
-def test_unportable_pieces_cannot_be_sent():
-    assert dumped(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
-    constant = torch.ones(4)
-    assert dumped(torch.sin, (4,), device="meta") is None
-    assert dumped(ours, (4,)) is None
-    gm = make_fx(lambda a: a + constant)(torch.ones(4))
-    with fake_mode_with_symbols():
-        inputs = [torch.empty(4)]
-    assert dump_piece(gm, inputs) is None
-    assert dump_piece(make_fx(operator.add)(torch.ones(4), 2), [inputs[0], 2]) is None
-
-
-def test_settings_are_taken_over():
-    before = Settings.now()
-    with (
-        inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}),
-        torch_threads(torch.get_num_threads() + 1),
-    ):
-        try:
-            torch.set_default_dtype(torch.float64)
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            wanted = Settings.now()
-        finally:
-            before.apply()
-    assert Settings.now() == before
-    with inductor_config.patch({"max_fusion_size": 1, "cpp.simdlen": 1}):
-        try:
-            wanted.apply()
-            assert Settings.now() == wanted
-        finally:
-            before.apply()
-    assert Settings.now() == before
-
-
-@posix
-def test_a_child_answers_one_question_or_has_no_answer_if_it_ends_early():
-    assert child.ask(QUESTIONS, [1, 2], never_cancelled) == "[1, 2]"
-    with pytest.raises(OSError, match="answer"):
-        child.ask(QUESTIONS, "end", never_cancelled)
-
-
-@posix
-def test_a_cancelled_question_leaves_no_process(monkeypatch):
-    started, make = [], child.Child
-    monkeypatch.setattr(child, "Child", lambda *arguments: started.append(make(*arguments)) or started[-1])
-    with pytest.raises(CancelledError):
-        child.ask(QUESTIONS, "wait", lambda: True)
-    (one,) = started
-    assert not is_running(one.pid)

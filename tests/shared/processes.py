@@ -1,4 +1,4 @@
-"""Python in a process of its own, and looking at processes from outside; as a child, answering a question."""
+"""Python in a process of its own, and looking at processes from outside."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-
-from regional_explorer.compiler.child import answer_question
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,16 +102,3 @@ def is_running(pid: int) -> bool:
     # Where nobody collects orphans they stay as zombies, which run no more.
     state = Path(f"/proc/{pid}/stat")
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def main() -> None:
-    """In a child: answer with the text of the question, end, or wait."""
-
-    def answer(question: object) -> str:
-        if question == "end":
-            os._exit(1)
-        if question == "wait":
-            time.sleep(100)
-        return str(question)
-
-    answer_question(answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ import regional_explorer as rx
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
-from regional_explorer.measure.clock import TimedCall
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
-from regional_explorer.tuning import search, space
+from regional_explorer.tuning import space
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.space import whole_graph, with_everywhere
+from regional_explorer.tuning.workers import Crew
 from tests.shared.fakes import TickingClock, timed_by
 
 JOINT = Tracing(joint_passes=True)
@@ -35,32 +34,6 @@ def step(x: torch.Tensor) -> torch.Tensor:
     with rx.region("middle"):
         y = F.gelu(x) * 2
     return (y @ x).softmax(-1)
-
-
-@pytest.fixture
-def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
-    """Let whole graphs be the fastest, on a clock that only calls move; of two ways of tracing, no C++ wrappers."""
-    clock = TickingClock()
-
-    def slower(call: TimedCall) -> TimedCall:
-        def forward() -> Any:
-            clock.spend(1e-3)
-            return call.forward()
-
-        return dataclasses.replace(call, forward=forward)
-
-    eager, full, call = LiveBench.eager, LiveBench.full, LiveBench.call
-    monkeypatch.setattr(LiveBench, "eager", lambda bench: slower(eager(bench)))
-    monkeypatch.setattr(LiveBench, "full", lambda bench: (slower(full(bench)[0]), 0.0))
-    monkeypatch.setattr(
-        LiveBench,
-        "call",
-        lambda bench, plan, title: slower(call(bench, plan, title)) if title == AT_HAND else call(bench, plan, title),
-    )
-    monkeypatch.setattr(space, "WAYS", (JOINT, AS_TORCH_COMPILE))
-    monkeypatch.setattr(search, "WRAPPED_WITHIN", -1.0)
-    with timed_by(clock):
-        yield clock
 
 
 @pytest.mark.compiles
@@ -147,7 +120,7 @@ def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their
     other_code, wrong = {"size_asserts": False}, {"size_asserts": False, "max_fusion_size": 62}
     ex = rx.explore(step, (torch.randn(16, 16, requires_grad=True),))
     with timed_by(TickingClock()):
-        bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext())
+        bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
     calls, run_call = list[Any](), ex.live.call.run
 
     def counted(*args: Any) -> Any:
@@ -219,6 +192,7 @@ def test_the_exploration_keeps_its_plan_trace_and_edits_while_it_is_searched(
         ({"keys": [{"max_fusion_sise": 8}]}, UnknownConfigKeyError, "max_fusion_size"),
         ({"keys": [{"max_fusion_size": "eight"}]}, InvalidConfigValueError, "takes an int"),
         ({"ledger": 3}, InvalidArgumentError, "give the path of a file"),
+        ({"executor": "dask"}, InvalidArgumentError, "give a number of processes to start"),
         ({"apply": "yes"}, InvalidArgumentError, "apply"),
     ],
     ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",

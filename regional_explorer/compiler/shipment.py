@@ -1,0 +1,218 @@
+"""A piece as bytes that any process of this torch can compile, and what comes back as bytes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer import __version__
+from regional_explorer.compiler.artifact import ArtifactStore, Sizes, failure_text
+from regional_explorer.compiler.artifact_folder import Machine
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, laid_out
+from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
+from regional_explorer.record.artifact import ArtifactCompile
+from regional_explorer.record.tracing import Prepared
+from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, fake_mode_with_symbols
+from regional_explorer.torch_api.inductor import compile_piece
+from regional_explorer.torch_api.shipping import Packed, ShipmentError, dump, dump_piece, load_piece
+from regional_explorer.torch_api.torch_config import Settings
+
+_HEADER = f"regional_explorer {__version__}, pieces 1, torch {torch.__version__}\n".encode()
+"""How everything that is sent begins, in both directions."""
+
+Values = Mapping[int, torch.Tensor]
+"""Inputs by their places."""
+
+
+@dataclass(frozen=True)
+class SentPiece:
+    """A piece in canonical form with the fakes for its inputs, as ``dump_piece`` writes them, and how to compile it."""
+
+    content: bytes
+    config: Mapping[str, Any]
+    prepared: Prepared | None
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> tuple[SentPiece, fx.GraphModule]:
+        """Return what an artifact is made of, to be sent, and the canonical form.
+
+        Raises:
+            ShipmentError: another process would not know all that is in it.
+        """
+        piece = wanted.workpiece.piece
+        with compile_lock():
+            gm, fakes, _ = wanted.workpiece.canonical(fake_mode_with_symbols())
+            return cls(dump_piece(gm, fakes), wanted.config, piece.prepared), gm
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What a worker compiles, under ``settings``, and runs once on inputs of these ``layouts``.
+
+    Floating-point inputs are made up there. The values of the others matter, as of an index: they are in ``values``;
+    None if they are not known, or too much to send: it is not run then.
+    """
+
+    piece: SentPiece
+    settings: Settings
+    layouts: tuple[Layout, ...]
+    values: Values | None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a worker sends back: compiled code, or why there is none.
+
+    ``failure`` is the fault of the piece. ``refusal`` is that of the worker: elsewhere it may compile.
+    """
+
+    packed: Packed = Packed(b"", {})  # noqa: RUF009 - frozen
+    code: str = ""
+    build: str = ""
+    config: Mapping[str, Any] | None = None
+    made: ArtifactCompile | None = None
+    machine: Machine | None = None
+    failure: str = ""
+    refusal: str = ""
+
+
+def shipment_of(wanted: Wanted, settings: Settings, values_of: Callable[[Wanted], Values | None]) -> bytes:
+    """Return what ``compile_shipment`` takes; ``values_of`` is asked for the values if it can be sent.
+
+    Raises:
+        ShipmentError: it cannot be sent; the text says why.
+    """
+    piece, _ = SentPiece.of(wanted)
+    return _HEADER + dump(Shipment(piece, settings, wanted.workpiece.inputs, values_of(wanted)))
+
+
+def compile_shipment(content: bytes) -> bytes:
+    """In a worker, of whatever engine: compile a piece, run it once, and return the delivery; it raises nothing."""
+    return _HEADER + pickle.dumps(_delivery(content))
+
+
+def _delivery(content: bytes) -> Delivery:
+    if not content.startswith(_HEADER):
+        return Delivery(refusal=f"the worker has {_text_of(_HEADER)}, and this process {_text_of(content)}")
+    try:
+        shipment: Shipment = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - whoever sends work may run code
+        with compile_lock(), shipment.settings.in_force():
+            try:
+                return _compiled(shipment)
+            except Exception as error:
+                if _is_of_worker(error):
+                    raise
+                return Delivery(failure=failure_text(error))
+    except Exception as error:  # noqa: BLE001 - as of settings that the worker cannot have
+        return Delivery(refusal=failure_text(error))
+
+
+def _is_of_worker(error: Exception) -> bool:
+    """Return whether a piece may compile elsewhere: a compiler or room on the disk is missing, but no memory."""
+    lacks_memory = any(sign in str(error) for sign in ("MemoryError", os.strerror(errno.ENOMEM)))
+    return isinstance(error, NoCompilerError | CompileEnvironmentError | ShipmentError) and not lacks_memory
+
+
+def _text_of(content: bytes) -> str:
+    return content.partition(b"\n")[0].decode(errors="replace")
+
+
+def _compiled(shipment: Shipment) -> Delivery:
+    piece, mode = shipment.piece, fake_mode_with_symbols()
+    gm, fakes = load_piece(piece.content, mode)
+    compiled = compile_piece(gm, fakes, mode, piece.config, piece.prepared)
+    packed = replace(compiled.pack(), sizes=Sizes().packed())
+    if shipment.values is not None:
+        _run_once(compiled.call, shipment, shipment.values)
+    return Delivery(packed, compiled.code, compiled.build, compiled.config, compiled.made, Machine.here())
+
+
+def _run_once(call: BoxedCall, shipment: Shipment, values: Values) -> None:
+    """Run compiled code: what it computes is checked at home, but where it crashes or hangs, that happens here.
+
+    Raises:
+        Exception: it raises, and the piece as it is does not.
+    """
+    with torch.no_grad(), torch.random.fork_rng(devices=()):
+        inputs = [_made_up(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
+        try:
+            call(list(inputs))
+        except Exception:
+            try:
+                boxed(load_piece(shipment.piece.content, fake_mode_with_symbols())[0])(inputs)
+            except Exception:  # noqa: BLE001 - the inputs are the reason
+                return
+            raise
+
+
+def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
+    """Return an input of this layout: this value if there is one, else random numbers."""
+    if layout == TOKEN:
+        return torch.empty(0)
+    dtype = getattr(torch, layout.dtype.removeprefix("torch."))
+    return laid_out(torch.randn(layout.size).to(dtype) if value is None else value, layout)
+
+
+def values_that_matter(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:
+    """Return those of the inputs of a piece that cannot be made up; None if they are too much to send."""
+    values = {
+        place: args[place].detach().as_subclass(torch.Tensor).clone()
+        for place, layout in enumerate(layouts)
+        if needs_value(layout)
+    }
+    return values if sum(value.nbytes for value in values.values()) <= MOST_BYTES else None
+
+
+MOST_BYTES = 1 << 24
+"""The most bytes of the values of inputs that are sent."""
+
+
+def needs_value(layout: Layout) -> bool:
+    """Return whether an input may be an index, a divisor or a mask: random numbers could make code crash."""
+    if not layout.dtype.startswith("torch."):
+        return False
+    dtype = getattr(torch, layout.dtype.removeprefix("torch."))
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def receive(content: bytes) -> Delivery:
+    """Return what a worker sent back."""
+    if not content.startswith(_HEADER):
+        return Delivery(refusal=f"the worker has {_text_of(content)}, and this process {_text_of(_HEADER)}")
+    delivery: Delivery = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - who compiles for this process sends code
+    if delivery.machine is not None and (why := delivery.machine.mismatch(Machine.here())):
+        return Delivery(refusal=f"the worker is another machine: {why}")
+    return delivery
+
+
+def unload(delivery: Delivery, wanted: Wanted, store: ArtifactStore) -> None:
+    """Keep the artifact, or the failure, that was delivered. This runs its code.
+
+    Raises:
+        ShipmentError: the worker refused it.
+        Exception: of some kind, if it cannot be loaded.
+    """
+    if delivery.refusal:
+        raise ShipmentError(delivery.refusal)
+    if delivery.failure:
+        store.failures[wanted.key] = delivery.failure
+        return
+    assert delivery.made is not None  # noqa: S101 - else there is a failure or a refusal
+    artifact = store.unpacked(wanted, delivery.packed)
+    store.artifacts[wanted.key] = replace(
+        artifact,
+        code=delivery.code,
+        build=delivery.build,
+        config=delivery.config,
+        made=delivery.made,
+        pack=lambda: delivery.packed,
+    )

@@ -1,0 +1,296 @@
+"""Processes of our own that run functions: a crash, a hang or too much memory ends one of them, and nothing else.
+
+This file imports only the standard library, because ``toolchain`` is loaded without torch.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+GRACE_S = 2.0
+"""Seconds after SIGTERM until a process that still runs is killed."""
+
+POLL_S = 0.1
+"""Seconds between checks whether a wait was cancelled."""
+
+_CODE = (
+    "import sys; sys.path[:] = {path!r}; from regional_explorer.compiler.workers import serve; serve({fd}, {memory!r})"
+)
+
+
+_CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")
+
+
+class LostWorkerError(Exception):
+    """A process has ended before it had an answer, or could not be started; the text says how.
+
+    It has ``crashed`` if that came from within: another time it would end again.
+    """
+
+    def __init__(self, text: str, *, crashed: bool = False) -> None:
+        super().__init__(text)
+        self.crashed = crashed
+
+
+def can_have_workers() -> bool:
+    """Return whether this platform has process groups and sessions, and the path of the Python interpreter is known."""
+    return os.name == "posix" and bool(sys.executable)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers(concurrent.futures.Executor):
+    """Runs functions in ``count`` processes, each of which is started when it is first needed.
+
+    What a process was doing when it ended raises LostWorkerError, and a new process does what comes next. Each ends
+    with the process that started it, however that ends. It runs in its own session, so that an interrupt of a cell does
+    not reach it, and it does not import the user's ``__main__``, as one of ``multiprocessing`` does. It must not use a
+    GPU. It gets no more than ``memory`` bytes, by default what is available when it starts.
+    """
+
+    def __init__(self, count: int, *, memory: int | None = None) -> None:
+        self._count, self._memory = count, memory
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._busy: dict[Future[Any], _Process] = {}
+        self._processes: set[_Process] = set()
+        self._lock = threading.Lock()
+        self._is_shut = False
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes that run; each is the id of its process group too."""
+        return [process.pid for process in list(self._processes)]
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a process call a function, which it imports by its name.
+
+        Raises:
+            RuntimeError: this was shut down.
+            Exception: an argument cannot be pickled.
+        """
+        content, future = pickle.dumps((fn, args, kwargs)), Future[T]()
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("These processes were ended.")
+            self._tasks.put((future, content))
+            if len(self._threads) < self._count:
+                name = f"regional-explorer-worker-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+                self._threads[-1].start()
+        return future
+
+    def end(self, future: Future[Any]) -> None:
+        """End the process that is doing this, if one is."""
+        with self._lock:
+            if (process := self._busy.get(future)) is not None:
+                process.end()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: FBT001, FBT002 - as of any executor
+        """End the processes, also while they work: what they were doing is lost, what was to follow is cancelled."""
+        del cancel_futures
+        with self._lock:
+            self._is_shut = True
+            with contextlib.suppress(queue.Empty):
+                while (task := self._tasks.get_nowait()) is not None:
+                    task[0].cancel()
+            for process in self._busy.values():
+                process.end()
+            for _ in self._threads:
+                self._tasks.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _work(self) -> None:
+        """Give a process one task after the other."""
+        process: _Process | None = None
+        while (task := self._tasks.get()) is not None:
+            future, content = task
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if process is None:
+                    process = _Process(self._memory, max(1, cores() // self._count))
+                    self._processes.add(process)
+                with self._doing(future, process):
+                    is_done, value = pickle.loads(process.answer(content))  # noqa: S301 - our own process, our own code
+            except Exception as error:  # noqa: BLE001 - of LostWorkerError, or as of what is imported for the value
+                is_done, value = False, error
+            if isinstance(value, LostWorkerError):
+                self._end(process)
+                process = None
+            (future.set_result if is_done else future.set_exception)(value)
+        self._end(process)
+
+    def _end(self, process: _Process | None) -> None:
+        if process is not None:
+            process.end()
+            self._processes.discard(process)
+
+    @contextlib.contextmanager
+    def _doing(self, future: Future[Any], process: _Process) -> Iterator[None]:
+        with self._lock:
+            if self._is_shut:
+                raise LostWorkerError("it was ended")
+            self._busy[future] = process
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._busy[future]
+
+
+class _Process:
+    """One process, which answers one task after the other; it builds with so many threads of Inductor."""
+
+    def __init__(self, memory: int | None, build_threads: int) -> None:
+        self._connection, theirs = Pipe()
+        memory = _available_bytes() if memory is None else memory
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_COMPILE_THREADS": str(build_threads),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_WAIT_POLICY": "PASSIVE",  # nothing is timed there: no core has to be kept busy between two kernels
+        }
+        with theirs:
+            try:
+                # Our own interpreter with our own code.
+                self._process = subprocess.Popen(  # noqa: S603
+                    [sys.executable, "-c", _CODE.format(path=sys.path, fd=theirs.fileno(), memory=memory)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise LostWorkerError(f"no process could be started: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def answer(self, content: bytes) -> bytes:
+        """Return the answer to a task.
+
+        Raises:
+            LostWorkerError: the process has ended.
+        """
+        try:
+            self._connection.send_bytes(content)
+            return self._connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_S)
+            self.end()
+            status = self._process.returncode
+            name = signal.Signals(-status).name if status < 0 else f"status {status}"
+            raise LostWorkerError(f"its process ended by {name}", crashed=name in _CRASHES) from error
+
+    def end(self) -> None:
+        """End the process and its own children, and wait for it. On SIGTERM a compiler removes its temporary files."""
+        self._signal_group(signal.SIGTERM)
+        try:
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._signal_group(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal_group(self, number: int) -> None:
+        # Until it has been waited for, no other process can have its id.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+
+def _available_bytes() -> int | None:
+    """Return how much memory processes can still get; None where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = (line.split() for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
+        return next((1024 * int(words[1]) for words in lines if words[0] == "MemAvailable:"), None)
+    return None
+
+
+def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[], bool]) -> T:
+    """Return what a function returns in a process of its own, which ends with it.
+
+    Raises:
+        CancelledError: it was cancelled meanwhile.
+        LostWorkerError: the process could not be started, or has ended without an answer.
+        Exception: whatever the function raises.
+    """
+    with Workers(1) as workers:
+        future = workers.submit(function, argument)
+        while not future.done():
+            if cancelled():
+                raise CancelledError
+            concurrent.futures.wait([future], POLL_S)
+        return future.result()
+
+
+# ------------------------------------------------------------------------------------------------------- in the process
+
+
+def serve(fd: int, memory: int | None) -> None:
+    """In the process: do what is asked by the connection ``fd``, until that is closed: then the parent has ended.
+
+    What this process does at that moment does not matter. A compiler that it runs gets SIGTERM as well, and removes its
+    temporary files.
+    """
+    os.set_inheritable(fd, False)  # noqa: FBT003 - of the standard library
+    connection = Connection(fd)
+    _limit_memory(memory)
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> None:
+        try:
+            while True:
+                tasks.put(connection.recv_bytes())
+        finally:
+            os.killpg(0, signal.SIGTERM)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        connection.send_bytes(_answer(tasks.get()))
+
+
+def _answer(content: bytes) -> bytes:
+    try:
+        function, args, kwargs = pickle.loads(content)  # noqa: S301 - from the process that started this one
+        return pickle.dumps((True, function(*args, **kwargs)))
+    except Exception as error:  # noqa: BLE001 - raised in the process that asked
+        try:
+            return pickle.dumps((False, error))
+        except Exception:  # noqa: BLE001 - pickling may raise anything
+            return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+def _limit_memory(memory: int | None) -> None:
+    """Let allocations beyond this fail, and if the system lacks memory all the same, let it end this process first."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        if memory is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")

@@ -1,0 +1,42 @@
+"""A search whose times are not those of the machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.tuning import AT_HAND
+from regional_explorer.tuning import search, space
+from regional_explorer.tuning.live_bench import LiveBench
+from tests.shared.fakes import TickingClock, timed_by
+
+
+@pytest.fixture
+def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
+    """Let whole graphs be the fastest, on a clock that only calls move; of two ways of tracing, no C++ wrappers."""
+    clock = TickingClock()
+
+    def slower(call: TimedCall) -> TimedCall:
+        def forward() -> Any:
+            clock.spend(1e-3)
+            return call.forward()
+
+        return dataclasses.replace(call, forward=forward)
+
+    eager, full, call = LiveBench.eager, LiveBench.full, LiveBench.call
+    monkeypatch.setattr(LiveBench, "eager", lambda bench: slower(eager(bench)))
+    monkeypatch.setattr(LiveBench, "full", lambda bench: (slower(full(bench)[0]), 0.0))
+    monkeypatch.setattr(
+        LiveBench,
+        "call",
+        lambda bench, plan, title: slower(call(bench, plan, title)) if title == AT_HAND else call(bench, plan, title),
+    )
+    monkeypatch.setattr(space, "WAYS", (Tracing(joint_passes=True), AS_TORCH_COMPILE))
+    monkeypatch.setattr(search, "WRAPPED_WITHIN", -1.0)
+    with timed_by(clock):
+        yield clock
