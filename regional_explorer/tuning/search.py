@@ -518,8 +518,10 @@ class _Search(Generic[P]):
         """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
         end_s, finalists = self.time.end_s, list[str]()
         for title in (*self._ranked(), *self._unraced()):
+            if len(finalists) == FINALISTS:
+                break
             is_ready = title in self.ready or (self.time.now() < end_s and self._make_ready(title))
-            if title != AT_HAND and is_ready and len(finalists) < FINALISTS:
+            if title != AT_HAND and is_ready:
                 finalists.append(title)
         return finalists
 

@@ -18,6 +18,7 @@ from regional_explorer.record.tuning import TORCH_COMPILE, Numbers, Outcome
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
+from regional_explorer.tuning.space import whole_graph
 from tests.shared.processes import ROOT
 from tests.tuning.replay import Planted, ReplayBench, by_parts
 
@@ -165,4 +166,5 @@ def test_a_search_that_was_killed_goes_on_where_it_stood(tmp_path: Path) -> None
     assert tuning.answer == tune(ReplayBench(PARTS), LIMITS, Ledger(tmp_path / "new")).answer
     again = known & set(bench.asked("compile"))
     finalists = {repr(one.plan) for one in tuning.tries if one.final}
-    assert again <= finalists, "a finished try is compiled again only for the final comparison"
+    raced_beside = {repr(whole_graph(JOINT))}  # the best plan without its wrapper: new configs race it
+    assert again <= finalists | raced_beside, "a finished try is compiled again only where others take turns with it"
