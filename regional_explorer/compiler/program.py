@@ -464,8 +464,9 @@ class Program(CutProgram):
         where weights are constants: only a run shows which the call has now.
         """
         settings = surroundings()
-        is_known = self._recorded_settings == settings and not self._has_unknown_layouts
-        if not self.switches or (is_known and not self.capture.tracing.frozen):
+        if not self.switches:  # it cuts the graphs, which may find pieces of unknown layouts
+            return
+        if self._recorded_settings == settings and not self._has_unknown_layouts and not self.capture.tracing.frozen:
             return
         if self._recorded_settings != settings:
             self._learned.clear()
