@@ -109,7 +109,7 @@ def test_the_page_explains_every_code_and_no_other() -> None:
 
 def test_every_reproducible_code_has_a_program() -> None:
     of_call = {"full-failed", "plan-failed", "variant-failed", "variant-wrong", "region-numerics", "plan-slower"}
-    measured = {*of_call, "region-slower", "region-worth"}
+    measured = {*of_call, "region-slower", "region-worth", "pattern-lost"}
     kernels_measured = {"region-time", "op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"}
     shipped = {"artifact-differs", "artifact-damaged", "artifact-unsaved"}
     without = set(diagnostics_programs.page_sections()) - set(PROGRAMS)
