@@ -373,7 +373,7 @@ def test_regional_without_regions_is_not_timed():
 def test_wrong_random_call_is_found_on_equal_draws(as_eager, verdict, monkeypatch):
     """Of ``full`` a twin draws as eager does; ``upstream`` has none."""
     monkeypatch.setattr(
-        benchmark, "compare", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)
+        benchmark, "compare_results", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)
     )
     with torch._inductor.config.patch(fallback_random=as_eager):
         ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
