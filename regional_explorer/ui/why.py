@@ -21,7 +21,6 @@ from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
 from regional_explorer.ui.tables import speedup_nodes
 
-
 HINT = "Press Why in the row of a region: its kernels, what is computed again, and what was tried."
 
 
