@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import MeasureError
-from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
+from regional_explorer.record.benchmark import BY_DEFAULT, DEFAULT_BUDGET_S, checked_variants
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Command:
     grad: bool | None = None
     dynamic: bool | None = None
     variants: tuple[str, ...] = ()
-    budget: float = 5.0
+    budget: float = DEFAULT_BUDGET_S
     tune: float | None = None
     plan: Path | str | None = None
     output: str | None = None

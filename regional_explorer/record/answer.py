@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from regional_explorer.record.action import BENCHMARKS, TUNES, Action, ActionKind, looks_at, marks
 from regional_explorer.record.benchmark import (
+    BY_DEFAULT,
+    DEFAULT_BUDGET_S,
     SAME_WITHIN,
     NumericsVerdict,
     Phase,
@@ -419,7 +421,7 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advi
     if not session.plan.regions:
         return _first_mark(session)
     if state is AnswerState.TRACED:
-        return BENCHMARKS, " compiles and measures your plan beside eager and torch.compile."
+        return _first_benchmark(session)
     if session.is_outdated and not _of_search(session):
         return BENCHMARKS, " measures the plan as it is now."
     if state in {AnswerState.WRONG, AnswerState.FAILED}:
@@ -454,6 +456,18 @@ def _first_mark(session: Session) -> Advice:
     name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")
     mark = marks(name, Selector(SelectorKind.MODULES, (module,)))
     return TUNES, " finds the best plan; ", mark, " makes a region of what takes much time."
+
+
+def _first_benchmark(session: Session) -> Advice:
+    """Return the first benchmark of a plan; where a profile says how long a call takes, one that is long enough."""
+    told = " compiles and measures your plan beside eager and torch.compile"
+    step_s = 0.0 if session.profile is None else session.profile.step.value
+    needed_s = LEAST_ROUNDS * len(BY_DEFAULT) * step_s
+    if needed_s <= DEFAULT_BUDGET_S:
+        return BENCHMARKS, f"{told}."
+    budget_s = next((seconds for seconds in BUDGETS_S if seconds >= needed_s), BUDGETS_S[-1])
+    benchmark = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s})
+    return benchmark, f"{told}: a call takes {step_s:.2g} s, so that a verdict takes about {budget_s} s."
 
 
 def _measure_longer(session: Session) -> Advice:

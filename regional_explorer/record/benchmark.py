@@ -35,6 +35,9 @@ AT_FIRST = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL)
 BY_DEFAULT = (*AT_FIRST, VariantName.FULL)
 """The variants that are compared by default."""
 
+DEFAULT_BUDGET_S = 5.0
+"""The seconds in which variants are measured unless others are given."""
+
 BY_TORCH = (VariantName.FULL, VariantName.UPSTREAM, VariantName.LITE)
 """The variants that torch compiles as a whole, each in its own trace."""
 

@@ -118,11 +118,14 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     unsure = answer.state is AnswerState.NO_VERDICT
     first = None if answer.times or unsure else "rx-primary"
     search = button(FIND_BEST, "tune", title=ABOUT_SEARCH, class_=first, disabled=busy)
-    if ActionKind.BENCHMARK in actions and (unsure or answer.of_earlier_plan):
-        seconds = actions[ActionKind.BENCHMARK].options.get("budget_s")
+    benchmark = actions.get(ActionKind.BENCHMARK)
+    seconds = benchmark.options.get("budget_s") if benchmark else None
+    if benchmark and (unsure or answer.of_earlier_plan or seconds):
         text = f"Measure {seconds} s" if seconds else f"Measure {'this plan' if answer.of_earlier_plan else 'again'}"
-        again = button(text, "measure for", str(seconds or ""), class_="rx-primary", disabled=busy)
-        yield node("div", again, *_again(answer, QUIET, busy=busy), search, class_="rx-line")
+        about = words_of(answer.next[1:]).strip()
+        again = button(text, "measure for", str(seconds or ""), title=about, class_="rx-primary", disabled=busy)
+        why = None if unsure or answer.of_earlier_plan else node("span", about, class_="rx-quiet")
+        yield node("div", again, *_again(answer, QUIET, busy=busy), search, why, class_="rx-line")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")

@@ -151,6 +151,9 @@ def _save(control: Control, event: Event) -> None:
 
 JOB_EVENTS: Mapping[str, EventKind] = {
     **dict.fromkeys(JOBS, EventKind(lambda control, event: start_job(control, event.do))),
+    "diagnose": EventKind(
+        lambda control, event: start_job(control, event.do), when=lambda control: control.state.opened is not None
+    ),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
     "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
     "measure with": EventKind(_measure_with, among([str(name) for name in VariantName])),

@@ -10,14 +10,13 @@ from typing import Self
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.page.columns import BESIDE, COLUMNS
-from regional_explorer.record.benchmark import AT_FIRST, VariantName
+from regional_explorer.record.benchmark import AT_FIRST, DEFAULT_BUDGET_S, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import NO_CHOICE, Choice
 
 MAX_UNDO = 100
-DEFAULT_BUDGET_S = 5.0
 WHY, CODE, CONFIG, TIME = PANES = ("why", "code", "config", "time")
 """The panes beside graph and source, one at a time."""
 SELECTOR = "selector"

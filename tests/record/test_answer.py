@@ -31,6 +31,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
+from tests.shared import sessions
 from tests.shared.drawn_sessions import Drawn, drawn
 
 SEEDS = range(96)
@@ -225,6 +226,16 @@ def test_missing_verdict_gives_advice() -> None:
             assert session.conditions
             budget_s: Any = action.options.get("budget_s", session.conditions.budget_s)
             assert budget_s >= session.conditions.budget_s
+
+
+@pytest.mark.parametrize(("step_s", "advised"), [(0.01, "ex.benchmark() "), (1.5, "ex.benchmark(budget_s=120) ")])
+def test_first_benchmark_is_as_long_as_a_verdict_takes(step_s: float, advised: str) -> None:
+    profiled = sessions.profiled(sessions.trained(1))
+    assert profiled.profile
+    session = replace(profiled, profile=replace(profiled.profile, step=Figure(step_s)))
+    said = "".join(map(str, answer_of(session).next))
+    assert said.startswith(advised)
+    assert ("a call takes 1.5 s" in said) is (step_s > 1.0)
 
 
 def test_slower_plan_is_never_advised() -> None:

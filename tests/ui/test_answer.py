@@ -105,6 +105,15 @@ def test_without_a_verdict_the_panel_offers_as_long_a_measurement_as_the_answer(
     assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
 
 
+def test_first_measurement_is_offered_as_long_as_a_verdict_takes(control: Control) -> None:
+    profiled = sessions.profiled(sessions.trained(1))
+    assert profiled.profile
+    slow = replace(profiled, profile=replace(profiled.profile, step=Figure(1.5)))
+    told = answer_part(replaced(control.shown(), session=slow))
+    assert words(elements(told, data_do="measure for", data_of="120")[0]) == "Measure 120 s"
+    assert "a call takes 1.5 s" in " ".join(map(words, told))
+
+
 def test_torch_compile_is_measured_once_it_is_asked_for_and_from_then_on(
     control: Control, panel: Panel, exploration: Exploration
 ) -> None:

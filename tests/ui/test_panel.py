@@ -368,7 +368,8 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
     """An exploration whose jobs end at once: what they would do is not what the page says."""
     with make() as ex:
         ex.profile(0.05)
-        for job in ("benchmark", "compile", "profile", "code", "retrace", "save", "save_plan", "tune", "to_source"):
+        jobs = "benchmark compile profile code retrace save save_plan tune to_source diagnose"
+        for job in jobs.split():
             setattr(ex, job, lambda *_, **__: "")
         saved = tmp_path_factory.mktemp("saved")
         with patch("regional_explorer.ui.job_events.wait_until_quiet"), contextlib.chdir(saved):
