@@ -123,7 +123,7 @@ class Crew:
                 elif isinstance(answer, GivenUpError) or not can_have_workers():
                     yield wanted, self._failed(key, answer)
                 else:
-                    self.remarks[f"the executor that was given failed: {failure_text(answer)}"] += 1
+                    self.remarks[f"the executor failed: {failure_text(answer)}"] += 1
                     if isinstance(answer, BrokenExecutor):
                         self.executor = min(cores(), MOST_PROCESSES)
                     continue

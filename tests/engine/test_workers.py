@@ -91,7 +91,7 @@ def dumped(fn, *shapes, device="cpu"):
     return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
 
 
-def test_what_may_differ_elsewhere_cannot_be_sent():
+def test_unportable_pieces_cannot_be_sent():
     assert dumped(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
     constant = torch.ones(4)
     with pytest.raises(ShipmentError, match="runs on meta"):

@@ -20,7 +20,7 @@ from regional_explorer.compiler.workers import LostWorkerError
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.tuning import Outcome, Try, Tuning
-from regional_explorer.tables.tuning import what_was_not
+from regional_explorer.tables.tuning import search_notes
 from regional_explorer.tuning import workers
 from regional_explorer.tuning.workers import Crew, checked_executor
 from tests.shared.fakes import TickingClock
@@ -101,7 +101,7 @@ def test_what_an_executor_loses_is_done_by_a_process_of_our_own(wanted: list[Wan
     assert not left
     assert [store.failures[one.key] for one in wanted] == ["no kernel", "no kernel"]
     assert (given.asked, own.asked) == (2, 1)
-    assert dict(crew.remarks) == {"the executor that was given failed: KeyError: 'its worker died'": 1}
+    assert dict(crew.remarks) == {"the executor failed: KeyError: 'its worker died'": 1}
     compiled(crew, wanted)
     assert (given.asked, own.asked) == (4, 1)
 
@@ -175,9 +175,9 @@ def test_executors_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         checked_executor(2)
 
 
-def test_what_was_not_compiled_where_it_was_to_be_is_told() -> None:
-    told = " ".join(what_was_not(Tuning((), remarks={"it has dynamic sizes": 2, "it runs on cuda": 1})))
-    assert "3 pieces could not be compiled" in told
+def test_search_notes_compiled_where_it_was_to_be_is_told() -> None:
+    told = " ".join(search_notes(Tuning((), remarks={"it has dynamic sizes": 2, "it runs on cuda": 1})))
+    assert "3 pieces could not be compiled by the executor" in told
     assert "it has dynamic sizes (2); it runs on cuda (1)" in told
 
 
