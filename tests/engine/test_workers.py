@@ -215,3 +215,5 @@ def test_compiled_code_that_raises_where_the_piece_does_not_is_a_failure(sent, m
     assert shipment.receive(shipment.compile_shipment(content)).failure == "RuntimeError: it cannot be run"
     monkeypatch.setattr(shipment, "_made_up", lambda _layout, _value: torch.zeros(2, dtype=torch.int64))
     assert not shipment.receive(shipment.compile_shipment(content)).failure  # neither runs on such inputs
+    monkeypatch.setattr(shipment, "_made_up", lambda _layout, _value: bytes(1 << 60))
+    assert not shipment.receive(shipment.compile_shipment(content)).failure  # there is no memory for such inputs
