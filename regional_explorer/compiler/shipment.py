@@ -86,7 +86,7 @@ class Delivery:
 
 
 def shipment_of(wanted: Wanted, settings: Settings, values_of: Callable[[Wanted], Values | None]) -> bytes:
-    """Return what ``compile_shipment`` takes; ``values_of`` is asked for the values if it can be sent.
+    """Return what ``compile_shipment`` takes; ``values_of`` is asked for values only if the piece can be sent.
 
     Raises:
         ShipmentError: it cannot be sent; the text says why.
@@ -96,7 +96,7 @@ def shipment_of(wanted: Wanted, settings: Settings, values_of: Callable[[Wanted]
 
 
 def compile_shipment(content: bytes) -> bytes:
-    """In a worker, of whatever engine: compile a piece, run it once, and return the delivery; it raises nothing."""
+    """Compile a piece in a worker of any executor, run it once, and return the delivery; raise nothing."""
     return _HEADER + pickle.dumps(_delivery(content))
 
 
@@ -117,7 +117,7 @@ def _delivery(content: bytes) -> Delivery:
 
 
 def _is_of_worker(error: Exception) -> bool:
-    """Return whether a piece may compile elsewhere: a compiler or room on the disk is missing, but no memory."""
+    """Return whether a piece may compile elsewhere: the worker lacks a compiler or room on its disk, not memory."""
     lacks_memory = any(sign in str(error) for sign in ("MemoryError", os.strerror(errno.ENOMEM)))
     return isinstance(error, NoCompilerError | CompileEnvironmentError | ShipmentError) and not lacks_memory
 
@@ -137,21 +137,30 @@ def _compiled(shipment: Shipment) -> Delivery:
 
 
 def _run_once(call: BoxedCall, shipment: Shipment, values: Values) -> None:
-    """Run compiled code: what it computes is checked at home, but where it crashes or hangs, that happens here.
+    """Run compiled code: what it computes is checked by who asked, but where it crashes or hangs, that happens here.
 
     Raises:
-        Exception: it raises, and the piece as it is does not.
+        Exception: it raises, and the piece does not when it is run op by op.
     """
     with torch.no_grad(), torch.random.fork_rng(devices=()):
-        inputs = [_made_up(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
+        try:
+            inputs = [_made_up(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
+        except Exception:  # noqa: BLE001 - there is no memory for them, which says nothing of the code
+            return
         try:
             call(list(inputs))
         except Exception:
-            try:
-                boxed(load_piece(shipment.piece.content, fake_mode_with_symbols())[0])(inputs)
-            except Exception:  # noqa: BLE001 - the inputs are the reason
-                return
-            raise
+            if _runs_eagerly(shipment.piece, inputs):
+                raise
+
+
+def _runs_eagerly(piece: SentPiece, inputs: list[torch.Tensor]) -> bool:
+    gm, _ = load_piece(piece.content, fake_mode_with_symbols())
+    try:
+        boxed(gm)(inputs)
+    except Exception:  # noqa: BLE001 - the inputs that were made up are the reason, or the memory
+        return False
+    return True
 
 
 def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Processes of our own that run functions: a crash, a hang or too much memory ends one of them, and nothing else.
 
-This file imports only the standard library, because ``toolchain`` is loaded without torch.
+Their answers, and those of any other executor. This file needs no torch, because ``toolchain`` is loaded without it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+
+from regional_explorer.compiler.run import Run
+from regional_explorer.errors import InvalidArgumentError, shown_value
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,7 +62,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Workers(concurrent.futures.Executor):
+class Workers(Executor):
     """Runs functions in ``count`` processes, each of which is started when it is first needed.
 
     What a process was doing when it ended raises LostWorkerError, and a new process does what comes next. Each ends
@@ -247,6 +251,92 @@ def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[
                 raise CancelledError
             concurrent.futures.wait([future], POLL_S)
         return future.result()
+
+
+AnyExecutor = Executor | int
+"""What works elsewhere: any executor, or a number of processes of our own; 0: this process."""
+
+
+def checked_executor(executor: object) -> AnyExecutor:
+    """Return what an argument says.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if isinstance(executor, Executor):
+        return executor
+    if isinstance(executor, int) and not isinstance(executor, bool) and executor >= 0:
+        if executor and not can_have_workers():
+            raise InvalidArgumentError(
+                f"executor={executor}: processes can be started on Linux and macOS. Leave it out to compile in this "
+                "process, or give a concurrent.futures.Executor."
+            )
+        return executor
+    raise InvalidArgumentError(
+        f"executor={shown_value(executor)}: give a number of processes to start, or a concurrent.futures.Executor, "
+        "such as Client.get_executor() of Dask."
+    )
+
+
+class GivenUpError(Exception):
+    """No process has answered for so many ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no answer for {seconds} s")
+        self.seconds = seconds
+
+
+def answers(
+    executor: Executor,
+    function: Callable[[bytes], bytes],
+    tasks: Mapping[str, bytes],
+    run: Run,
+    patience_s: Callable[[], float],
+) -> Iterator[tuple[str, bytes | Exception]]:
+    """Yield what a function returns for each task, by its key, or what the executor raises, as it comes.
+
+    That is a GivenUpError for what is under way if there was no answer at all for ``patience_s``, a BrokenExecutor for
+    what the executor does not take. What is left when ``run`` is cancelled is ended.
+    """
+    futures: dict[Future[bytes], str] = {}
+    try:
+        for key, content in tasks.items() if not run.cancelled() else ():
+            try:
+                futures[executor.submit(function, content)] = key
+            except Exception as error:  # noqa: BLE001 - of whatever kind: it takes no work
+                yield key, BrokenExecutor(f"{type(error).__name__}: {error}")
+        answered_s = time.monotonic()
+        while futures:
+            done_part = 1.0 - len(futures) / len(tasks)
+            run.progress(f"in other processes ({len(tasks) - len(futures)} of {len(tasks)} done)", done_part)
+            done, _ = concurrent.futures.wait(futures, POLL_S, FIRST_COMPLETED)
+            for future in done:
+                yield futures.pop(future), _outcome(future)
+            if run.cancelled():
+                return
+            stuck = list[Future[bytes]]()
+            if not done and time.monotonic() - answered_s > patience_s():
+                stuck = [one for one in futures if one.running()] or list(futures)
+            for future in stuck:
+                _end(executor, future)
+                yield futures.pop(future), GivenUpError(patience_s())
+            if done or stuck:
+                answered_s = time.monotonic()
+    finally:
+        for future in futures:
+            _end(executor, future)
+
+
+def _outcome(future: Future[bytes]) -> bytes | Exception:
+    try:
+        return future.result()
+    except Exception as error:  # noqa: BLE001 - whatever an executor raises
+        return error
+
+
+def _end(executor: Executor, future: Future[bytes]) -> None:
+    if not future.cancel() and isinstance(executor, Workers):
+        executor.end(future)
 
 
 # ------------------------------------------------------------------------------------------------------- in the process

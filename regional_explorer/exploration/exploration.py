@@ -22,6 +22,7 @@ from regional_explorer.compiler.program import Program, stacklevel_of_caller
 from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured, source_plan
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
+from regional_explorer.compiler.workers import AnyExecutor, checked_executor
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.diagnostics.wrong_results import plan_wrong
 from regional_explorer.errors import (
@@ -76,9 +77,9 @@ from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
 from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
+from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger, default_path
 from regional_explorer.tuning.limits import checked_limits
-from regional_explorer.tuning.workers import AnyExecutor, Crew, checked_executor
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -149,7 +149,7 @@ class Tuning(Record, frozen=True, dict=True):
     noise: Noise = QUIET
     """What else the machine did in it."""
     remarks: Mapping[str, Count] = {}
-    """Why pieces were not compiled in the processes that were to compile them, each with the number of pieces."""
+    """Why pieces were not compiled by the executor that was asked for, each reason with the number of pieces."""
 
     @cached_property
     def by_title(self) -> dict[str, Try]:

@@ -141,7 +141,7 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
     if tuning.remarks:
         whys = [f"{why} ({number})" for why, number in tuning.remarks.items()]
         number = count(sum(tuning.remarks.values()), "piece")
-        yield f"{number} could not be compiled in the processes that were to do it: {listing(whys, 3, joint='; ')}."
+        yield f"{number} could not be compiled by the executor: {listing(whys, 3, joint='; ')}."
     remembered = sum(one.remembered for one in tuning.tries)
     if remembered:
         yield f"{count(remembered, 'result')} of an earlier search {'was' if remembered == 1 else 'were'} taken over."

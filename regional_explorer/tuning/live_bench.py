@@ -46,8 +46,8 @@ from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.tuning.bench import Built, Checked
+from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.pieces import Raced, TimedPiece
-from regional_explorer.tuning.workers import Crew
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def dumped(fn, *shapes, device="cpu"):
     return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
 
 
-def test_what_may_differ_elsewhere_cannot_be_sent():
+def test_unportable_pieces_cannot_be_sent():
     assert dumped(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
     constant = torch.ones(4)
     with pytest.raises(ShipmentError, match="runs on meta"):
@@ -215,3 +215,5 @@ def test_compiled_code_that_raises_where_the_piece_does_not_is_a_failure(sent, m
     assert shipment.receive(shipment.compile_shipment(content)).failure == "RuntimeError: it cannot be run"
     monkeypatch.setattr(shipment, "_made_up", lambda _layout, _value: torch.zeros(2, dtype=torch.int64))
     assert not shipment.receive(shipment.compile_shipment(content)).failure  # neither runs on such inputs
+    monkeypatch.setattr(shipment, "_made_up", lambda _layout, _value: bytes(1 << 60))
+    assert not shipment.receive(shipment.compile_shipment(content)).failure  # there is no memory for such inputs

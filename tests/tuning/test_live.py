@@ -20,9 +20,9 @@ from regional_explorer.record.plan import Direction
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.tuning import space
+from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.space import whole_graph, with_everywhere
-from regional_explorer.tuning.workers import Crew
 from tests.shared.fakes import TickingClock, timed_by
 
 JOINT = Tracing(joint_passes=True)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 
 from regional_explorer.compiler.artifact import ArtifactStore, failure_text
 from regional_explorer.compiler.compilation import share_wait, warm_toolchain
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.shipment import Delivery, Values, compile_shipment, receive, shipment_of, unload
-from regional_explorer.compiler.workers import POLL_S, LostWorkerError, Workers, can_have_workers, cores
+from regional_explorer.compiler.workers import (
+    AnyExecutor,
+    GivenUpError,
+    LostWorkerError,
+    Workers,
+    answers,
+    can_have_workers,
+    cores,
+)
 from regional_explorer.compiler.workpiece import Wanted
-from regional_explorer.errors import InvalidArgumentError, shown_value
 from regional_explorer.style.formats import duration
 from regional_explorer.torch_api.shipping import ShipmentError
 from regional_explorer.torch_api.torch_config import Settings
@@ -26,37 +32,8 @@ PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
 """A piece is given up if no process has answered for so many times the longest compile so far, and at least so long."""
 
-AnyExecutor = Executor | int
-"""What compiles: any executor, or a number of processes of our own; 0: this process."""
-
-
-def checked_executor(executor: object) -> AnyExecutor:
-    """Return what an argument says.
-
-    Raises:
-        InvalidArgumentError: it is none.
-    """
-    if isinstance(executor, Executor):
-        return executor
-    if isinstance(executor, int) and not isinstance(executor, bool) and executor >= 0:
-        if executor and not can_have_workers():
-            raise InvalidArgumentError(
-                f"executor={executor}: processes can be started on Linux and macOS. Leave it out to compile in this "
-                "process, or give a concurrent.futures.Executor."
-            )
-        return executor
-    raise InvalidArgumentError(
-        f"executor={shown_value(executor)}: give a number of processes to start, or a concurrent.futures.Executor, "
-        "such as Client.get_executor() of Dask."
-    )
-
-
 Sent = Mapping[str, tuple[Wanted, bytes]]
 """What was sent, by the key of its artifact."""
-
-
-class GivenUpError(Exception):
-    """No process has answered for long."""
 
 
 @dataclass
@@ -123,7 +100,7 @@ class Crew:
                 elif isinstance(answer, GivenUpError) or not can_have_workers():
                     yield wanted, self._failed(key, answer)
                 else:
-                    self.remarks[f"the executor that was given failed: {failure_text(answer)}"] += 1
+                    self.remarks[f"the executor failed: {failure_text(answer)}"] += 1
                     if isinstance(answer, BrokenExecutor):
                         self.executor = min(cores(), MOST_PROCESSES)
                     continue
@@ -140,55 +117,19 @@ class Crew:
     def _failed(self, key: str, error: Exception) -> Delivery:
         if not (isinstance(error, LostWorkerError) and error.crashed):
             self.given_up.add(key)
-        is_own = isinstance(error, LostWorkerError | GivenUpError)
-        return Delivery(failure=str(error) if is_own else failure_text(error))
+        if isinstance(error, GivenUpError):
+            return Delivery(failure=f"given up: no answer for {duration(error.seconds)}")
+        return Delivery(failure=str(error) if isinstance(error, LostWorkerError) else failure_text(error))
 
     def _answers(self, executor: Executor, sent: Sent, run: Run) -> Iterator[tuple[str, bytes | Exception]]:
-        """Yield what an executor returns or raises for each key; what is left when ``run`` is cancelled is ended."""
-        futures: dict[Future[bytes], str] = {}
-        try:
-            for key, (_, content) in sent.items() if not run.cancelled() else ():
-                try:
-                    futures[executor.submit(compile_shipment, content)] = key
-                except Exception as error:  # noqa: BLE001 - it takes no work
-                    yield key, BrokenExecutor(failure_text(error))
-            answered_s = time.monotonic()
-            while futures:
-                done_part = 1.0 - len(futures) / len(sent)
-                run.progress(f"in other processes ({len(sent) - len(futures)} of {len(sent)} done)", done_part)
-                done, _ = concurrent.futures.wait(futures, POLL_S, FIRST_COMPLETED)
-                for future in done:
-                    yield futures.pop(future), _outcome(future)
-                if run.cancelled():
-                    return
-                stuck = list[Future[bytes]]()
-                if not done and time.monotonic() - answered_s > self._patience_s:
-                    stuck = [one for one in futures if one.running()] or list(futures)
-                for future in stuck:
-                    self._end(future)
-                    yield futures.pop(future), GivenUpError(f"given up: no answer for {duration(self._patience_s)}")
-                if done or stuck:
-                    answered_s = time.monotonic()
-        finally:
-            for future in futures:
-                self._end(future)
+        contents = {key: content for key, (_, content) in sent.items()}
+        return answers(executor, compile_shipment, contents, run, lambda: self._patience_s)
 
     @property
     def _patience_s(self) -> float:
         return max(LEAST_PATIENCE_S, PATIENCE * self.longest_s)
 
-    def _end(self, future: Future[bytes]) -> None:
-        if not future.cancel() and self._own is not None:
-            self._own.end(future)
-
     def _workers(self) -> Workers:
         if self._own is None:
             self._own = Workers(self.executor if isinstance(self.executor, int) else 1)
         return self._own
-
-
-def _outcome(future: Future[bytes]) -> bytes | Exception:
-    try:
-        return future.result()
-    except Exception as error:  # noqa: BLE001 - whatever an executor raises
-        return error

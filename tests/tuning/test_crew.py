@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler import shipment
+from regional_explorer.compiler import shipment, workers
 from regional_explorer.compiler.artifact import ArtifactStore
 from regional_explorer.compiler.run import PLAIN_RUN, Run
-from regional_explorer.compiler.workers import LostWorkerError
+from regional_explorer.compiler.workers import LostWorkerError, Workers, checked_executor
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.tuning import Outcome, Try, Tuning
 from regional_explorer.tables.tuning import search_notes
-from regional_explorer.tuning import workers
-from regional_explorer.tuning.workers import Crew, checked_executor
+from regional_explorer.tuning import crew as crews
+from regional_explorer.tuning.crew import Crew
 from tests.shared.fakes import TickingClock
 from tests.tuning.planted import CRASH, HANG, KEY, LOST, MEMORY, NAN, WRONG, compile_planted
 
@@ -48,7 +48,7 @@ def delivering(_content: bytes) -> bytes:
     return shipment._HEADER + pickle.dumps(shipment.Delivery(failure="no kernel"))
 
 
-class Planted(Executor):
+class Planted(Workers):
     """Does each piece in this thread, but those of which ``plant`` returns an error, or None for no answer at all."""
 
     def __init__(self, plant: Callable[[int], Exception | bool | None] = lambda _number: True) -> None:
@@ -84,7 +84,7 @@ class Full(Planted):
 def own(monkeypatch: pytest.MonkeyPatch) -> Planted:
     """What stands for our own processes."""
     found = Planted()
-    monkeypatch.setattr(workers, "Workers", lambda _count: found)
+    monkeypatch.setattr(crews, "Workers", lambda _count: found)
     return found
 
 
@@ -101,7 +101,7 @@ def test_what_an_executor_loses_is_done_by_a_process_of_our_own(wanted: list[Wan
     assert not left
     assert [store.failures[one.key] for one in wanted] == ["no kernel", "no kernel"]
     assert (given.asked, own.asked) == (2, 1)
-    assert dict(crew.remarks) == {"the executor that was given failed: KeyError: 'its worker died'": 1}
+    assert dict(crew.remarks) == {"the executor failed: KeyError: 'its worker died'": 1}
     compiled(crew, wanted)
     assert (given.asked, own.asked) == (4, 1)
 
@@ -120,7 +120,7 @@ def test_a_broken_executor_is_left(wanted: list[Wanted], own: Planted, given: Pl
 def test_without_own_processes_what_an_executor_loses_has_failed(
     wanted: list[Wanted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "can_have_workers", lambda: False)
+    monkeypatch.setattr(crews, "can_have_workers", lambda: False)
     crew = Crew(Planted(lambda _number: KeyError("its worker died")))
     left, store = compiled(crew, wanted)
     assert not left
@@ -141,7 +141,7 @@ def test_a_lost_process_of_our_own_is_a_failure(wanted: list[Wanted], own: Plant
 def test_what_gives_no_answer_for_long_is_given_up(
     wanted: list[Wanted], own: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "LEAST_PATIENCE_S", 0.3)
+    monkeypatch.setattr(crews, "LEAST_PATIENCE_S", 0.3)
     own.plant = lambda number: None if number == 1 else True
     crew = Crew(2)
     left, store = compiled(crew, wanted)
@@ -151,7 +151,7 @@ def test_what_gives_no_answer_for_long_is_given_up(
     assert crew.given_up == {wanted[0].key}
     assert len(own.ended) == 1
     crew.longest_s = 1e6
-    assert crew._patience_s == workers.PATIENCE * 1e6
+    assert crew._patience_s == crews.PATIENCE * 1e6
 
 
 def test_a_cancelled_search_ends_what_is_under_way(wanted: list[Wanted], own: Planted) -> None:
@@ -177,7 +177,7 @@ def test_executors_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_not_compiled_where_it_was_to_be_is_told() -> None:
     told = " ".join(search_notes(Tuning((), remarks={"it has dynamic sizes": 2, "it runs on cuda": 1})))
-    assert "3 pieces could not be compiled" in told
+    assert "3 pieces could not be compiled by the executor" in told
     assert "it has dynamic sizes (2); it runs on cuda (1)" in told
 
 
@@ -223,10 +223,10 @@ def test_what_goes_wrong_in_a_process_costs_that_try_alone(
     processes: int,
     planted: tuple[int, ...],
 ) -> None:
-    monkeypatch.setattr(workers, "compile_shipment", compile_planted)
+    monkeypatch.setattr(crews, "compile_shipment", compile_planted)
     if HANG in planted:
-        monkeypatch.setattr(workers, "LEAST_PATIENCE_S", 30.0)
-        monkeypatch.setattr(workers, "PATIENCE", 0.0)
+        monkeypatch.setattr(crews, "LEAST_PATIENCE_S", 30.0)
+        monkeypatch.setattr(crews, "PATIENCE", 0.0)
     found = searched([*({KEY: one} for one in planted), INERT], tmp_path, executor=processes)
     tries = by_key(found)
     for one in planted:
@@ -262,7 +262,7 @@ def test_a_dask_worker_that_is_killed_loses_its_try_alone(
     """Dask gives up a piece that has ended two of its workers; a process of our own shows how."""
     distributed = pytest.importorskip("distributed")
     dask = pytest.importorskip("dask")
-    monkeypatch.setattr(workers, "compile_shipment", compile_planted)
+    monkeypatch.setattr(crews, "compile_shipment", compile_planted)
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
