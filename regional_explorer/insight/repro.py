@@ -315,6 +315,10 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
     settings = Settings.now()
     config = {**settings.inductor, **config}
     imports, compiling = _way_of_compiling(gm, config, piece.prepared)
+    if piece.unwritten:
+        compiling = (
+            f"# In the plan, weights are constants, which Inductor folds and packs. Here they are inputs.\n{compiling}"
+        )
     return _SCRIPT.format(
         title=title,
         versions=f"torch {torch.__version__}",

@@ -106,7 +106,8 @@ def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
         left = []
         for place, (node, value) in enumerate(zip(placeholders, inputs, strict=True)):
             if is_constant(value) and storage_of(node) not in shown:
-                replace_node_with_constant(gm, node, value.detach())  # torch marks what it is given
+                # A copy: code is kept by the content of its constants, which the user may write to.
+                replace_node_with_constant(gm, node, value.detach().clone())
             else:
                 left.append(place)
         gm.graph = fx_graph_cse(gm.graph)

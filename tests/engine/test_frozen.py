@@ -73,6 +73,7 @@ def test_weights_are_constants_and_results_those_of_eager(compiled):
 
 def test_kernels_of_frozen_code_are_timed(compiled):
     ex, *_ = compiled
+    assert "Here they are inputs." in ex.repro("layer")
     ex.code("layer")
     measure_kernel_times(ex.live.insights, "layer", 0.2, rx.Run())
     measured = list(ex.live.insights.kernel_times.values())
@@ -89,6 +90,25 @@ def test_equal_layers_have_equal_code():
     # The first one reads what the caller keeps.
     assert len({part.code_hash for part in ex.session.partitions[1:]}) == 1
     assert_as_eager(ex, net, x)
+
+
+def test_weights_that_were_equal_are_constants_of_their_own(x):
+    net = programs.Stack(3)  # the norms of a new model are equal, and have one artifact
+    ex = frozen(net, x, plan=programs.plan_of(norm="layers.*.norm"))
+    ex.compile()
+    fn, second, third = ex.compiled, net.layers[1].norm, net.layers[2].norm
+    assert len({part.artifact for part in ex.session.partitions[1:]}) == 1
+    with torch.no_grad():
+        torch.testing.assert_close(fn(x), net(x))
+        second.weight.add_(1)
+        for _ in range(2):
+            torch.testing.assert_close(fn(x), net(x))
+        assert states(ex)[1:] == ["stale", "compiled"]
+        # The content is again that of the artifact, in another tensor.
+        second.load_state_dict({name: value.clone() for name, value in third.state_dict().items()}, assign=True)
+        ex.compile()
+        assert states(ex)[1:] == ["compiled"] * 2
+        torch.testing.assert_close(fn(x), net(x))
 
 
 def steps(net, x):
