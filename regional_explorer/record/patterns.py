@@ -33,11 +33,7 @@ class PatternMatches:
 def pattern_matches(session: Session) -> list[PatternMatches]:
     """Return the patterns that matched anywhere, the most frequent first, those that are idle last."""
     trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
-    regions = {
-        region.name: _sum_of(_matches_of(session, part) for part in session.partitions if part.region == region.name)
-        for region in session.plan.regions
-    }
-    cost = full_compile(session)
+    regions, cost = region_patterns(session), full_compile(session)
     full = None if cost is None else cost.patterns
     found = sum(map(Counter, filter(None, (trace, *regions.values(), full))), Counter[str]())
     rows = (
@@ -55,6 +51,14 @@ def pattern_matches(session: Session) -> list[PatternMatches]:
 def is_idle(name: str) -> bool:
     """Return whether a pattern only removes ops that compute nothing."""
     return name.startswith(("pointless_convert", "pointless_permute", "pointless_view"))
+
+
+def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
+    """Return how often each pattern matched in each region; None where that is not known."""
+    return {
+        region.name: _sum_of(_matches_of(session, part) for part in session.partitions if part.region == region.name)
+        for region in session.plan.regions
+    }
 
 
 def full_compile(session: Session) -> CompileCost | None:

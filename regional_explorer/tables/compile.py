@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from regional_explorer.errors import listing
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.record.figure import once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.patterns import PatternMatches, full_compile, pattern_matches
+from regional_explorer.record.patterns import PatternMatches, full_compile, pattern_matches, region_patterns
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text
@@ -100,7 +100,7 @@ def patterns_table(session: Session) -> Table[PatternMatches]:
 
     Only a trace with ``joint_passes`` runs such passes. What is None is not known.
     """
-    found = pattern_matches(session)
+    regions, full = _unknown_regions(session), _unknown_full(session)
     return Table(
         "Patterns that matched",
         (
@@ -109,8 +109,9 @@ def patterns_table(session: Session) -> Table[PatternMatches]:
             Column("regions", lambda row: row.regions, text=_matches_by_region),
             Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
         ),
-        found,
-        notes=lambda: _unknown_matches(session, found),
+        pattern_matches(session),
+        full if full_compile(session) else "",
+        lambda: [regions, full],
         fold="closed",
     )
 
@@ -120,13 +121,15 @@ def _matches_by_region(row: PatternMatches) -> str:
     return listing([f"{name} {matches}" for name, matches in known.items()]) or "0"
 
 
-def _unknown_matches(session: Session, found: Sequence[PatternMatches]) -> Iterator[str]:
-    """Yield why some numbers are not known, and what to do."""
-    full = full_compile(session)
-    if full is None:
-        yield "torch.compile was not compiled: ex.benchmark() does."
-    elif full.patterns is None:
-        yield "Not known of torch.compile: its code came from Inductor's cache."
-    unknown = [repr(name) for name, matches in found[0].regions.items() if matches is None] if found else []
-    if unknown:
-        yield f"Not known of {listing(unknown)}: not compiled, or the code came from a cache. ex.code(…) tells it."
+def _unknown_regions(session: Session) -> str:
+    compiled = {part.region for part in session.partitions if part.artifact is not None}
+    unknown = [repr(name) for name, found in region_patterns(session).items() if found is None and name in compiled]
+    return f"Not known of {listing(unknown)}: the code came from a cache. ex.code(…) tells it." if unknown else ""
+
+
+def _unknown_full(session: Session) -> str:
+    cost = full_compile(session)
+    if cost is None:
+        return "Not known of torch.compile: the call was not compiled by it. ex.benchmark() does that."
+    came = "its code came" if cost.cache == "warm" else "some of its code may have come"
+    return f"Not known of torch.compile: {came} from Inductor's cache." if cost.patterns is None else ""
