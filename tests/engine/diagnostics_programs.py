@@ -109,7 +109,7 @@ def on_tokens(model: Any) -> Exploration:
 
 CLEAN: dict[str, Callable[[], Exploration]] = {
     "quickstart": lambda: on_tokens(gpt()),
-    "quickstart, textbook": lambda: rx.explore(of_quickstart("textbook"), programs.pair()),
+    "quickstart, gated": lambda: rx.explore(of_quickstart("gated"), (*programs.pair(), torch.randn(8))),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
