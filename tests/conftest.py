@@ -53,6 +53,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[LINKERS] = str(linkers)
 
 
+@pytest.fixture
+def own_recompile_limit() -> None:
+    """Let torch 2.11 forget all compiles: it counts those of one function together, and stops after eight."""
+    import torch
+
+    from regional_explorer.torch_api.dynamo import ISOLATES
+
+    if not ISOLATES:
+        torch._dynamo.reset()
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the cache directory if it was made for this run."""
     own = config.stash.get(OWN_CACHE, None)

@@ -27,8 +27,8 @@ from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from tests.engine import diagnostics_programs
 from tests.insight.test_code import compiled, gelu_norm
+from tests.shared import diagnostics_programs
 from tests.shared.sessions import timing
 
 PART = PartitionCode(

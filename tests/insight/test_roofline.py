@@ -40,7 +40,7 @@ from regional_explorer.record.roofline import (
     size_of,
 )
 from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
-from tests.engine.test_threads import WAITING, held_elsewhere
+from tests.compiler.test_threads import WAITING, held_elsewhere
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.sessions import op, session, timing, trained
 

@@ -27,10 +27,9 @@ from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
-from tests.engine import diagnostics_programs
-from tests.engine.diagnostics_programs import gpt_of_neighbours, on_tokens
-from tests.shared import programs
+from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
+from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
 from tests.shared.work import calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")

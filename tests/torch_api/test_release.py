@@ -14,9 +14,9 @@ import regional_explorer as rx
 from regional_explorer.exploration import live
 from regional_explorer.exploration.live import MAX_DROPPED
 from regional_explorer.torch_api.release import GeneratedCode
-from tests.engine import exploring_often
-from tests.engine.exploring_often import Net, broken, explored, pair, straight
 from tests.shared.processes import python
+from tests.torch_api import exploring_often
+from tests.torch_api.exploring_often import Net, broken, explored, pair, straight
 
 
 @pytest.fixture(scope="module")

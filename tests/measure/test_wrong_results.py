@@ -27,9 +27,8 @@ from regional_explorer.record.plan_file import Explored, wrong_when_explored
 from regional_explorer.torch_api import graphs
 from regional_explorer.torch_api.dynamo import compile_isolated
 from regional_explorer.torch_api.torch_config import under_config
-from tests.engine import diagnostics_programs
 from tests.measure.planted import logistic
-from tests.shared import sessions
+from tests.shared import diagnostics_programs, sessions
 from tests.shared.checks import change_code, codes, only
 
 pytestmark = pytest.mark.compiles

@@ -22,8 +22,7 @@ from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.graphs import ORIGIN, inductor_knows_fallback
-from tests.engine import diagnostics_programs
-from tests.shared import programs
+from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, codes, cut_by_region, told
 
 carves = pytest.mark.skipif(not inductor_knows_fallback(), reason="Inductor compiles carved ops")

@@ -12,8 +12,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import upstream_marks
 from regional_explorer.record.plan import Cut
 from tests.campaign.programs import PROGRAMS
-from tests.engine import diagnostics_programs
-from tests.shared import programs
+from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import assert_compiled_is_right, needs_region_ids, only
 
 pytestmark = needs_region_ids

@@ -1,18 +1,10 @@
-"""What the tests of the engine share."""
+"""An exploration whose plan the tests of edits change."""
 
 import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared import programs
-
-
-@pytest.fixture
-def own_recompile_limit() -> None:
-    """Let torch 2.11 forget all compiles: it counts those of one function together, and stops after eight."""
-    if not ISOLATES:
-        torch._dynamo.reset()
 
 
 @pytest.fixture(scope="module")

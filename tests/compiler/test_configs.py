@@ -16,7 +16,7 @@ from regional_explorer.record.json_file import dump_plan, dump_session, load_pla
 from regional_explorer.record.plan import Cut, Direction, Region, config_of, with_config
 from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.tables.benchmark import regions_table
-from tests.engine import diagnostics_programs
+from tests.shared import diagnostics_programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells
 

@@ -164,7 +164,7 @@ import warnings
 warnings.simplefilter("error", UserWarning)  # torch's own imports warn of what is deprecated
 import torch
 import regional_explorer as rx
-from tests.engine.test_artifacts import PLAN, Net, inputs
+from tests.compiler.test_artifacts import PLAN, Net, inputs
 from tests.shared.checks import trained
 torch.set_num_threads({threads})
 net, x = Net(), inputs()
@@ -278,7 +278,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from regional_explorer.compiler.artifact_folder import ArtifactFolder
-from tests.engine.test_artifacts import LABEL, OTHER, PACKED
+from tests.compiler.test_artifacts import LABEL, OTHER, PACKED
 artifacts = ArtifactFolder(Path(sys.argv[1]))
 artifacts.save(LABEL, lambda: PACKED)
 os.fsync = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

@@ -22,8 +22,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Cut
-from tests.engine import diagnostics_programs
-from tests.shared import programs
+from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import REGION_IDS, codes, told
 from tests.shared.sessions import measured_alone
 
