@@ -13,7 +13,7 @@ from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.patterns import pattern_matches
 from regional_explorer.tables.compile import patterns_table
 from regional_explorer.torch_api.inductor import CacheAnswers
-from tests.engine import diagnostics_programs
+from tests.shared import diagnostics_programs
 from tests.shared.checks import codes, told
 from tests.shared.sessions import measured, trained
 
