@@ -133,7 +133,7 @@ def _name_of(node: Node, names: AbstractSet[str]) -> str:
 
 def _written_twice(found: Sequence[_Checkpoint], reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
     tensors = listing([row.tensor.removeprefix("written ") for row in wrong])
-    writers = dict.fromkeys(node for checkpoint in found for node in checkpoint.writers.values())
+    writers = {id(node): node for checkpoint in found for node in checkpoint.writers.values()}.values()
     graph, op, _ = found[0]
     which = "The checkpoint" if len(found) == 1 else f"Each of {len(found)} checkpoints, the first"
     ops = listing(list(dict.fromkeys(node.target for node in writers)))

@@ -151,7 +151,7 @@ def test_failing_variant_leaves_other_results():
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (lambda _ex: artifact, "canonical"),
+        (lambda _ex: workpiece, "canonical"),
         (lambda ex: ex.live.program.store, "run_inductor"),
         (lambda _ex: artifact, "guard_check"),
         (lambda _ex: workpiece, "fingerprint"),
@@ -199,7 +199,7 @@ def test_indescribable_partitions_are_not_stale(monkeypatch):
 def test_store_errors_are_wrapped(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     (key, switch), *_ = ex.live.program.stale().items()
-    monkeypatch.setattr(artifact, "canonical", planted)
+    monkeypatch.setattr(workpiece, "canonical", planted)
     with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
         ex.live.program.store.compile(ex.live.program.wanted(key, switch))
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
