@@ -592,6 +592,8 @@ class _Search(Generic[P]):
 
     def _note_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
         phase, full = self._phase, TORCH_COMPILE in self.references
+        if phase not in result.samples.get(title, {}):
+            return  # it left early, and the rounds before that were disturbed
         self._note(
             title,
             time_s=result.time(title, phase),

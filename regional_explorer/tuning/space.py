@@ -20,6 +20,10 @@ WRAPPER: Mapping[str, Any] = {"cpp_wrapper": True}
 """The config under which C++ calls the kernels instead of Python."""
 
 
+TUNED_PRODUCTS: Mapping[str, Any] = {"max_autotune": True}
+"""The config under which Inductor times kernels for each matrix product whose weights are constants."""
+
+
 class Root(NamedTuple):
     """A plan that configs are added to."""
 
@@ -93,10 +97,14 @@ def whole(stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = Mapp
 
 
 def likeliest(*, grad: bool) -> list[Candidate]:
-    """Return the plans to try first: the likeliest ways of tracing, without and with a C++ wrapper."""
+    """Return the plans to try first: the likeliest ways of tracing, without and with a C++ wrapper.
+
+    On some processors frozen weights pay only where the kernels of matrix products are tuned.
+    """
     likely = ways(grad=grad)[:LIKELIEST]
     bare = [whole(SearchStage.TRACING, way) for way in likely]
-    return [*bare, *(whole(SearchStage.WRAPPER, way, WRAPPER) for way in likely)]
+    tuned = [] if grad else [whole(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
+    return [*bare, *(whole(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
 
 
 def is_whole(plan: Plan) -> bool:

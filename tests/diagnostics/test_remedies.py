@@ -413,7 +413,10 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
 @pytest.mark.parametrize(
     ("what", "error"),
     [
-        (DiagnosticCode.GRAPH_BREAK.found("It stopped.", remedy="Move the line."), "has no action to apply. Move the line."),
+        (
+            DiagnosticCode.GRAPH_BREAK.found("It stopped.", remedy="Move the line."),
+            "has no action to apply. Move the line.",
+        ),
         (
             DiagnosticCode.REGION_TIME.found("It takes long.", remedy=(disables("mlp"), " or ", unmarks("mlp"))),
             r"ex\.apply\(found\.actions\[1\]\) for ex\.unmark\('mlp'\)",

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from regional_explorer.compiler.run import Run
+from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
+from regional_explorer.tuning import search
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
@@ -68,6 +70,20 @@ def test_every_neighbour_of_the_answer_was_tried(ledger: Ledger) -> None:
         ((key, value),) = change.items()
         neighbour = {**best, key: value} if key not in best else {k: v for k, v in best.items() if k != key}
         assert title(JOINT, **neighbour) in tuning.by_title
+
+
+def test_a_plan_without_an_undisturbed_round_is_dropped(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, lost = search.measure_rounds, title(JOINT)
+
+    def without_samples(*args: Any, **options: Any) -> RoundsResult:
+        result = measure(*args, **options)
+        return replace(result, samples={name: of for name, of in result.samples.items() if name != lost})
+
+    monkeypatch.setattr(search, "measure_rounds", without_samples)
+    tuning = tune(ReplayBench(by_parts({AS_TORCH_COMPILE: 0.9}, {})), limits(), ledger)
+    assert outcome(tuning, lost) is Outcome.FAILED
+    assert tuning.by_title[lost].why == "it could not be compared with torch.compile"
+    assert tuning.answer == title(AS_TORCH_COMPILE)
 
 
 def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
