@@ -17,7 +17,7 @@ from benchmarks.traced import MODELS as TRACED
 from benchmarks.traced import PLAIN, Make, made_anew
 from regional_explorer.record.tuning import TORCH_COMPILE
 
-SEARCH_S = 300.0
+SEARCH_S = 120.0
 """The budget of each search."""
 
 
