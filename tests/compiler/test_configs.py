@@ -16,7 +16,7 @@ from regional_explorer.record.json_file import dump_plan, dump_session, load_pla
 from regional_explorer.record.plan import Cut, Direction, Region, config_of, with_config
 from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.tables.benchmark import regions_table
-from tests.shared import diagnostics_programs
+from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells
 
@@ -27,10 +27,16 @@ compiles = pytest.mark.compiles
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}
 
 
+@pytest.fixture(scope="module")
+def stack():
+    return rx.explore(programs.Stack(), (torch.randn(4, 16),))
+
+
 @pytest.fixture
-def ex(ex):
+def ex(stack):
     """Return an exploration with one region, without a config."""
-    return ex.mark("up", modules="layers.*.up")
+    stack.plan = rx.Plan()
+    return stack.mark("up", modules="layers.*.up")
 
 
 @compiles
