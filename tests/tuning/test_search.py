@@ -11,6 +11,7 @@ import pytest
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.rounds import RoundsResult
+from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
@@ -73,10 +74,10 @@ def test_every_neighbour_of_the_answer_was_tried(ledger: Ledger) -> None:
 
 
 def test_a_plan_without_an_undisturbed_round_is_dropped(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    measure, lost = search.measure_rounds, title(JOINT)
+    lost = title(JOINT)
 
     def without_samples(*args: Any, **options: Any) -> RoundsResult:
-        result = measure(*args, **options)
+        result = measure_rounds(*args, **options)
         return replace(result, samples={name: of for name, of in result.samples.items() if name != lost})
 
     monkeypatch.setattr(search, "measure_rounds", without_samples)
