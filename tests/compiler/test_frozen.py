@@ -18,6 +18,7 @@ from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.tracing import FROZEN
+from regional_explorer.torch_api.dynamo import ISOLATES
 from regional_explorer.tuning.space import ways
 from tests.shared import programs
 
@@ -52,7 +53,7 @@ def x():
     return torch.randn(4, 16)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module" if ISOLATES else "function")  # before each test torch 2.11 forgets what it traced
 def compiled():
     """Return an exploration whose artifacts are compiled, its module and its input."""
     net, x = programs.Stack(2), torch.randn(4, 16)
