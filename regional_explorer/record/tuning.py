@@ -9,7 +9,7 @@ from functools import cached_property
 
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.record import Count, Record, Seconds
+from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 EAGER = "eager"
 TORCH_COMPILE = "torch.compile"
@@ -148,6 +148,8 @@ class Tuning(Record, frozen=True, dict=True):
     """How many rounds the final comparison had."""
     noise: Noise = QUIET
     """What else the machine did in it."""
+    floor: Quantity = 0.0
+    """The smallest relative difference that counted in it: by so much a call timed twice differed from itself."""
     remarks: Mapping[str, Count] = {}
     """Why pieces were not compiled by the executor that was asked for, each reason with the number of pieces."""
 

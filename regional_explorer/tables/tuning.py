@@ -11,7 +11,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import clean
-from regional_explorer.style.formats import NONE, duration, interval, size, times, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, percent, size, times, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
@@ -81,7 +81,8 @@ def answer(tuning: Tuning) -> str:
             why = next((f": {one.title}: {one.why}" for one in tried if one.why), "")
             return f"No plan was compared with {plan.title}{why}."
         closest = f" The best of the others: {best.title}, {_beside(best)}." if best and best is not plan else ""
-        return f"Nothing was found that is faster than {plan.title}.{closest}"
+        doubt = f" Differences below {percent(tuning.floor)} counted as none." if best and _seems_faster(best) else ""
+        return f"Nothing was found that is faster than {plan.title} beyond doubt.{closest}{doubt}"
     over_eager = f"; {with_interval(plan.speedup)} as fast as eager" if plan.speedup and rival.title != EAGER else ""
     found = f"{plan.title}: {with_interval(tuning.gain)} as fast as {rival.title}{over_eager}."
     return " ".join([found, *_differences(tuning, plan)])
@@ -114,6 +115,12 @@ def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
 
 def _is_twin(one: Try) -> bool:
     return one.stage is SearchStage.TRACING and one.plan is not None and one.plan.tracing == AS_TORCH_COMPILE
+
+
+def _seems_faster(one: Try) -> bool:
+    """Return whether a plan was compared at the end, and its interval alone would call it faster."""
+    low = one.over_full.low if one.over_full is not None else one.speedup and one.speedup.low
+    return one.final and low is not None and low > 1.0
 
 
 def _beside(one: Try) -> str:

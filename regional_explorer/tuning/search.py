@@ -55,7 +55,10 @@ from regional_explorer.tuning.spending import Spending
 FINAL_SHARE = 0.2
 """The part of the budget that is kept for the final comparison."""
 RACE_SHARE = 0.06
-"""The part of the budget that a race may take: as long as its plans took to compile, and a third of this at least."""
+"""The largest part of the budget that a race takes.
+
+It takes no longer than its plans took to compile, unless that was less than a third of this.
+"""
 MEMORY_SHARE = 0.01
 """The part of the budget that reading the memory of one plan may take."""
 BATCH = 3
@@ -125,6 +128,7 @@ class _Search(Generic[P]):
     stopped: str = Stop.PRECISE
     rounds: int = 0
     noise: Noise = QUIET
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
         """Start the clock."""
@@ -490,7 +494,7 @@ class _Search(Generic[P]):
         measured = [title for title in result.samples if self._phase in result.samples[title] and title in self.tries]
         for title in measured:
             self._note_times(title, result, final=True)
-        self.rounds, self.noise = result.rounds, result.noise
+        self.rounds, self.noise, self.floor = result.rounds, result.noise, result.floor(self._phase)
         can_be_chosen = [title for title in measured if self.tries[title].can_be_chosen]
         rivals = [title for title in can_be_chosen if title in (*self.references, AT_HAND)]
         plans = [title for title in can_be_chosen if title in finalists]
@@ -681,6 +685,7 @@ class _Search(Generic[P]):
             str(self.stopped),
             self.rounds,
             self.noise,
+            self.floor,
         )
 
 

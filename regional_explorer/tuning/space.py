@@ -71,7 +71,7 @@ WAYS = (
 )
 """Ways to trace a call with a backward, the likeliest first.
 
-On seven training steps one of the first two was the best or as good, without a C++ wrapper or with one. Ops are
+On seven training steps one of the first two, without a C++ wrapper or with one, was within 1 % of the best. Ops are
 decomposed by each partition anyway: doing it before autograd changes what is kept, and pays with joint passes only.
 """
 LIKELIEST = 2

@@ -27,7 +27,7 @@ def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budge
     """Return suggestions with what each would gain, the best first, then those that were not measured.
 
     Nothing is marked, and the plan at hand stays. All have the same time to be measured; pieces of equal code are
-    compiled once. Cancelled or interrupted, it returns what it has.
+    compiled once. Cancelled, it returns what it has.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
@@ -39,7 +39,7 @@ def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budge
             bench.start()
         timing_s = budget_s / (2 * max(1, len(suggested)))
         found.extend(_measured(bench, time, one, timing_s) for one in suggested)
-    except (CancelledError, KeyboardInterrupt):
+    except CancelledError:
         why_not = CANCELLED
     missing = [replace(one, why_not=why_not) for one in suggested[len(found) :]]
     return sorted([*found, *missing], key=lambda one: -(one.gain_s.value if one.gain_s else -math.inf))

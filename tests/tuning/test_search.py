@@ -12,10 +12,11 @@ import pytest
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Tuning
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning import search
 from regional_explorer.tuning.ledger import Ledger
@@ -120,9 +121,19 @@ def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledg
     slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
-    assert answer(by_full).startswith("Nothing was found that is faster than torch.compile. The best of the others:")
+    said = answer(by_full)
+    assert said.startswith("Nothing was found that is faster than torch.compile beyond doubt. The best of the others:")
+    assert "counted as none" not in said
     by_eager = tune(ReplayBench(slow, eager_over=0.8), limits(), ledger)
     assert (by_eager.answer, by_eager.gain) == (EAGER, None)
+
+
+def test_a_plan_that_seems_faster_comes_with_what_counted_as_none() -> None:
+    plan = whole(SearchStage.TRACING, JOINT)
+    fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
+    full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
+    said = answer(Tuning((full, fast), TORCH_COMPILE, TORCH_COMPILE, floor=0.034))
+    assert said.endswith("1.03× (1.02–1.05) as fast as torch.compile. Differences below 3.40 % counted as none.")
 
 
 @pytest.mark.parametrize("seed", range(10))
