@@ -10,7 +10,7 @@ from regional_explorer.capture.user_lines import at_line, is_internal, parse_sta
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
-from regional_explorer.torch_api.trace_errors import (
+from regional_explorer.torch_api.torch_errors import (
     innermost_torch_line,
     original_error,
     raised_in_subgraph,

@@ -29,9 +29,9 @@ from regional_explorer.errors import RegionAssertionError, RegionCompileError, l
 from regional_explorer.record.configs import ASSERTS
 from regional_explorer.record.graph import Node
 from regional_explorer.regions.cut import PartitionId, Piece
-from regional_explorer.torch_api.asserts import in_one_line, is_about_an_input, op_of_assert
 from regional_explorer.torch_api.cheap_calls import settled_call
 from regional_explorer.torch_api.graphs import BoxedCall, is_kept_by_caller, only_computes
+from regional_explorer.torch_api.torch_errors import in_one_line, is_about_an_input, op_of_assert
 
 
 def failed_assert(

@@ -16,8 +16,8 @@ from regional_explorer.record.plan import Cut, Region, Selector, SelectorKind
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import body_regions, calls_of, picks
-from regional_explorer.torch_api.asserts import op_of_assert
 from regional_explorer.torch_api.dynamo import Folded
+from regional_explorer.torch_api.torch_errors import op_of_assert
 
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
 """Ops that pass a gradient on unchanged: the backward has no op for them."""

@@ -1,4 +1,4 @@
-"""The places of a failed trace, in the user's program and in torch, where an error was raised."""
+"""Reads errors of torch: where a trace failed, and what an assert of generated code is about."""
 
 from __future__ import annotations
 
@@ -76,3 +76,32 @@ def raised_in_subgraph(error: BaseException) -> bool:
 
 def _passes_through(error: BaseException, *files: str) -> bool:
     return any(frame.f_code.co_filename.endswith(files) for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+_OP_LINE = re.compile(r"^Error in op: (?P<op>.+)$", re.MULTILINE)
+_INPUT = "input"
+"""What torch writes in place of an op if the assert is about an input; until 2.11 there is no line about it."""
+
+
+def op_of_assert(text: str) -> str:
+    """Return the op that returned other sizes or strides than its fake kernel, or an empty text.
+
+    ``text`` is that of an error of generated code, or contains its line about the op. An op is named as a node's target
+    is, without ``torch.ops``.
+    """
+    found = _OP_LINE.search(text) or re.search(r"\(Error in op: (?P<op>.+?)\)", text)
+    op = found["op"].strip() if found else ""
+    return "" if op == _INPUT else op.removeprefix("torch.ops.")
+
+
+def is_about_an_input(error: Exception) -> bool:
+    """Return whether an error of generated code is an assert about an input. A C++ wrapper raises RuntimeErrors."""
+    found = _OP_LINE.search(str(error))
+    return found["op"].strip() == _INPUT if found else isinstance(error, AssertionError)
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the first line of an error, with torch's line about the op whose result it is about."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    found = _OP_LINE.search(str(error))
+    return f"{first} ({found[0].strip()})" if found and found["op"].strip() != _INPUT else first
