@@ -22,10 +22,9 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.benchmark import CompileCost
-from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.inductor import compile_piece, empty_caches
+from regional_explorer.torch_api.inductor import compile_piece, covered, empty_caches
 
 Elsewhere = Callable[[Sequence[Wanted], Run], Sequence[Wanted]]
 """Compiles these in other processes, keeps artifacts and failures in the store, and returns what is still to do."""

@@ -1,23 +1,24 @@
-"""Compiles one partition, and reads back its code, phases and the caches' answer."""
+"""Compiles one partition with Inductor, and loads and builds its code."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import functools
 import inspect
 import os
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
@@ -26,11 +27,9 @@ import torch._inductor.config as inductor_config
 import torch.compiler.config as compiler_config
 from msgspec.structs import replace
 from torch import fx
-from torch._dynamo import utils as dynamo_utils
-from torch._dynamo.utils import counters
-from torch._functorch._aot_autograd import autograd_cache
 from torch._guards import TracingContext, tracing
-from torch._inductor import codecache, cpp_builder, custom_graph_pass
+from torch._inductor import codecache, cpp_builder
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.graph import GraphLowering
 from torch._inductor.runtime.cache_dir_utils import cache_dir
@@ -40,13 +39,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_warnings import recording_warnings
+from regional_explorer.torch_api.compile_notes import CacheAnswers, noting_compile
 from regional_explorer.torch_api.frozen import UNCACHED, Constants, without_constants
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
-from regional_explorer.torch_api.patterns import counting_patterns
 from regional_explorer.torch_api.prepared import (
     InductorGraph,
     frozen_as_it_is,
@@ -60,230 +57,126 @@ if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
 
 
-_PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
-    "inductor_codecache_torch_key": CompilePhase.CACHE,
-    "CacheBase": CompilePhase.CACHE,
-    "cache key": CompilePhase.CACHE,
-    "pass.": CompilePhase.TRACING,
-    "create_aot_dispatcher_function": CompilePhase.TRACING,
-    "aot_": CompilePhase.TRACING,
-    "_recursive_": CompilePhase.TRACING,
-    "additional_fake_tensor_prop": CompilePhase.TRACING,
-    "GraphLowering.run": CompilePhase.LOWERING,
-    "Scheduler.codegen": CompilePhase.CODE,
-    "Scheduler": CompilePhase.SCHEDULING,
-    "GraphLowering": CompilePhase.CODE,
-    "PythonWrapperCodegen": CompilePhase.CODE,
-    "CppWrapper": CompilePhase.CODE,
-    "generate_kernel_code_from_nodes": CompilePhase.CODE,
-    "compile_file": CompilePhase.BUILD,
-    "async_compile": CompilePhase.BUILD,
-    "AotCodeCompiler": CompilePhase.BUILD,
-    "CachingAutotuner": CompilePhase.BUILD,
-    "reload_kernel_in_parent": CompilePhase.BUILD,
-    "PyCodeCache": CompilePhase.LOAD,
-    "AOTAutogradCache.inductor_load": CompilePhase.LOAD,
-    "TritonBundler": CompilePhase.LOAD,
-}
-"""Phases by the prefixes of torch's own event names, and one event of ours; the first prefix that matches counts."""
-
-_PRE_GRAD_EVENT = "_recursive_pre_grad_passes"
-_REASON_MESSAGES = (
-    "Bypassing autograd cache due to: %s",
-    "AOTAutograd cache unable to load compiled graph: %s",
-    "Bypassing FX Graph Cache because '%s'",
-)
-_CUSTOM_PASS_KEYS = (
-    "pre_grad_custom_pass",
-    "post_grad_custom_pre_pass",
-    "post_grad_custom_post_pass",
-    "joint_custom_pre_pass",
-    "joint_custom_post_pass",
-)
+POLL_S = 0.1
+"""Seconds between checks whether a wait was cancelled."""
 
 
-class Times:
-    """Sums this thread's time in each of torch's own events: without nested events (``own``), and with (``whole``)."""
+class Builds:
+    """The builds that the generated modules of one compile under ``config`` start.
 
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-        self._open_events: list[tuple[str, int]] = []
-        self.own: dict[str, float] = defaultdict(float)
-        self.whole: dict[str, float] = defaultdict(float)
-
-    def begin(self, name: str, time_ns: int) -> None:
-        """Record the start of an event."""
-        if threading.get_ident() == self._thread:
-            self._open_events.append((name, time_ns))
-
-    def end(self, name: str, time_ns: int) -> None:
-        """Record the end of an event, and of nested ones that are still open."""
-        if threading.get_ident() != self._thread or all(name != event for event, _ in self._open_events):
-            return
-        while self._open_events:
-            ended, began_ns = self._open_events.pop()
-            took_s = (time_ns - began_ns) / 1e9
-            self.own[ended] += took_s
-            self.whole[ended] += took_s
-            if self._open_events:
-                self.own[self._open_events[-1][0]] -= took_s
-            if ended == name:
-                return
-
-    def phases(self, seconds: float) -> dict[str, float]:
-        """Return the seconds by phase, which add up to ``seconds``."""
-        phase_s: dict[CompilePhase, float] = defaultdict(float)
-        for name, own_s in self.own.items():
-            phase = next((phase for prefix, phase in _PHASES_BY_PREFIX.items() if name.startswith(prefix)), None)
-            if phase is not None:
-                phase_s[phase] += max(own_s, 0.0)
-        phase_s[CompilePhase.OTHER] = max(0.0, seconds - sum(phase_s.values()))
-        return {str(phase): phase_s[phase] for phase in CompilePhase if phase_s.get(phase)}
-
-
-@dataclass
-class CompileNotes:
-    """The notes about one compile.
-
-    ``reason`` is why a cache was bypassed, ``warned`` what Inductor warned of, ``matched`` the patterns that matched.
+    A module starts them when it is loaded, and then waits for them. In the block ``put_off`` it does not wait: ``load``
+    does so later, and only then the module can be called.
     """
 
-    reason: str = ""
-    times: Times = field(default_factory=Times)
-    warned: Iterable[str] = ()
-    matched: Mapping[str, int] = field(default_factory=dict)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._waits: list[Callable[[], None]] = []
+        self._futures: list[Future[Any]] = []
+        self._spans: list[tuple[float, float]] = []
+        self._lowered = self._loading = (0.0, 0.0)
+        self._is_abandoned = self._is_incomplete = False
 
-    def compiled(self, seconds: float, answers: CacheAnswers) -> ArtifactCompile:
-        """Return the record of the compile; ``answers`` are the counts before it."""
-        answer = answers.answer()
-        return ArtifactCompile(
-            seconds=seconds,
-            answer=answer,
-            reason=_uncached_reason(answer, self.reason),
-            phases=self.times.phases(seconds),
-            pre_grad_passes=pre_grad_passes(),
-            pre_grad_s=self.times.whole[_PRE_GRAD_EVENT],
-            warnings=tuple(self.warned),
-            patterns=answers.if_nothing_cached(self.matched),
-        )
+    @contextlib.contextmanager
+    def put_off(self) -> Iterator[None]:
+        """A block around the lowering, in which modules do not wait for their builds; hold the compile lock."""
+        wait, submit = AsyncCompile.wait, AsyncCompile.submit
 
+        def wait_later(compiler: AsyncCompile, scope: dict[str, Any]) -> None:
+            if "__file__" not in scope:  # no module, but code that tunes kernels and calls them at once
+                wait(compiler, scope)
+                return
+            self._waits.append(functools.partial(wait, compiler, scope))
+            futures = (getattr(value, "future", value) for value in scope.values())
+            self._futures += [future for future in futures if isinstance(future, Future)]
 
-@contextlib.contextmanager
-def noting_compile() -> Iterator[CompileNotes]:
-    """A block around one compile that records notes about it; the compile lock must be held."""
-    notes, events = CompileNotes(), dynamo_utils.ChromiumEventLogger
-    make_key = autograd_cache.autograd_cache_key
+        def submit_build(_class: type, task: Callable[[], Any]) -> Any:
+            if getattr(task, "func", None) is not codecache._worker_compile_cpp:
+                return submit(task)
+            future = submit(functools.partial(self._build, task))
+            if isinstance(future, Future):  # with one compile thread the task is done by now
+                self._futures.append(future)
+            return future
 
-    def noting(note: Callable[[str, int], None], log_event: Callable[..., Any]) -> Callable[..., Any]:
-        def noting_event(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
-            note(event_name, time_ns)
-            return log_event(logger, event_name, time_ns, *args, **kwargs)
+        began = time.perf_counter()
+        with (
+            mock.patch.object(AsyncCompile, "wait", wait_later),
+            mock.patch.object(AsyncCompile, "submit", classmethod(submit_build)),
+            # A module that another compile has loaded, and maybe never waited for, is loaded anew.
+            mock.patch.object(codecache.PyCodeCache, "modules_no_attr", {}),
+        ):
+            yield
+        self._lowered = began, time.perf_counter()
 
-        return noting_event
+    def _build(self, task: Callable[[], Any]) -> None:
+        """Build a kernel, on a thread of Inductor's.
 
-    def noting_reason(log_info: Callable[..., None]) -> Callable[..., None]:
-        def noting_message(message: str, *args: Any, **kwargs: Any) -> None:
-            if message in _REASON_MESSAGES and args:
-                notes.reason = str(args[0])
-            log_info(message, *args, **kwargs)
-
-        return noting_message
-
-    def making_key(*args: Any, **kwargs: Any) -> Any:
-        notes.times.begin("cache key", time.time_ns())
+        Loading it repeats the task, which does what is left to do or raises what this one has raised: Inductor keeps
+        the result for the rest of the process, and with it an error that an interrupt has caused.
+        """
+        if self._is_abandoned:
+            self._is_incomplete = True
+            return
+        began = time.perf_counter()
         try:
-            return make_key(*args, **kwargs)
-        finally:
-            notes.times.end("cache key", time.time_ns())
+            task()
+        except Exception:  # noqa: BLE001 - raised when it is loaded
+            self._is_incomplete = True
+        self._spans.append((began, time.perf_counter()))
 
-    with (
-        recording_warnings() as notes.warned,
-        counting_patterns() as notes.matched,
-        mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
-        mock.patch.object(events, "log_event_start", noting(notes.times.begin, events.log_event_start)),
-        mock.patch.object(events, "log_event_end", noting(notes.times.end, events.log_event_end)),
-        mock.patch.object(autograd_cache.log, "info", noting_reason(autograd_cache.log.info)),
-        mock.patch.object(codecache.log, "info", noting_reason(codecache.log.info)),
-    ):
-        yield notes
+    @property
+    def are_over(self) -> bool:
+        """Whether no build is under way or to come."""
+        return all(future.done() for future in self._futures)
 
+    @property
+    def are_complete(self) -> bool:
+        """Whether everything is built."""
+        return self.are_over and not self._is_incomplete
 
-def _uncached_reason(answer: CacheAnswer, note: str) -> str:
-    if answer is CacheAnswer.OFF:
-        if inductor_config.force_disable_caches:
-            return "force_disable_caches is set"
-        off = [
-            name
-            for name, on in (
-                ("fx_graph_cache", inductor_config.fx_graph_cache),
-                ("enable_autograd_cache", functorch_config.enable_autograd_cache),
-            )
-            if not on
-        ]
-        return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not consulted"
-    if answer is CacheAnswer.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
-        return f"{note}: {passes} has no uuid(), so that a change cannot be detected; every compile starts from scratch"
-    return note
+    def wait(self, cancelled: Callable[[], bool]) -> bool:
+        """Wait until all builds are over; return False if cancelled meanwhile."""
+        while not self.are_over:
+            if cancelled():
+                return False
+            concurrent.futures.wait(self._futures, POLL_S)
+        return True
 
+    def abandon(self) -> None:
+        """Skip the builds that have not begun."""
+        self._is_abandoned = True
 
-def pre_grad_passes() -> str:
-    """Return when passes before autograd run under the current config, and why."""
-    try:
-        timing = getattr(codecache, "resolve_pre_grad_pass_timing", lambda: None)()
-    except RuntimeError as error:
-        return str(error)
-    if timing is None:
-        return ""
-    if timing == "late":
-        return "after the look-up: skipped on a hit"
-    passes = _passes_without_uuid(_CUSTOM_PASS_KEYS[:1])
-    return f"before the look-up: on every compile{f', as {passes} has no uuid()' if passes else ''}"
+    def load(self) -> float:
+        """Wait for the builds, and load them; return the seconds that building and loading took besides the lowering.
 
+        They are those of this compile alone: not those in which its builds wait for others. Hold the compile lock.
+        Zero if that is done already.
 
-def _passes_without_uuid(keys: tuple[str, ...] = _CUSTOM_PASS_KEYS) -> str:
-    values = [getattr(inductor_config, key, None) for key in keys]
-    passes = [fn for item in values for fn in (item if isinstance(item, (list, tuple)) else [item]) if fn is not None]
-    without_uuid = (fn for fn in passes if not (isinstance(fn, custom_graph_pass.CustomGraphPass) and fn.uuid()))
-    return ", ".join(str(getattr(fn, "__qualname__", None) or type(fn).__qualname__) for fn in without_uuid)
+        Raises:
+            Exception: a build failed.
+        """
+        if not self._waits:
+            return 0.0
+        began = time.perf_counter()
+        with inductor_config.patch(self._config):
+            for wait in self._waits:
+                wait()
+        self._waits.clear()
+        self._loading = max([began, *(end for _, end in self._spans)]), time.perf_counter()
+        return covered(self.spans) - covered([self._lowered])
+
+    @property
+    def spans(self) -> Sequence[tuple[float, float]]:
+        """When it was lowered, built and loaded, each a beginning and an end."""
+        return self._lowered, *self._spans, self._loading
 
 
-_WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
-
-
-@dataclass(frozen=True)
-class CacheAnswers:
-    """How often AOTAutograd's cache, and Inductor's own behind it, have returned each answer."""
-
-    aot: Counter[CacheAnswer]
-    inductor: Counter[CacheAnswer]
-
-    @classmethod
-    def now(cls) -> Self:
-        """Return the current counts."""
-        aot, inductor = counters["aot_autograd"], counters["inductor"]
-        return cls(
-            Counter({answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST}),
-            Counter({answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST}),
-        )
-
-    def answer(self) -> CacheAnswer:
-        """Return the worst answer since these counts, Inductor's own if AOTAutograd's cache was not consulted."""
-        answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
-        return next(answers, CacheAnswer.OFF)
-
-    def since(self) -> str:
-        """Return ``warm`` if everything compiled since these counts came from the caches, else ``cold``."""
-        aot, inductor = self._new_counts()
-        missed = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
-        return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not missed else "cold"
-
-    def if_nothing_cached(self, matched: Mapping[str, int]) -> dict[str, int] | None:
-        """Return the patterns that have matched since these counts; None if passes were skipped for cached code."""
-        return None if any(counts[CacheAnswer.HIT] for counts in self._new_counts()) else dict(matched)
-
-    def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
-        now = CacheAnswers.now()
-        return now.aot - self.aot, now.inductor - self.inductor
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return how long at least one of these spans of time, each with its beginning and end, lasted."""
+    total, until = 0.0, 0.0
+    for began, ended in sorted(spans):
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return total
 
 
 @contextlib.contextmanager

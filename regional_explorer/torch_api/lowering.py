@@ -30,10 +30,9 @@ from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_warnings import recording_warnings
+from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, draws_random
 from regional_explorer.torch_api.inductor import run_inductor
-from regional_explorer.torch_api.patterns import counting_patterns
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode

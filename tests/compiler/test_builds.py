@@ -18,7 +18,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.record.regions import region_summaries
-from regional_explorer.torch_api.builds import covered
+from regional_explorer.torch_api.inductor import covered
 from tests.shared.checks import states
 from tests.shared.processes import ROOT, is_running, python, until
 

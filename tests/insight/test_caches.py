@@ -15,8 +15,8 @@ import regional_explorer as rx
 from regional_explorer.compiler import key_changes
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileContent, KnownCompiles, changes_of_key
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
+from regional_explorer.torch_api.compile_notes import Times
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.inductor import Times
 from regional_explorer.torch_api.torch_config import Settings
 from tests.shared.checks import BEFORE_2_13, torch_setting
 

@@ -12,7 +12,7 @@ from regional_explorer.diagnostics.measured import pattern_diagnostics
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.patterns import pattern_matches
 from regional_explorer.tables.compile import patterns_table
-from regional_explorer.torch_api.inductor import CacheAnswers
+from regional_explorer.torch_api.compile_notes import CacheAnswers
 from tests.shared import diagnostics_programs
 from tests.shared.checks import codes, told
 from tests.shared.sessions import measured, trained

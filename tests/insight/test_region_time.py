@@ -15,7 +15,7 @@ from regional_explorer.record.graph import Node, Role
 from regional_explorer.record.json_file import dump_session
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from regional_explorer.torch_api import compile_warnings
+from regional_explorer.torch_api import compile_notes
 from tests.insight.test_diagnose import plant_times
 from tests.shared.checks import codes, told
 
@@ -198,7 +198,7 @@ def test_warnings_of_cached_code_need_lowering():
 
 @pytest.mark.compiles
 def test_a_user_sees_a_warning_once_per_process(monkeypatch):
-    monkeypatch.setattr(compile_warnings, "_SHOWN", set())
+    monkeypatch.setattr(compile_notes, "_SHOWN", set())
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -212,7 +212,7 @@ def test_a_user_sees_a_warning_once_per_process(monkeypatch):
 
 
 def test_a_warning_of_another_thread_or_of_other_code_is_not_recorded():
-    with warnings.catch_warnings(record=True) as shown, compile_warnings.recording_warnings() as recorded:
+    with warnings.catch_warnings(record=True) as shown, compile_notes.recording_warnings() as recorded:
         warnings.simplefilter("always")
         warnings.warn("of the user", stacklevel=1)
     assert [str(one.message) for one in shown] == ["of the user"]
