@@ -42,8 +42,14 @@ from regional_explorer.errors import (
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
 from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward
-from regional_explorer.torch_api.hooks import SavedTensorsHooks, current_saved_tensors_hooks, saving_tensors_with
-from regional_explorer.torch_api.tensors import has_buffers, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api.hidden_state import (
+    SavedTensorsHooks,
+    current_saved_tensors_hooks,
+    has_buffers,
+    is_marked_dynamic,
+    saving_tensors_with,
+    unmark_dynamic,
+)
 from regional_explorer.torch_api.torch_config import TorchFlags
 
 if TYPE_CHECKING:

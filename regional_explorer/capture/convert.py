@@ -49,8 +49,7 @@ from regional_explorer.torch_api.graphs import (
     runs_random,
     user_annotations,
 )
-from regional_explorer.torch_api.hooks import Hook
-from regional_explorer.torch_api.tensors import MODULE_STORES
+from regional_explorer.torch_api.hidden_state import MODULE_STORES, Hook
 
 
 def with_other_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:

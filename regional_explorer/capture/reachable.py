@@ -26,8 +26,13 @@ from regional_explorer.capture.tensors import LRU_CACHE, is_readable, tensors_in
 from regional_explorer.capture.variables import Variables
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import original_module
-from regional_explorer.torch_api.hooks import ALL_MODULES, SHARED_FLAGS, current_saved_tensors_hooks, functions_held
-from regional_explorer.torch_api.tensors import MODULE_STORES
+from regional_explorer.torch_api.hidden_state import (
+    ALL_MODULES,
+    MODULE_STORES,
+    SHARED_FLAGS,
+    current_saved_tensors_hooks,
+    functions_held,
+)
 
 Root = tuple[str, nn.Module]
 """A module that no other one holds, behind its name in the user's program."""

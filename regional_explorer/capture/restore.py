@@ -26,7 +26,7 @@ from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import WatchingMode, written_arguments
-from regional_explorer.torch_api.tensors import base_of, set_versions, storage_key, storage_reference, version_of
+from regional_explorer.torch_api.hidden_state import base_of, set_versions, storage_key, storage_reference, version_of
 
 _Copy = TypeVar("_Copy")
 _StorageCopy = tuple[torch.UntypedStorage, torch.UntypedStorage]

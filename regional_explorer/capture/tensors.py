@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.torch_api.graphs import as_subclass_of
-from regional_explorer.torch_api.tensors import is_view, sequence_number
+from regional_explorer.torch_api.hidden_state import is_view, sequence_number
 
 LRU_CACHE = type(functools.lru_cache(lambda: None))
 """The class of functions under ``functools.lru_cache``."""

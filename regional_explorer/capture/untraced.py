@@ -20,7 +20,7 @@ from regional_explorer.record.graph_break import GraphBreak, UntracedOps
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import code_of, running_uncompiled
 from regional_explorer.torch_api.graphs import WatchingMode
-from regional_explorer.torch_api.hooks import called_module
+from regional_explorer.torch_api.hidden_state import called_module
 
 
 def untraced_ops(

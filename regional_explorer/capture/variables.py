@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from regional_explorer.capture.tensors import attributes_of, slot_names
-from regional_explorer.torch_api.hooks import hook_stores
+from regional_explorer.torch_api.hidden_state import hook_stores
 
 MISSING = object()
 _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)

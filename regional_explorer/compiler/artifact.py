@@ -18,9 +18,9 @@ from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.frozen import Constants
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, fake_mode_with_symbols, guard_check
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
+from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.torch_api.release import GeneratedCode
 from regional_explorer.torch_api.shipping import Packed
 from regional_explorer.torch_api.torch_config import Settings

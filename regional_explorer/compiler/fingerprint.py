@@ -34,7 +34,7 @@ from regional_explorer.torch_api.graphs import (
     target_key,
     user_kernel,
 )
-from regional_explorer.torch_api.tensors import storage_key
+from regional_explorer.torch_api.hidden_state import storage_key
 from regional_explorer.torch_api.torch_config import Settings
 
 

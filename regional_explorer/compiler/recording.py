@@ -14,7 +14,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.torch_api.graphs import BoxedCall
-from regional_explorer.torch_api.tensors import storage_key
+from regional_explorer.torch_api.hidden_state import storage_key
 
 
 @dataclass(frozen=True)

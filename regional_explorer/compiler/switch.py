@@ -23,8 +23,7 @@ from regional_explorer.compiler.fingerprint import (
     misread,
     traced_layouts,
 )
-from regional_explorer.compiler.weights import Weights
-from regional_explorer.compiler.workpiece import Workpiece
+from regional_explorer.compiler.workpiece import Weights, Workpiece
 from regional_explorer.errors import RegionAssertionError, RegionCompileError, listing
 from regional_explorer.record.configs import ASSERTS
 from regional_explorer.record.graph import Node

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from operator import is_
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import fx
@@ -12,10 +14,94 @@ from torch import fx
 from regional_explorer.capture.restore import RestoreLog, TorchRandomState
 from regional_explorer.compiler.artifact_folder import Label, Machine
 from regional_explorer.compiler.fingerprint import Layout, Symbols, artifact_key, canonical, fingerprint
-from regional_explorer.compiler.weights import Weights
 from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.cheap_calls import picking
 from regional_explorer.torch_api.graphs import bodies, resolve
+from regional_explorer.torch_api.hidden_state import version_of
+from regional_explorer.torch_api.prepared import is_weight
 from regional_explorer.torch_api.torch_config import Settings
+
+WORDS = 4
+"""How many words of 8 bytes a call compares of each weight at least, spread over it."""
+
+
+class Weight(NamedTuple):
+    """A weight as it was: torch's count of writes, where its data is, and ``words`` of it with what they held."""
+
+    tensor: torch.Tensor
+    version: int
+    address: int
+    words: memoryview
+    held: list[int]
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it was not written to, as far as a call compares it."""
+        tensor = self.tensor
+        return (
+            version_of(tensor) == self.version
+            and tensor.data_ptr() == self.address
+            and self.words.tolist() == self.held
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights among the inputs of a piece, by place; ``digest`` is a hash of their content.
+
+    Torch counts what is written to a tensor, but not what is written through ``weight.data`` or ``weight.numpy()``. So
+    each call compares a few words of every weight, too, and whatever compiles or measures compares all of them.
+    """
+
+    by_place: Mapping[int, Weight]
+    digest: str
+
+    @classmethod
+    def of(cls, piece: Piece, values: Mapping[str, Any]) -> Self | None:
+        """Return the weights among the inputs of a piece, by name; None if it has none that may be constants."""
+        tensors = {
+            place: values[name]
+            for place, name in enumerate(piece.inputs)
+            if name in piece.unwritten and is_weight(values.get(name))
+        }
+        by_place, digest = {}, hashlib.sha256()
+        for place, tensor in tensors.items():
+            in_order = tensor.detach().permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+            content = in_order.contiguous().cpu().flatten().view(torch.uint8).numpy().data
+            digest.update(f"{place}:".encode())
+            digest.update(content)
+            is_in_place = tensor.device.type == "cpu" and in_order.is_contiguous()
+            words = _few_words(content if is_in_place else _NOTHING)
+            by_place[place] = Weight(tensor, version_of(tensor), tensor.data_ptr(), words, words.tolist())
+        return cls(by_place, digest.hexdigest()[:20]) if tensors else None
+
+    @property
+    def are_unchanged(self) -> bool:
+        """Whether none was written to, as far as a call compares them."""
+        return all(weight.is_unchanged for weight in self.by_place.values())
+
+    def are_among(self) -> Callable[[Sequence[Any]], bool]:
+        """Return a check whether the inputs of a call are these tensors, unchanged."""
+        pick, tensors = picking(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
+        return lambda args: all(map(is_, pick(args), tensors)) and self.are_unchanged
+
+    def changed(self, args: Sequence[Any]) -> list[int]:
+        """Return the places of those that are other tensors in a call, or were written to."""
+        return [
+            place
+            for place, weight in self.by_place.items()
+            if args[place] is not weight.tensor or not weight.is_unchanged
+        ]
+
+
+_NOTHING = memoryview(b"")
+
+
+def _few_words(content: memoryview) -> memoryview:
+    whole = len(content) // 8
+    if whole < WORDS:
+        return content
+    return content[: whole * 8].cast("Q")[:: max(1, (whole - 1) // (WORDS - 1))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint, writes_inputs
-from regional_explorer.torch_api.tensors import storage_key
+from regional_explorer.torch_api.hidden_state import storage_key
 
 _FORWARD_SPANS = (
     "before the first graph: the module's call, Dynamo's guards, AOTAutograd's wrappers",

@@ -24,7 +24,6 @@ from regional_explorer.regions.order import (
     cycles,
     dependencies,
     schedule,
-    storage_id,
     written_inputs,
 )
 from regional_explorer.regions.select import Assignment
@@ -40,6 +39,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     runs_random,
 )
+from regional_explorer.torch_api.hidden_state import storage_id
 from regional_explorer.torch_api.prepared import others_than_plain
 
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)

@@ -13,13 +13,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
-import torch
 from torch import fx
 
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import runs_random, written_arguments
-from regional_explorer.torch_api.tensors import storage_key
+from regional_explorer.torch_api.hidden_state import storage_id
 
 T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
@@ -173,11 +172,3 @@ def written_inputs(node: fx.Node) -> list[fx.Node]:
     """Return the inputs that ``node`` writes to in place."""
     written = written_arguments(node.target, node.args, node.kwargs)
     return [source for source in written if isinstance(source, fx.Node)]
-
-
-def storage_id(node: fx.Node) -> int | None:
-    """Return a number that nodes with the same storage share; None if the node gives no strided tensor."""
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        return storage_key(value)
-    return None

@@ -42,13 +42,15 @@ from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import CacheAnswers, noting_compile
-from regional_explorer.torch_api.frozen import UNCACHED, Constants, without_constants
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
 from regional_explorer.torch_api.prepared import (
+    UNCACHED,
+    Constants,
     InductorGraph,
     frozen_as_it_is,
     is_lowered_as_it_is,
     lower_as_it_is,
+    without_constants,
 )
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from regional_explorer.torch_api.torch_config import changed_config, read_config

@@ -1,7 +1,7 @@
 """Lowers pieces that their trace has prepared for Inductor, as torch.compile does its graphs.
 
 What is decomposed needs no AOTAutograd of its own: it would trace the piece again, which loses by what ops its kernels
-are called and runs passes twice.
+are called and runs passes twice. Weights that are constants are folded and packed, as Inductor does it for whole graphs.
 """
 
 from __future__ import annotations
@@ -11,36 +11,121 @@ import copy
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
+from unittest import mock
 
 import torch
 import torch._inductor.config as inductor_config
-from torch import fx
+from torch import fx, nn
 from torch._dispatch.python import enable_python_dispatcher
-from torch._inductor import compile_fx
+from torch._functorch.compile_utils import fx_graph_cse
+from torch._inductor import compile_fx, freezing, freezing_utils
 from torch._inductor.codecache import FxGraphCache
+from torch._inductor.constant_folding import constant_fold, replace_node_with_constant
+from torch._inductor.fx_passes.freezing_patterns import freezing_passes
+from torch._inductor.fx_passes.post_grad import view_to_reshape
+from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants, CompiledFxGraphConstantsWithGm
 from torch._inductor.utils import BoxedBool
 from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensor
 from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.cheap_calls import picking, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
-from regional_explorer.torch_api.frozen import (
-    Constants,
-    Frozen,
-    freeze,
-    is_constant,
-    storage_of,
-    with_constants,
-    without_constants,
-)
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
+from regional_explorer.torch_api.hidden_state import storage_id
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
+
+
+_FREEZES = {"freezing": True, "fx_graph_cache": False}
+"""The config under which a frozen piece is compiled.
+
+The key of Inductor's cache leaves out what frozen weights hold, but code depends on it: numbers are written into it,
+and C++ templates pack weights of their own (torch 2.13, docs/upstream.md).
+"""
+
+
+UNCACHED = "weights are constants, and the key of the cache leaves out what they hold"
+
+
+def is_weight(value: Any) -> TypeGuard[torch.Tensor]:
+    """Return whether a value is a parameter, or a tensor that Dynamo found in a module: a buffer.
+
+    Not one that was made in inference mode: torch does not count what is written to it.
+    """
+    if type(value) not in (torch.Tensor, nn.Parameter) or value.layout is not torch.strided or value.is_inference():
+        return False
+    return isinstance(value, nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
+
+
+def is_constant(value: Any) -> bool:
+    """Return whether what is passed for an input of a piece is a constant of it, instead of a fake."""
+    return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+
+
+def without_constants(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+    """Return the inputs of a piece with a fake in the place of each constant."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    return [node.meta["val"] if is_constant(value) else value for node, value in zip(placeholders, inputs, strict=True)]
+
+
+@contextlib.contextmanager
+def with_constants(mode: FakeTensorMode) -> Iterator[None]:
+    """A block in which a frozen piece is compiled."""
+    with mock.patch.object(mode, "allow_non_fake_inputs", True), inductor_config.patch(_FREEZES):  # noqa: FBT003
+        yield
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants of frozen code, by their names in it, and the places of the inputs that it takes."""
+
+    values: Mapping[str, Any]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A piece whose weights are constants; ``inputs`` are the places of those that are left.
+
+    ``layout_opt`` is whether it has its convolutions in channels-last layout.
+    """
+
+    gm: fx.GraphModule
+    inputs: tuple[int, ...]
+    layout_opt: bool
+
+
+def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
+    """Return a piece with the constants among its ``inputs`` folded, as ``fw_compiler_freezing`` does (torch 2.13).
+
+    That one finds weights in the tracing context of a whole model. A weight that a result is a view of stays an input.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    fakes = [node.meta["val"] for node in placeholders]
+    shown = {storage_id(node) for node in gm.graph.output_node().all_input_nodes}
+    with freezing_utils.enter_freezing(), inductor_config.patch(_FREEZES):
+        layout_opt = GraphLowering.decide_layout_opt(gm, is_inference=True)
+        if layout_opt:
+            freezing.convert_conv_weights_to_channels_last(gm)
+        view_to_reshape(gm)
+        left = []
+        for place, (node, value) in enumerate(zip(placeholders, inputs, strict=True)):
+            if is_constant(value) and storage_id(node) not in shown:
+                # A copy: code is kept by the content of its constants, which the user may write to.
+                replace_node_with_constant(gm, node, value.detach().clone())
+            else:
+                left.append(place)
+        gm.graph = fx_graph_cse(gm.graph)
+        freezing_passes(gm, [fakes[place] for place in left])
+        constant_fold(gm)
+        freezing_utils.record_has_frozen_params(gm)
+    return Frozen(gm, tuple(left), layout_opt)
 
 
 _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custom_post_pass"}
@@ -256,10 +341,10 @@ def _wrapper_options(inputs: Sequence[Any]) -> Iterator[dict[str, Any]]:
 def _aliases(placeholders: Sequence[fx.Node], results: Sequence[fx.Node]) -> Iterator[Alias]:
     sources: dict[int, tuple[int, bool]] = {}
     for number, node in enumerate(placeholders):
-        if (storage := storage_of(node)) is not None:
+        if (storage := storage_id(node)) is not None:
             sources.setdefault(storage, (number, True))
     for number, node in enumerate(results):
-        storage = storage_of(node)
+        storage = storage_id(node)
         if storage in sources:
             yield Alias(number, *sources[storage])
         elif storage is not None:

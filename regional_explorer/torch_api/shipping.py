@@ -21,8 +21,7 @@ from torch._inductor.standalone_compile import AOTCompiledArtifact
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
 
-from regional_explorer.torch_api.frozen import Frozen
-from regional_explorer.torch_api.prepared import InductorGraph
+from regional_explorer.torch_api.prepared import Frozen, InductorGraph
 from regional_explorer.torch_api.torch_config import undoing_changes
 
 

@@ -23,6 +23,7 @@ from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import BusyError
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import CacheAnswers
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE

@@ -1,4 +1,4 @@
-"""Where torch keeps hooks: those of a module, of a tensor and of all modules, and the two for what autograd saves."""
+"""What torch keeps of tensors, modules and autograd nodes without a public way to read it: storages, writes, hooks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,90 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._C import _autograd
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from regional_explorer.torch_api.dynamo import code_of
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+
+
+MODULE_STORES = ("_parameters", "_buffers", "_modules")
+"""The attributes in which a module keeps its parameters, buffers and submodules."""
+
+
+def has_buffers(module: torch.nn.Module) -> bool:
+    """Return whether a module has a place for buffers; a module traced by torch.jit has none."""
+    return "_buffers" in vars(module)
+
+
+def storage_key(of: torch.Tensor | torch.UntypedStorage) -> int:
+    """Return a number that identifies a storage while it is alive: tensors that share memory have the same one."""
+    return int((of.untyped_storage() if isinstance(of, torch.Tensor) else of)._cdata)
+
+
+def storage_id(node: fx.Node) -> int | None:
+    """Return a number that nodes with the same storage share; None if the node gives no strided tensor."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        return storage_key(value)
+    return None
+
+
+def storage_reference(storage: torch.UntypedStorage) -> object:
+    """Return a weak reference to a storage: while it exists, no other storage gets the same key."""
+    return StorageWeakRef(storage)
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor behind a view; any other tensor itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def is_view(tensor: torch.Tensor) -> bool:
+    """Return whether autograd takes a tensor for a view of another one."""
+    return tensor._is_view()
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to, as autograd counts it."""
+    return tensor._version
+
+
+def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
+    """Restore version counters of tensors whose content was restored too."""
+    if versions := list(versions):
+        torch._C._autograd._unsafe_set_version_counter(*zip(*versions, strict=True))
+
+
+def sequence_number(node: Node) -> int:
+    """Return the number of an autograd node; each thread counts its own."""
+    return int(node._sequence_nr())
+
+
+# Torch 2.11 writes into the attribute of torch._dynamo.maybe_mark_dynamic.
+_HAS_OWN_MARK = hasattr(runtime_wrappers, "mark_dynamo_propagated_dynamic_indices")
+_DYNAMIC_MARK = "_dynamo_propagated_dynamic_indices" if _HAS_OWN_MARK else "_dynamo_weak_dynamic_indices"
+
+
+def is_marked_dynamic(tensor: torch.Tensor) -> bool:
+    """Return whether compiled code has marked sizes of a tensor as dynamic, for the next graph that takes it."""
+    return hasattr(tensor, _DYNAMIC_MARK)
+
+
+def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
+    """Remove these marks, which AOTAutograd leaves on inputs that it saves for the backward: docs/upstream.md."""
+    for tensor in tensors:
+        if hasattr(tensor, _DYNAMIC_MARK):
+            delattr(tensor, _DYNAMIC_MARK)
+
 
 ALL_MODULES = torch.nn.modules.module
 """The owner of the hooks that run for every module."""
