@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.recording import record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.region_time import FEWER_LAUNCHES, OUTSIDE, region_time, time_by_part, why_undivided
-from regional_explorer.measure.race import race
+from regional_explorer.measure.alone import race, record_inputs
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.action import ALONE, Basis, configures
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash

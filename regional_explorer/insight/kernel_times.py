@@ -13,16 +13,15 @@ import numpy as np
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical, size_at
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.code_store import Insights
+from regional_explorer.measure.alone import Recorded, as_in_the_call, record_inputs, timed_call
 from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import Reference, compare_results, verdict
 from regional_explorer.measure.profile import overhead_s
-from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of

@@ -12,11 +12,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import MeasureError, RegionCompileError
+from regional_explorer.measure.alone import Recorded, as_in_the_call, record_inputs, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults
-from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of

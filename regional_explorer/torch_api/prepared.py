@@ -1,7 +1,7 @@
 """Lowers pieces that their trace has prepared for Inductor, as torch.compile does its graphs.
 
 What is decomposed needs no AOTAutograd of its own: it would trace the piece again, which loses by what ops its kernels
-are called and runs passes twice. Weights that are constants are folded and packed, as Inductor does it for whole graphs.
+are called and runs passes twice. Weights that are constants are folded and packed, as Inductor does for whole graphs.
 """
 
 from __future__ import annotations

@@ -19,18 +19,17 @@ from regional_explorer.compiler.artifact_folder import Machine
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError
+from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import benchmark_partitions, distinct
-from regional_explorer.measure.race import as_in_the_call, race, surely_slower, timed_call
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in

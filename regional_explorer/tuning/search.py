@@ -11,8 +11,8 @@ from typing import Any, Generic
 from msgspec.structs import replace
 
 from regional_explorer.errors import NoCompilerError, count, in_a_line
+from regional_explorer.measure.alone import surely_slower
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.race import surely_slower
 from regional_explorer.measure.rounds import FIRST_CALLS, RoundsResult, Stop
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase, Verdict

@@ -15,7 +15,7 @@ from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
 from regional_explorer.insight.diagnose import from_times, recomputed_in_kernels, remedies, wins
 from regional_explorer.insight.kernel_times import measure_kernel_times
-from regional_explorer.measure import partitions, race, timings
+from regional_explorer.measure import alone, partitions, timings
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.clock import CpuClock
@@ -287,7 +287,7 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
 
     if wrong:
         monkeypatch.setattr(Program, "twin", wrong_twin)
-    monkeypatch.setattr(race, "timings_of", faster)
+    monkeypatch.setattr(alone, "timings_of", faster)
     (item,) = other_findings(loops, 0.2)
     assert ("1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy) is not wrong
     assert item.code == ("kernel-bound" if wrong else "fusion-refused")
@@ -295,11 +295,11 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
 
 @pytest.mark.compiles
 def test_remedy_needs_a_quiet_machine(loops, monkeypatch):
-    seconds_of = {race.NOW: 3e-3, "max_fusion_size=512": 2e-3}
+    seconds_of = {alone.NOW: 3e-3, "max_fusion_size=512": 2e-3}
     samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in seconds_of.items()}
     monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
     for disturbed, code in ((80, "kernel-bound"), (10, "fusion-refused")):
-        rounds = RoundsResult(race.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
+        rounds = RoundsResult(alone.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
         monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
         assert codes_found(loops) == [code]
     assert [call.args for call in clock_for.call_args_list] == [(loops.session.environment.device,)] * 2

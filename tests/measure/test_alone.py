@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.recording import copied, record_inputs
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
+from regional_explorer.measure.alone import copied, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounding import Rounded
