@@ -16,8 +16,7 @@ from regional_explorer.capture.call import Call, Modes, closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
-from regional_explorer.capture.trace_failure import trace_failed
-from regional_explorer.capture.untraced import untraced_ops, with_untraced
+from regional_explorer.capture.untraced import trace_failed, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine

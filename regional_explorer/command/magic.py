@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import dis
 import importlib
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -21,7 +23,6 @@ from regional_explorer.command.completion import completions
 from regional_explorer.command.options import CommandError, help_text, read_options, split_line
 from regional_explorer.command.parsed_command import Command
 from regional_explorer.command.preload import Preload
-from regional_explorer.command.value_use import calling_frame, value_use
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.progress_line import find_place
 from regional_explorer.compiler.run import PLAIN_RUN
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from regional_explorer.exploration.exploration import Exploration
+
 
 MAGIC = "regional_compile"
 
@@ -192,6 +194,35 @@ def _as_usage_error(*, verbose: bool) -> Iterator[None]:
         if verbose:
             raise
         raise UsageError(str(error)) from error
+
+
+_DROPPING = {("POP_TOP", ""), ("PRINT_EXPR", ""), ("CALL_INTRINSIC_1", "INTRINSIC_PRINT")}
+"""The instructions after a call whose value is dropped, or displayed as that of a cell's last line (3.11; 3.12)."""
+_NAMING = ("STORE_NAME", "STORE_GLOBAL")
+
+
+def calling_frame() -> FrameType | None:
+    """Return the frame of the code that runs the magic that calls this: the innermost outside of IPython."""
+    frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to a caller's frame
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("IPython."):
+        frame = frame.f_back
+    return frame
+
+
+def value_use(frame: FrameType | None) -> tuple[bool, str]:
+    """Return whether the value of the call that ``frame`` runs is used, and the global variable that it is bound to.
+
+    The name is empty where it is bound to none, or to something else. What cannot be known counts as used: an
+    expression that a magic such as ``%%time`` evaluates, for one.
+    """
+    if frame is None:
+        return True, ""
+    after = (one for one in dis.get_instructions(frame.f_code) if one.offset > frame.f_lasti and one.opname != "COPY")
+    following = next(after)
+    argument = following.argrepr if following.opname == "CALL_INTRINSIC_1" else ""
+    if (following.opname, argument) in _DROPPING:
+        return False, ""
+    return True, following.argrepr if following.opname in _NAMING else ""
 
 
 # -------------------------------------------------------------------------------------------------------- ahead of time

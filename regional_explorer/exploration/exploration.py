@@ -77,9 +77,9 @@ from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
 from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
+from regional_explorer.tuning.budget import checked_limits
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger, default_path
-from regional_explorer.tuning.limits import checked_limits
 
 if TYPE_CHECKING:
     import pandas as pd

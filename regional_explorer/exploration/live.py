@@ -52,9 +52,9 @@ from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import Tuning
 from regional_explorer.regions.select import Assignment, assign, members
+from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.suggested import measure_suggestions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -13,22 +14,135 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import MeasureError, RegionCompileError, count
+from regional_explorer.errors import MeasureError, RegionCompileError, count, listing
 from regional_explorer.insight.code_store import Insights
-from regional_explorer.insight.region_time import FEWER_LAUNCHES, OUTSIDE, region_time, time_by_part, why_undivided
 from regional_explorer.measure.alone import race, record_inputs
 from regional_explorer.measure.timings import MeasureContext
-from regional_explorer.record.action import ALONE, Basis, configures
-from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
+from regional_explorer.record.action import ALONE, BENCHMARKS, Action, ActionKind, Basis, carves, configures, disables
+from regional_explorer.record.artifact import ArtifactCode, BoundBy, Kernel, KernelKind, code_hash
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.configs import FUSING, KEEP_RESULTS
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import DEFAULT, Direction
+from regional_explorer.record.plan import DEFAULT, Direction, Selector, SelectorKind
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
 from regional_explorer.style.formats import config_text, duration, size, with_interval
+
+GENERATED, LIBRARY, FALLBACK, OUTSIDE = "generated kernel", "library call", "fallback", "outside of the kernels"
+"""The parts of a region's time. A fallback calls the kernel of eager, as Inductor has no code of its own for the op."""
+
+MOST_OPS = 3
+"""How many ops of a kind of kernels are named."""
+
+FALLBACKS = (
+    "A fallback calls the kernel of eager, as Inductor has no code of its own for the op, and one op may take several: "
+    "compiling gains nothing there."
+)
+FEWER_LAUNCHES = (
+    "Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a large one."
+)
+
+
+def part_of(kernel: Kernel) -> str:
+    """Return which part of the time a kernel belongs to."""
+    return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
+
+
+def why_undivided(part: PartitionCode) -> str | None:
+    """Return why the time of a partition cannot be divided among its kernels, None if it can."""
+    if part.times is None or part.times.problem is not None:
+        return "they were not measured" if part.times is None else part.times.problem
+    return "the machine was too busy" if part.times.noise.is_too_much else None
+
+
+def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
+    """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
+
+    ``parts`` are all its partitions in one call; ``tried`` says of each config that was tried what it brings.
+    """
+    kernels = grouped((part_of(linked.kernel), linked.kernel) for part in parts for linked in part.kernels)
+    texts = {
+        kind: f"{count(len(of_kind), kind)} ({listing(dict.fromkeys(_ops(of_kind)), MOST_OPS)})"
+        for kind, of_kind in kernels.items()
+    }
+    problem = next(filter(None, map(why_undivided, parts)), None)
+    seconds = {} if problem else time_by_part(parts)
+    whole = sum(seconds.values(), exactly(0.0))
+    if problem is None and whole.bounds is not None:
+        shares = "; ".join(
+            f"{figure.value / (whole.value or 1.0):.0%} {f'in {texts[kind]}' if kind in texts else kind}, "
+            f"{with_interval(figure, duration)}"
+            for kind, figure in seconds.items()
+        )
+        bounds = _bounds_text(parts, whole.value)
+        text = f"Region {region!r} takes {with_interval(whole, duration)} in each call: {shares}.{bounds}"
+        remedy = _remedy(max(seconds, key=lambda kind: seconds[kind].value), region, parts)
+    else:
+        text = (
+            f"How long the kernels of region {region!r} take is not known: {problem or whole.why}. "
+            f"In each call it runs {'; '.join(texts.values()) or 'no kernel'}."
+        )
+        is_measurable = all(part.times is not None and part.times.problem is None for part in parts)
+        remedy = "Give it a larger budget_s, on a quiet machine." if is_measurable else ""
+    refused = sum(len(part.code.refused) for part in parts)
+    fusions = count(refused, "fusion") if refused else "no fusion"
+    return DiagnosticCode.REGION_TIME.found(
+        f"{text} Inductor refused {fusions} of loops that share data. Configs tried: {'; '.join(tried)}.",
+        region=region,
+        graph=parts[0].partition.graph,
+        where=parts[0].source[:1],
+        remedy=remedy,
+    )
+
+
+def _ops(kernels: Sequence[Kernel]) -> Iterator[str]:
+    """Yield what kernels compute, or the functions that they call."""
+    for kernel in kernels:
+        yield from (re.sub(r"^(torch\.ops|extern_kernels)\.", "", kernel.name),) if kernel.kind.is_call else kernel.ops
+
+
+def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
+    """Return how long each part of the time of a region takes; all partitions must have been measured."""
+    seconds: dict[str, Figure] = {}
+    for part in parts:
+        assert part.times is not None  # noqa: S101 - there is no problem, so all were measured
+        timed = zip(part.kernels, part.times.kernels, strict=True)
+        figures = [(part_of(linked.kernel), time.seconds) for linked, time in timed if time is not None]
+        for kind, figure in (*figures, (OUTSIDE, part.times.between), (OUTSIDE, part.times.around)):
+            seconds[kind] = seconds.get(kind, exactly(0.0)) + figure
+    return seconds
+
+
+def _bounds_text(parts: Sequence[PartitionCode], whole_s: float) -> str:
+    times = [time for part in parts if part.times is not None for time in part.times.kernels]
+    least_s = [time.least_s for time in times if time is not None and time.least_s is not None]
+    known = f"those of {len(least_s)} of {count(len(times), 'kernel')}"
+    return f" The known bounds, {known}, are {sum(least_s) / whole_s:.0%} of that." if least_s else ""
+
+
+def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | Advice:
+    """Return what can be done about the largest part of the time."""
+    if largest == FALLBACK:
+        # What an extern kernel reads may count as its nodes, too: the last one is its op.
+        fallbacks = {
+            f"{part.partition.graph}:{linked.nodes[-1].name}": None
+            for part in parts
+            for linked in part.kernels
+            if linked.nodes and part_of(linked.kernel) == FALLBACK
+        }
+        is_all = len(fallbacks) == sum(len(part.computing) for part in parts)
+        of_some = bool(fallbacks) and not is_all
+        eager = carves(region, Selector(SelectorKind.NODES, tuple(fallbacks))) if of_some else disables(region)
+        return f"{FALLBACKS} ", eager, " runs them eagerly; ", BENCHMARKS, " says which is faster."
+    by_part: dict[str, str | Advice] = {
+        GENERATED: (Action(ActionKind.KERNEL_TIMES, (region,)), " has each kernel with its bound."),
+        LIBRARY: "Eager calls the same functions: only other shapes or a faster dtype change their time.",
+        OUTSIDE: FEWER_LAUNCHES,
+    }
+    return by_part[largest]
+
 
 AT_BOUND = 0.8
 """If the bounds of a region's kernels are at least this share of its time, its code is at their limit."""

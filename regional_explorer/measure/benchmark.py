@@ -16,7 +16,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, peak
+from regional_explorer.measure.machine import MEMORY_SHARE, Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
@@ -131,7 +131,7 @@ def _read_memory(
     """Read the peak memory of each variant, but of none whose one call takes longer than its share of the time."""
     run, gauge = context.run, gauge_for(context.environment.device)
     measured = [timed_call for timed_call in timed_calls if timed_call.name not in rounds.dropped]
-    share_s = BUDGET_SHARE * budget_s / max(1, len(measured))
+    share_s = MEMORY_SHARE * budget_s / max(1, len(measured))
     left_out = []
     for done, timed_call in enumerate(measured):
         if gauge is None or run.cancelled():

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
-from regional_explorer.record.benchmark import MemoryPeak
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.benchmark import MemoryPeak, Verdict
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
-from regional_explorer.tuning.pieces import Raced, TimedPiece
 
 
 class CutPlan(Protocol):
@@ -47,6 +47,29 @@ class Checked(NamedTuple):
 
     wrong: str
     bitwise: bool
+
+
+class TimedPiece(NamedTuple):
+    """A kind of partition of a plan: equal code on equal layouts. ``what`` is what the bench knows it by."""
+
+    partition: str
+    region: str
+    direction: Direction
+    runs: int
+    seconds: float
+    what: Any = None
+
+    @property
+    def in_a_call(self) -> float:
+        """The seconds that a call spends in partitions of this kind, by the time of one alone."""
+        return self.runs * self.seconds
+
+
+class Raced(NamedTuple):
+    """How fast a piece is under another config: the median over rounds of as it was ÷ then, and the verdict."""
+
+    speedup: Figure
+    verdict: Verdict
 
 
 class Bench(Protocol[P]):

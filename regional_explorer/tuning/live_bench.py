@@ -27,7 +27,7 @@ from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.memory import gauge_for
+from regional_explorer.measure.machine import gauge_for
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import benchmark_partitions, distinct
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
@@ -44,9 +44,8 @@ from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
-from regional_explorer.tuning.bench import Built, Checked
+from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
 from regional_explorer.tuning.crew import Crew
-from regional_explorer.tuning.pieces import Raced, TimedPiece
 
 
 @dataclass(frozen=True)

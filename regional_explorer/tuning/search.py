@@ -32,15 +32,16 @@ from regional_explorer.record.tuning import (
 )
 from regional_explorer.style.formats import duration, size, times
 from regional_explorer.tables.tuning import answer
-from regional_explorer.tuning.bench import Bench, P
+from regional_explorer.tuning.bench import Bench, P, Raced, TimedPiece
+from regional_explorer.tuning.budget import Limits, Spending
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
-from regional_explorer.tuning.limits import Limits
-from regional_explorer.tuning.pieces import Raced, TimedPiece, best_changes, in_words, with_changes
 from regional_explorer.tuning.space import (
     WRAPPER,
     Candidate,
     Root,
+    best_changes,
     candidate,
+    in_words,
     is_whole,
     likeliest,
     neighbours,
@@ -48,9 +49,9 @@ from regional_explorer.tuning.space import (
     together,
     ways,
     whole,
+    with_changes,
     without_cpp_wrapper,
 )
-from regional_explorer.tuning.spending import Spending
 
 FINAL_SHARE = 0.2
 """The part of the budget that is kept for the final comparison."""

@@ -16,8 +16,8 @@ from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.suggestion import Suggestion
+from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.spending import Spending
 
 NO_BUDGET = "the budget was spent before"
 CANCELLED = "it was cancelled before"

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 import regional_explorer as rx
-from regional_explorer.insight.region_time import region_time
+from regional_explorer.insight.diagnose import region_time
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Node, Role

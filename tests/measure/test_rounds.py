@@ -25,19 +25,23 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import benchmark, memory, timings
+from regional_explorer.measure import benchmark, machine, timings
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import Clock, CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
+    LEAST_RESIDENT,
+    AllocatorGauge,
     DeviceState,
+    ResidentGauge,
     Sentinel,
     device_state,
     fixed_work,
+    gauge_for,
     launch_share,
     launch_warnings,
     others_s,
+    peak,
 )
-from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, peak
 from regional_explorer.measure.rounds import COLD_MATTERS_S, FIRST_CALLS, RoundsResult, Stop, check_budget, run_rounds
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
@@ -686,7 +690,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
     results = benchmark.BenchmarkResults(conditions=timings.conditions_of(rounds, ENVIRONMENT))
     began_s = clock.now()
     benchmark._read_memory(variants, calls, rounds, budget_s, MeasureContext(Run(), ENVIRONMENT, clock), results)
-    assert clock.now() - began_s <= budget_s * memory.BUDGET_SHARE
+    assert clock.now() - began_s <= budget_s * machine.MEMORY_SHARE
     assert [one.variant for one in results.memory] == read
     assert results.conditions is not None
     left_out = [name for name in calls_s if name not in read]

@@ -19,8 +19,7 @@ from regional_explorer.record.session import Environment
 from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
-from regional_explorer.tuning.bench import Built, Checked
-from regional_explorer.tuning.pieces import Raced, TimedPiece
+from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
 from regional_explorer.tuning.space import WHOLE, is_whole
 from tests.shared.fakes import FakeClock
 

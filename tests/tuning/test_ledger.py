@@ -15,8 +15,8 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import TORCH_COMPILE, Numbers, Outcome
+from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
-from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import whole_graph
 from tests.shared.processes import ROOT

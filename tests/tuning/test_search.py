@@ -19,8 +19,8 @@ from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning import search
+from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole, whole_graph
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
