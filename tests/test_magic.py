@@ -26,8 +26,7 @@ from nbclient import NotebookClient
 from nbconvert.exporters.html import HTMLExporter
 
 import regional_explorer as rx
-from regional_explorer.command.completion import completions
-from regional_explorer.command.options import OPTIONS
+from regional_explorer.command.options import OPTIONS, completions
 from regional_explorer.compiler import progress_line
 from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration

@@ -16,8 +16,7 @@ from regional_explorer.capture.user_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import Folded
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, mark_boxed, size_hint
-from regional_explorer.torch_api.size_guards import SizeGuards
+from regional_explorer.torch_api.graphs import BoxedCall, SizeGuards, boxed, mark_boxed, size_hint
 
 _VIEW_OPS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 

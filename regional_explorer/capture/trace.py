@@ -35,10 +35,9 @@ from regional_explorer.torch_api.dynamo import (
     recompile_reason,
     traced_code,
 )
-from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, bodies, boxed, dispatch_mode
+from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, SizeGuards, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.hidden_state import hooks_of
 from regional_explorer.torch_api.release import GeneratedCode, release_compiled
-from regional_explorer.torch_api.size_guards import SizeGuards
 
 
 class TracedGraphs:

@@ -34,8 +34,7 @@ from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceConten
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.graphs import BoxedCall
-from regional_explorer.torch_api.size_guards import share_a_dynamic_trace
+from regional_explorer.torch_api.graphs import BoxedCall, share_a_dynamic_trace
 
 
 @dataclass

@@ -16,7 +16,7 @@ from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming,
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.tables.suggestion import SuggestionList, suggestions_table
-from regional_explorer.tuning.suggested import gain_alone_less_cut_s
+from regional_explorer.tuning.live_bench import gain_alone_less_cut_s
 from tests.shared import programs
 
 
