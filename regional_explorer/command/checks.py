@@ -136,11 +136,7 @@ def check_saved_plan(
     against: str = "eager",
     budget: float = 5.0,
 ) -> PlanCheck:
-    """Explore a call (function, arguments) under a saved plan, compile it, check the numerics and measure it.
-
-    Raises:
-        RegionalExplorerError: as ``rx.explore`` and ``ex.benchmark``.
-    """
+    """Explore a call (function, arguments) under a saved plan, compile it, check the numerics and measure it."""
     from regional_explorer.exploration.exploration import explore
 
     fn, args, kwargs = call
@@ -199,11 +195,7 @@ class SpeedComparison(SpeedChange):
 
 
 def compare_speed(before: Session, after: Session) -> SpeedComparison:
-    """Compare the whole call's speedup over eager, each against the eager samples of its own session.
-
-    Raises:
-        SessionError: as ``speed_change``.
-    """
+    """Compare the whole call's speedup over eager, each against the eager samples of its own session."""
     change = speed_change(before, after)
     plans = tuple(map(tuple, differences([before.plan, after.plan])))
     speedups = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))

@@ -149,11 +149,7 @@ class ArtifactStore:
         return self.hashes.get(key)
 
     def artifact(self, wanted: Wanted) -> Artifact:
-        """Return the artifact that is kept, or compile the piece.
-
-        Raises:
-            NoCompilerError, RegionCompileError: as ``compile``.
-        """
+        """Return the artifact that is kept, or compile the piece."""
         return self.artifacts.get(wanted.key) or self.compile(wanted)
 
     def compile(self, wanted: Wanted) -> Artifact:
@@ -166,11 +162,7 @@ class ArtifactStore:
         return self.finish(self.start(wanted))
 
     def start(self, wanted: Wanted) -> Started:
-        """Lower a piece and start the builds of its kernels.
-
-        Raises:
-            NoCompilerError, RegionCompileError: as ``compile``.
-        """
+        """Lower a piece and start the builds of its kernels."""
         if self.folder is not None:
             self.folder.note_missing(wanted.label())
         self.compiles += 1
@@ -183,11 +175,7 @@ class ArtifactStore:
             return Started(wanted, compiled, sizes, content)
 
     def finish(self, started: Started) -> Artifact:
-        """Wait for the builds of a compile, and keep its artifact.
-
-        Raises:
-            NoCompilerError, RegionCompileError: as ``compile``.
-        """
+        """Wait for the builds of a compile, and keep its artifact."""
         wanted, sizes = started.wanted, started.sizes
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             compiled = started.compiled.finished()

@@ -154,11 +154,7 @@ class _Building:
             self.finish_next()
 
     def finish_next(self) -> None:
-        """Keep the artifact of the first compile, or its failure: of a later one with the same kernels they are built.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-        """
+        """Keep the artifact of the first compile, or its failure: the kernels that a later one shares are built by then."""
         started, program = self.queue.popleft(), self.program
         with _failures_are_kept():
             artifact = program.store.finish(started)
@@ -205,9 +201,6 @@ def compile_plan(
 
     Those of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before an
     interrupt are kept. Compiles of other threads are waited for.
-
-    Raises:
-        NoCompilerError: there is no C++ compiler.
     """
     before = dict(program.store.artifacts)
     with compile_lock(run.cancelled, run.waiting) as is_free:
@@ -220,11 +213,7 @@ def compile_plan(
 
 
 def start_toolchain(program: Program, progress: ProgressCallback) -> None:
-    """Compile a tiny graph once, so that later compiles do not include the toolchain's start.
-
-    Raises:
-        NoCompilerError: there is no C++ compiler.
-    """
+    """Compile a tiny graph once, so that later compiles do not include the toolchain's start."""
     if program.toolchain is None:
         progress("warming up the toolchain", 0.0)
         # Each region that fails for the same reason gets a diagnostic of its own.

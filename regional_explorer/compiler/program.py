@@ -515,11 +515,7 @@ class Program(CutProgram):
                 switch.use(artifact)
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
-        """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed.
-
-        Raises:
-            RegionCompileError: it does not compile.
-        """
+        """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed."""
         return self.store.artifact(switch.known.wanted({**self.config_for(switch), **config}, surroundings()))
 
     def revision(self) -> tuple[Any, ...]:

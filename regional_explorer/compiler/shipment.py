@@ -43,11 +43,7 @@ class SentPiece:
 
     @classmethod
     def of(cls, wanted: Wanted) -> tuple[SentPiece, fx.GraphModule]:
-        """Return what an artifact is made of, to be sent, and the canonical form.
-
-        Raises:
-            ShipmentError: another process would not know all that is in it.
-        """
+        """Return what an artifact is made of, to be sent, and the canonical form."""
         piece = wanted.workpiece.piece
         with compile_lock():
             gm, fakes, _ = wanted.workpiece.canonical(fake_mode_with_symbols())

@@ -80,11 +80,7 @@ class Marks:
         return self.plan, len(self.graphs)
 
     def mark(self, gm: fx.GraphModule) -> None:
-        """Mark the nodes of a graph that Dynamo traced, like those of the equal captured graph.
-
-        Raises:
-            RegionalExplorerError: it equals no captured graph.
-        """
+        """Mark the nodes of a graph that Dynamo traced, like those of the equal captured graph."""
         records = self._captured_graphs(gm)
         for record, graph in zip(records, all_graphs(gm), strict=True):
             captured_nodes = record.by_name

@@ -58,11 +58,7 @@ def literal(value: Any, what: str) -> str:
 
 
 def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
-    """Yield the lines that create real inputs: the sizes first, as the graph takes them, then one per input.
-
-    Raises:
-        ReproError: an input cannot be written as code.
-    """
+    """Yield the lines that create real inputs: the sizes first, as the graph takes them, then one per input."""
     shared = _shared_storages(inputs)
     yield "inputs = []"
     for storage, views in shared.items():
@@ -108,11 +104,7 @@ def _real_input_code(number: int, layout: Layout) -> str:
 
 
 def fake_inputs(fakes: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]) -> Iterator[str]:
-    """Yield the lines that create the fake inputs that the graph is compiled for.
-
-    Raises:
-        ReproError: the size of one cannot be written as code.
-    """
+    """Yield the lines that create the fake inputs that the graph is compiled for."""
     for symbol, _ in symbols:
         if isinstance(symbol, torch.SymInt):
             name, create = (

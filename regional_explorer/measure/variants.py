@@ -112,9 +112,6 @@ class Variants:
         """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; record what it cost.
 
         Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is.
-
-        Raises:
-            Exception: whatever torch raises.
         """
         marks = None if name is VariantName.FULL else Marks.of(self.program)
         content = surroundings(), None if marks is None else marks.content()
@@ -134,11 +131,7 @@ class Variants:
 
     @contextmanager
     def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[CompiledVariant]:
-        """A block with the call as ``full`` has it, but compiled under ``config``; it is to be run in the block.
-
-        Raises:
-            Exception: whatever torch raises.
-        """
+        """A block with the call as ``full`` has it, but compiled under ``config``; it is to be run in the block."""
         with under_config(config):
             content = surroundings()
             if self._twin is None or self._twin.content != content:

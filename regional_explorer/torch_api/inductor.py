@@ -246,10 +246,6 @@ def start_compile(
 
     ``prepared`` is what the trace has done with the graph. Inductor does not take the compile lock by itself; waiting
     for it is not part of the time.
-
-    Raises:
-        NoCompilerError: there is no working C++ compiler.
-        RegionCompileError: Inductor failed; the text is its own, trimmed.
     """
     builds = Builds(config)
 
@@ -269,12 +265,7 @@ def compile_piece(
     config: Mapping[str, Any],
     prepared: Prepared | None = None,
 ) -> Compiled:
-    """Run Inductor over ``gm`` as ``start_compile`` does, and wait for the builds.
-
-    Raises:
-        NoCompilerError: there is no working C++ compiler.
-        RegionCompileError: Inductor failed; the text is its own, trimmed.
-    """
+    """Run Inductor over ``gm`` as ``start_compile`` does, and wait for the builds."""
     return start_compile(gm, inputs, mode, config, prepared).finished()
 
 

@@ -113,11 +113,7 @@ class LiveBench:
     # ---------------------------------------------------------------------------------------------------------- plans
 
     def start(self) -> None:
-        """Start the toolchain, once per process.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-        """
+        """Start the toolchain, once per process."""
         self._crew.start()
         self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
 
@@ -125,9 +121,6 @@ class LiveBench:
         """Trace the call in the way of a plan, unless that was done, and cut it.
 
         A plan that differs from one that was cut in configs alone costs no further run of the call.
-
-        Raises:
-            CaptureError: it cannot be traced like that.
         """
         return self._untimed(lambda: self._prepare(plan))
 
@@ -164,11 +157,7 @@ class LiveBench:
         return sum(known) if self.grad and len(known) == len(sizes) else None
 
     def compile(self, prepared: Sequence[LivePlan], run: Run) -> list[Built | None]:
-        """Compile plans side by side; None for those that were not reached before ``run`` was cancelled.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-        """
+        """Compile plans side by side; None for those that were not reached before ``run`` was cancelled."""
         programs = [one.program for one in prepared]
         self._untimed(lambda: self._compile(programs, run))
         return [_built(program, self._crew.given_up) for program in programs]
@@ -268,9 +257,6 @@ class LiveBench:
         """Race a piece against itself under other plans of the same cut; those that are not right are left out.
 
         Plans under which its code is equal get one figure, and those under which it is as it was that of the baseline.
-
-        Raises:
-            CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
         """
         switch, now = piece.what.switch, piece.what.switch.artifact
         store, workpiece = self.variants.program.store, switch.known
@@ -316,11 +302,7 @@ class LiveBench:
         return dataclasses.replace(self.variants.get(VariantName.EAGER), name=EAGER)
 
     def full(self) -> tuple[TimedCall, float]:
-        """Return the call under plain ``torch.compile``, and the seconds of its compile.
-
-        Raises:
-            Exception: whatever torch raises.
-        """
+        """Return the call under plain ``torch.compile``, and the seconds of its compile."""
         compiled = self._untimed(lambda: self.variants.compile(VariantName.FULL))
         self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
@@ -421,9 +403,6 @@ def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budge
 
     Nothing is marked, and the plan at hand stays. All have the same time to be measured; pieces of equal code are
     compiled once. Cancelled, it returns what it has.
-
-    Raises:
-        NoCompilerError: there is no C++ compiler.
     """
     time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
     found: list[Suggestion] = []
