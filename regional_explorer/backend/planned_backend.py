@@ -25,7 +25,6 @@ from regional_explorer.capture.trace import TracedGraphs
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
 from regional_explorer.compiler.program import CutProgram, SwitchedGraph, dynamic_remedy, stacklevel_of_caller
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
@@ -66,6 +65,7 @@ from regional_explorer.torch_api.dynamo import (
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 from regional_explorer.torch_api.inductor import NO_COMPILER
 from regional_explorer.torch_api.release import has_given_up
+from regional_explorer.torch_api.torch_config import surroundings
 
 if TYPE_CHECKING:
     from torch import fx

@@ -1,4 +1,4 @@
-"""Refuses a call of ``rx.explore`` with its arguments in the wrong places, and spells it in the caller's own words."""
+"""The error of a call of ``rx.explore`` with its arguments in the wrong places, spelled in the caller's own words."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ LONGEST_WORDS = 40
 """Longer expressions of the caller are written as ``…``."""
 
 
-def check_places(args: Any, kwargs: Any, more: Sequence[Any], unknown: Mapping[str, Any]) -> None:
-    """Raise InvalidArgumentError unless the arguments of the call are in a tuple, and its keyword arguments in a dict.
+def misplaced_arguments(
+    args: Any, kwargs: Any, more: Sequence[Any], unknown: Mapping[str, Any]
+) -> InvalidArgumentError:
+    """Return the error of a call whose arguments are not in a tuple, or whose keyword arguments are not in a dict.
 
     Args:
         args: what stands in the place of the tuple.
@@ -35,11 +37,10 @@ def check_places(args: Any, kwargs: Any, more: Sequence[Any], unknown: Mapping[s
         problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
     elif more:
         problems.append(f"There are {2 + len(more)} arguments behind the function.")
-    if problems:
-        spelled = _spelled([args, kwargs, *more], unknown)
-        raise InvalidArgumentError(
-            f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
-        )
+    spelled = _spelled([args, kwargs, *more], unknown)
+    return InvalidArgumentError(
+        f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
+    )
 
 
 def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:

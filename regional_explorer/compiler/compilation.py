@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.compiler.artifact import ArtifactStore, Started
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
@@ -25,6 +24,7 @@ from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, covered, empty_caches
+from regional_explorer.torch_api.torch_config import surroundings
 
 Elsewhere = Callable[[Sequence[Wanted], Run], Sequence[Wanted]]
 """Compiles these in other processes, keeps artifacts and failures in the store, and returns what is still to do."""
@@ -154,7 +154,7 @@ class _Building:
             self.finish_next()
 
     def finish_next(self) -> None:
-        """Keep the artifact of the first compile, or its failure: the kernels that a later one shares are built by then."""
+        """Keep the artifact of the first compile, or its failure: kernels that a later one shares are built by then."""
         started, program = self.queue.popleft(), self.program
         with _failures_are_kept():
             artifact = program.store.finish(started)

@@ -35,7 +35,6 @@ from regional_explorer.torch_api.graphs import (
     user_kernel,
 )
 from regional_explorer.torch_api.hidden_state import storage_key
-from regional_explorer.torch_api.torch_config import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +192,6 @@ def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str)
     """Return the key of the artifact that a piece of this fingerprint has under ``config`` in these surroundings."""
     text = f"{fingerprint}{sorted(config.items())!r}{surroundings}"
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def surroundings() -> str:
-    """Return the global torch settings that affect generated code, as text."""
-    return repr(Settings.now())
 
 
 def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.compiler.region_config import catalogue, inert_reason
 from regional_explorer.compiler.switch import Switch
@@ -27,6 +26,7 @@ from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.prepared import others_than_plain
+from regional_explorer.torch_api.torch_config import surroundings
 
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:

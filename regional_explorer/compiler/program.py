@@ -19,7 +19,6 @@ import torch
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Mode, Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count
@@ -35,6 +34,7 @@ from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, share_a_dynamic_trace
+from regional_explorer.torch_api.torch_config import surroundings
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
-from regional_explorer.capture.misplaced import check_places
+from regional_explorer.capture.misplaced import misplaced_arguments
 from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import folder_at
@@ -976,7 +976,9 @@ def explore(  # noqa: PLR0913 - options by keyword
         PlanError: the plan's file cannot be read.
     """
     check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
-    check_places(args, kwargs, misplaced, unknown)
+    is_in_place = isinstance(args, (tuple, list)) and isinstance(kwargs, (Mapping, type(None)))
+    if misplaced or unknown or not is_in_place:
+        raise misplaced_arguments(args, kwargs, misplaced, unknown)
     initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
     check_options(grad, dynamic)
     check_call(fn, args, kwargs)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.shipment import SentPiece
@@ -29,7 +28,7 @@ from regional_explorer.torch_api.inductor import (
     inductor_cache_directory,
 )
 from regional_explorer.torch_api.shipping import ShipmentError, dump
-from regional_explorer.torch_api.torch_config import Settings
+from regional_explorer.torch_api.torch_config import Settings, surroundings
 
 
 class Insights:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -101,6 +102,22 @@ def clock_for(device: str) -> Clock[Any]:
     if device != "cpu":
         raise MeasureError(f"Work on {device} cannot be timed: only that on CPUs and CUDA devices can.")
     return CpuClock()
+
+
+_OVERHEAD_MARKS = 200
+
+
+def overhead_s(clock: Clock[Any]) -> float:
+    """Return the seconds that a mark takes: those between two marks with nothing in between."""
+    marks: list[Any] = []
+
+    def mark() -> None:
+        marks.append(clock.mark())
+
+    for _ in range(_OVERHEAD_MARKS):
+        mark()
+    clock.synchronize()
+    return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(marks))
 
 
 def do_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from torch import fx
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.clock import Clock, clock_for
+from regional_explorer.measure.clock import Clock, clock_for, overhead_s
 from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic
 from regional_explorer.measure.rounds import RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
@@ -61,9 +60,6 @@ def around(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> It
             yield name, clock.seconds(last, first)
 
 
-_OVERHEAD_MARKS = 200
-
-
 class OpTimer:
     """Runs the code of ``gm`` with a mark before its first op and after every op.
 
@@ -100,19 +96,6 @@ class OpTimer:
         """Yield name and seconds of each op of a run, in order, once the clock is synchronized."""
         for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
             yield name, self._clock.seconds(begin, end)
-
-
-def overhead_s(clock: Clock[Any]) -> float:
-    """Return the seconds that a mark takes: those between two marks with nothing in between."""
-    marks: list[Any] = []
-
-    def mark() -> None:
-        marks.append(clock.mark())
-
-    for _ in range(_OVERHEAD_MARKS):
-        mark()
-    clock.synchronize()
-    return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(marks))
 
 
 def bytes_moved(gm: fx.GraphModule) -> dict[str, int]:

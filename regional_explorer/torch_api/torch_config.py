@@ -227,3 +227,8 @@ class Settings:
     @property
     def _flags(self) -> dict[str, Any]:
         return {**self.underneath, **self.knobs}
+
+
+def surroundings() -> str:
+    """Return the global torch settings that affect generated code, as text."""
+    return repr(Settings.now())

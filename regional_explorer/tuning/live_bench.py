@@ -19,7 +19,6 @@ from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.artifact_folder import Machine
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
@@ -46,6 +45,7 @@ from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
+from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
 from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew

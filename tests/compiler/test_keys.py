@@ -12,7 +12,8 @@ from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton
 from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, layouts_of, surroundings
+from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, layouts_of
+from regional_explorer.torch_api.torch_config import surroundings
 from tests.shared.processes import python
 
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from torch import fx
 
 import regional_explorer as rx
-from regional_explorer.measure.clock import CpuClock
-from regional_explorer.measure.profile import OpTimer, around, bytes_moved, moved_bytes, overhead_s
+from regional_explorer.measure.clock import CpuClock, overhead_s
+from regional_explorer.measure.profile import OpTimer, around, bytes_moved, moved_bytes
 from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind

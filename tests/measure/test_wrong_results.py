@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.command.cli import EXIT_NO, main
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.diagnostics.wrong_results import wrong_variants
 from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
@@ -26,7 +25,7 @@ from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.plan_file import Explored, wrong_when_explored
 from regional_explorer.torch_api import graphs
 from regional_explorer.torch_api.dynamo import compile_isolated
-from regional_explorer.torch_api.torch_config import under_config
+from regional_explorer.torch_api.torch_config import surroundings, under_config
 from tests.measure.planted import logistic
 from tests.shared import diagnostics_programs, sessions
 from tests.shared.checks import change_code, codes, only
