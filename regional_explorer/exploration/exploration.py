@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 
@@ -200,6 +200,19 @@ class Exploration(Edits, Results):
             self.live.require_open()
             yield run
 
+    @contextmanager
+    def _search(self, method: str, run: Run) -> Iterator[tuple[Run, Callable[[bool], AbstractContextManager[None]]]]:
+        """Context manager: search in steps, each in a turn for timed or other work; see ``ExclusiveUse.searching``.
+
+        Raises:
+            ClosedError: the exploration is closed.
+            BusyError: another search is under way.
+        """
+        check_run(run)
+        with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching(method):
+            self.live.require_open()
+            yield run, lambda measuring: self.exclusive_use.step(run, method if measuring else "")
+
     def retrace(
         self,
         *,
@@ -380,12 +393,8 @@ class Exploration(Edits, Results):
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
         book = Ledger(default_path() if ledger is None else ledger)
         crew = Crew(checked_executor(executor))
-        check_run(run)
-        with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("tune"):
-            self.live.require_open()
-            self.live.tune(
-                limits, book, crew, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
-            )
+        with self._search("tune", run) as (run, turn):
+            self.live.tune(limits, book, crew, run, turn)
         found = self.live.tuning
         assert found is not None  # noqa: S101 - else the search has raised
         if apply and found.plan is not None:
@@ -413,12 +422,8 @@ class Exploration(Edits, Results):
         if budget_s is None:
             return found
         check_budget(budget_s)
-        check_run(run)
-        with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("suggest"):
-            self.live.require_open()
-            measured = self.live.measure_suggestions(
-                found, budget_s, run, lambda measuring: self.exclusive_use.step(run, "suggest" if measuring else "")
-            )
+        with self._search("suggest", run) as (run, turn):
+            measured = self.live.measure_suggestions(found, budget_s, run, turn)
         return SuggestionList(measured)
 
     # ------------------------------------------------------------------------------------------ code, time and roofline

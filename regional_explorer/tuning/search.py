@@ -351,7 +351,7 @@ class _Search(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - torch may raise anything in other ways of tracing
-            self.tries[one.title] = Try(one.title, one.stage, Outcome.FAILED, one.plan, why=in_a_line(error))
+            self.tries[one.title] = one.tried(Outcome.FAILED, in_a_line(error))
             return None
         if (other := self.prepared_keys.setdefault(prepared.key, one.title)) != one.title:
             self._note_same(one, other)
@@ -363,7 +363,7 @@ class _Search(Generic[P]):
 
     def _remember(self, one: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
         """Take over what an earlier search has found; return whether that is all there is to know."""
-        known = Try(one.title, one.stage, entry.outcome, one.plan, entry.why, kept_bytes=kept_bytes, remembered=True)
+        known = one.tried(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self.titles_by_code:
             return False
         if entry.code and (other := self.titles_by_code.setdefault(entry.code, one.title)) != one.title:
@@ -390,24 +390,16 @@ class _Search(Generic[P]):
             if built is None:
                 self._leave_out(one, "the budget was spent before it was compiled")
                 continue
-            known = Try(
-                one.title,
-                one.stage,
-                Outcome.MEASURED,
-                one.plan,
-                compile_s=built.seconds,
-                kept_bytes=made.kept_bytes,
-                launches=built.launches,
-            )
+            costs = {"compile_s": built.seconds, "kept_bytes": made.kept_bytes, "launches": built.launches}
             if built.failure:
-                self.tries[one.title] = replace(known, outcome=Outcome.FAILED, why=built.failure)
+                self.tries[one.title] = one.tried(Outcome.FAILED, built.failure, **costs)
                 if not built.may_succeed_later:
                     self._write(made.key, one.title)
             elif (other := self.titles_by_code.setdefault(built.code, one.title)) != one.title:
                 self._note_same(one, other)
                 self._write(made.key, one.title, built.code)
             else:
-                self.tries[one.title], self.ready[one.title] = known, made
+                self.tries[one.title], self.ready[one.title] = one.tried(Outcome.MEASURED, **costs), made
                 new.append(one.title)
                 if self.limits.max_compile_s is not None and built.seconds > self.limits.max_compile_s:
                     self._note(one.title, why=f"it took {duration(built.seconds)} to compile")
@@ -611,11 +603,10 @@ class _Search(Generic[P]):
         self.tries[title] = replace(self.tries[title], **changes)
 
     def _note_same(self, one: Candidate, other: str) -> None:
-        why = f"the same code as: {other}"
-        self.tries[one.title] = Try(one.title, one.stage, Outcome.SAME_CODE, one.plan, why, same_as=other)
+        self.tries[one.title] = one.tried(Outcome.SAME_CODE, f"the same code as: {other}", same_as=other)
 
     def _leave_out(self, one: Candidate, why: str) -> None:
-        self.tries[one.title] = Try(one.title, one.stage, Outcome.NOT_TRIED, one.plan, why)
+        self.tries[one.title] = one.tried(Outcome.NOT_TRIED, why)
 
     def _drop(self, title: str, outcome: Outcome, why: str, *, remember: bool = True) -> None:
         """Take a plan out of the search."""

@@ -23,7 +23,7 @@ from regional_explorer.record.plan import (
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
-from regional_explorer.record.tuning import AT_HAND, SearchStage
+from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Try
 from regional_explorer.tuning.bench import Raced, TimedPiece
 
 WHOLE = "whole"
@@ -52,6 +52,10 @@ class Candidate(NamedTuple):
     plan: Plan
     root: Root
     more: Mapping[str, Any]
+
+    def tried(self, outcome: Outcome, why: str = "", **known: Any) -> Try:
+        """Return the record of what became of it."""
+        return Try(self.title, self.stage, outcome, self.plan, why, **known)
 
 
 def candidate(stage: SearchStage, root: Root, more: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
