@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.diagnostics.wrong_results import plan_wrong
+from regional_explorer.diagnostics.measured import plan_wrong
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer import __version__
-from regional_explorer.command.call_text import read_call
 from regional_explorer.command.options import CommandError, add_options, parse_seconds
-from regional_explorer.command.parsed_command import Command
+from regional_explorer.command.parsed_command import Command, read_call
 from regional_explorer.compiler.progress_line import reporting_of_command
 from regional_explorer.errors import (
     InvalidConfigKeyError,

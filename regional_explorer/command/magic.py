@@ -18,9 +18,8 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 
-from regional_explorer.command.call_text import CallText, read_call, split_cell
 from regional_explorer.command.options import CommandError, completions, help_text, read_options, split_line
-from regional_explorer.command.parsed_command import Command
+from regional_explorer.command.parsed_command import CallText, Command, read_call, split_cell
 from regional_explorer.command.preload import Preload
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.progress_line import find_place

@@ -520,13 +520,15 @@ class Program(CutProgram):
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
+        pieces = ((switch, switch.workpiece, switch.workpiece and switch.workpiece.weights) for switch in self.switches)
         switches = [
             (
-                switch.workpiece and (switch.workpiece.inputs, switch.workpiece.constants, switch.workpiece.is_current),
+                piece and piece.inputs,
+                weights and (weights.digest, weights.are_unchanged),
                 switch.failure,
                 id(switch.refused),
             )
-            for switch in self.switches
+            for switch, piece, weights in pieces
         ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))

@@ -23,8 +23,7 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured, source_plan
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.compiler.workers import AnyExecutor, checked_executor
-from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
-from regional_explorer.diagnostics.wrong_results import plan_wrong
+from regional_explorer.diagnostics.measured import plan_diagnostics, plan_wrong, slower_than
 from regional_explorer.errors import (
     ArtifactError,
     InvalidArgumentError,

@@ -18,12 +18,13 @@ from regional_explorer.compiler.partition_records import artifact_records, diagn
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
-from regional_explorer.diagnostics import wrong_results
 from regional_explorer.diagnostics.measured import (
     pattern_diagnostics,
     plan_diagnostics,
     region_diagnostics,
     warning_diagnostics,
+    wrong_regions,
+    wrong_variants,
 )
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements
@@ -244,7 +245,7 @@ class Live:
             results.reconciliation = results.reconciliation or session.reconciliation
         of_benchmark = [
             *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
-            *wrong_results.wrong_regions(session, cures),
+            *wrong_regions(session, cures),
         ]
         all_diagnostics = [
             *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, session)),
@@ -253,7 +254,7 @@ class Live:
             *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
             *of_benchmark,
-            *wrong_results.wrong_variants(session, of_benchmark),
+            *wrong_variants(session, of_benchmark),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *pattern_diagnostics(session),

@@ -34,6 +34,8 @@ from regional_explorer.measure.rounding import (
 )
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.graphs import is_effect_token
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
@@ -84,6 +86,16 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
                 if before is not None and is_dense(tensor)
             },
         )
+
+
+def named_outputs(piece: Piece, results: Any) -> Values:
+    """Return the tensors that a piece returned, by the names of its outputs."""
+    tensors = (
+        (name, dense(value).clone())
+        for name, node, value in zip(piece.outputs, piece.output_nodes, results, strict=True)
+        if isinstance(value, torch.Tensor) and not is_effect_token(node)
+    )
+    return Values(tuple(tensors), ())
 
 
 def compare_results(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:

@@ -26,6 +26,7 @@ from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
     error_in_words,
+    named_outputs,
     not_comparable,
     run_once,
     verdict,
@@ -36,13 +37,11 @@ from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
     BoxedCall,
     boxed,
     draws_in_order,
     draws_random,
-    is_effect_token,
     resolve,
 )
 from regional_explorer.torch_api.release import has_given_up
@@ -368,16 +367,6 @@ def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | Non
         except RegionCompileError:
             continue
     return None
-
-
-def named_outputs(piece: Piece, results: Any) -> Values:
-    """Return the tensors that a piece returned, by the names of its outputs."""
-    tensors = (
-        (name, dense(value).clone())
-        for name, node, value in zip(piece.outputs, piece.output_nodes, results, strict=True)
-        if isinstance(value, torch.Tensor) and not is_effect_token(node)
-    )
-    return Values(tuple(tensors), ())
 
 
 def _in_float64(value: Any) -> Any:

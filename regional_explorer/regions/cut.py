@@ -378,7 +378,9 @@ def _new_piece(
         for place, node in enumerate(outputs)
         if is_only_kept(node) and all(user in inside or user.op == "output" for user in node.users)
     )
-    fixed = frozenset() if any(others_than_plain(gm)) else unwritten.intersection(of_inputs)
+    fixed = unwritten.intersection(of_inputs)
+    if fixed and any(others_than_plain(gm)):
+        fixed = frozenset()
     return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen, fixed)
 
 

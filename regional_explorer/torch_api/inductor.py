@@ -357,7 +357,8 @@ def run_inductor(
         ):
             if prepared is not None and is_lowered_as_it_is(gm, config):
                 return lower_as_it_is(gm, inputs, mode, prepared)
-            fakes = without_constants(gm, inputs)
+            is_frozen = prepared is not None and prepared.frozen
+            fakes = without_constants(gm, inputs) if is_frozen else list(inputs)
             return torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error

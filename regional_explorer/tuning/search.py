@@ -390,7 +390,11 @@ class _Search(Generic[P]):
             if built is None:
                 self._leave_out(one, "the budget was spent before it was compiled")
                 continue
-            costs = {"compile_s": built.seconds, "kept_bytes": made.kept_bytes, "launches": built.launches}
+            costs: dict[str, Any] = {
+                "compile_s": built.seconds,
+                "kept_bytes": made.kept_bytes,
+                "launches": built.launches,
+            }
             if built.failure:
                 self.tries[one.title] = one.tried(Outcome.FAILED, built.failure, **costs)
                 if not built.may_succeed_later:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch.fx.traceback import annotate
 
 import regional_explorer as rx
-from regional_explorer.diagnostics import measured, wrong_results
+from regional_explorer.diagnostics import measured
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.action import ActionKind, Basis, configures, disables, looks_at, unmarks
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Verdict
@@ -377,8 +377,8 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         slower,
         partition_numerics=(Numerics("compiled", "mm1", error=1.0, verdict=NumericsVerdict.FAILED, partition=part.id),),
     )
-    (cured,) = wrong_results.wrong_regions(wrong, {part.id: {"fallback_random": True}})
-    (lost,) = wrong_results.wrong_regions(wrong, {part.id: None})
+    (cured,) = measured.wrong_regions(wrong, {part.id: {"fallback_random": True}})
+    (lost,) = measured.wrong_regions(wrong, {part.id: None})
     (loses,) = measured.region_diagnostics(slower)
     return {"cured": cured, "no cure": lost, "slower": loses}
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.command.cli import EXIT_NO, main
-from regional_explorer.diagnostics.wrong_results import wrong_variants
+from regional_explorer.diagnostics.measured import wrong_variants
 from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.saved import page_html
