@@ -110,6 +110,9 @@ def _identity(error: BaseException) -> tuple[type[BaseException], str]:
     return type(error), (str(error).strip().splitlines() or [""])[0]
 
 
+# -------------------------------------------------------------------------------------------- ops that run in no graph
+
+
 def untraced_ops(
     call: Call, graphs: Sequence[Graph], traced: Collection[CodeType], names: ModuleNames, outdated: Outdated
 ) -> tuple[UntracedOps, ...]:

@@ -124,6 +124,9 @@ def _ends_in_semicolon(text: str) -> bool:
     return bool(tokens) and tokens[-1].string == ";"
 
 
+# --------------------------------------------------------------------------------------------------------- the command
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """The options of one command. ``marks`` are (name, selector), ``settings`` (region, key, value as text)."""

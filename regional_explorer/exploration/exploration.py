@@ -702,8 +702,7 @@ class Exploration(Edits, Results):
         Raises:
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
             ClosedError: the exploration is closed.
-            BusyError: another search is under way, or another thread, such as a job of the panel, measures.
-            Exception: what nobody expected; it says what was best until then, and ``ex.tuning`` has the tries.
+            BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("apply", apply)
         with self._turn(run) as run:

@@ -144,6 +144,9 @@ def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | 
     return by_part[largest]
 
 
+# ------------------------------------------------------------------------------------------------------------ remedies
+
+
 AT_BOUND = 0.8
 """If the bounds of a region's kernels are at least this share of its time, its code is at their limit."""
 MOSTLY_LAUNCHES = 0.5

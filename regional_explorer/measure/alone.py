@@ -127,6 +127,9 @@ def _equal(left: torch.UntypedStorage, right: torch.UntypedStorage) -> bool:
     return torch.equal(*as_bytes)
 
 
+# ----------------------------------------------------------------------------------------- calls, and races of configs
+
+
 @contextmanager
 def as_in_the_call() -> Iterator[None]:
     """Context manager for running pieces as autograd runs them; restores the random generators."""

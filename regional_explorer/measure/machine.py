@@ -228,6 +228,9 @@ def _reading(reader: Any, gpu: Any) -> int | None:
         return None
 
 
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
 MEMORY_SHARE = 0.25
 """Reading the memory of all variants together may take this much of the budget in addition."""
 LEAST_RESIDENT = 1 << 20

@@ -87,6 +87,9 @@ def _forget_warned() -> None:
             function.cache_clear()
 
 
+# ---------------------------------------------------------------------------------------------------- matched patterns
+
+
 _KINDS = (
     pattern_matcher.LoweringPatternEntry,
     pattern_matcher.GraphPatternEntry,
@@ -124,6 +127,9 @@ def _name(entry: Any) -> str:
     if function is None and isfunction(check):
         function = getclosurevars(check).nonlocals.get("search_fn")
     return str(getattr(function, "__name__", None) or type(entry.pattern).__name__)
+
+
+# ------------------------------------------------------------------------------- phases, and the answers of the caches
 
 
 _PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {

@@ -93,6 +93,9 @@ def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
             delattr(tensor, _DYNAMIC_MARK)
 
 
+# --------------------------------------------------------------------------------------------------------------- hooks
+
+
 ALL_MODULES = torch.nn.modules.module
 """The owner of the hooks that run for every module."""
 

@@ -181,6 +181,9 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
+# ------------------------------------------------------------------------------------------------------------ compiles
+
+
 @contextlib.contextmanager
 def empty_caches() -> Iterator[None]:
     """A block in which Inductor's caches are empty, in memory and on disk; nothing that it compiles is kept on disk.

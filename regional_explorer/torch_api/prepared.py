@@ -128,6 +128,9 @@ def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
     return Frozen(gm, tuple(left), layout_opt)
 
 
+# ------------------------------------------------------------------------------------------------------------ lowering
+
+
 _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custom_post_pass"}
 """Config keys of passes that run before those that a prepared piece still needs."""
 

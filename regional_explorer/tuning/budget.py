@@ -92,6 +92,9 @@ def _checked_keys(keys: object) -> Iterable[Mapping[str, Any]]:
     return configs
 
 
+# ------------------------------------------------------------------------------------------------------ what was spent
+
+
 WRAPPER_COSTS = 2.5
 """How much longer a compile with a C++ wrapper takes, until one was seen."""
 
