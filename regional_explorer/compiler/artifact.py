@@ -13,7 +13,7 @@ import torch
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, size_at
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileContent
+from regional_explorer.compiler.key_changes import CompileContent, KnownCompiles
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
@@ -92,7 +92,7 @@ class Started(NamedTuple):
     wanted: Wanted
     compiled: Compiled
     sizes: Sizes
-    content: CompileContent
+    content: CompileContent | None
 
 
 @dataclass
@@ -103,6 +103,7 @@ class ArtifactStore:
     ``generated`` is the code behind the artifacts, which torch drops together with the store. ``folder`` is searched
     for artifacts before they are compiled, and they are saved in it afterwards. ``hashes`` are hashes of code by key,
     of artifacts and of code that was generated but not compiled. ``run_inductor`` starts the compile of a piece.
+    ``known`` has the compiles that each new one is compared with; in production nobody asks for that.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -113,6 +114,7 @@ class ArtifactStore:
     folder: ArtifactFolder | None = None
     hashes: dict[str, str] = field(default_factory=dict)
     run_inductor: Callable[..., Compiled] = start_compile
+    known: KnownCompiles | None = None
 
     def load(self, wanted: Wanted) -> Artifact | None:
         """Return the fitting artifact of the folder, None without one."""
@@ -169,7 +171,7 @@ class ArtifactStore:
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = wanted.workpiece.canonical(mode)
-            content = CompileContent.of(gm, fakes, wanted.config, Settings.now())
+            content = self.known and CompileContent.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
             return Started(wanted, compiled, sizes, content)
@@ -183,7 +185,9 @@ class ArtifactStore:
             def pack() -> Packed:
                 return dataclasses.replace(compiled.pack(), sizes=sizes.packed())
 
-            made = KNOWN_COMPILES.compared(wanted.key, compiled.made, started.content)
+            made = compiled.made
+            if self.known is not None and started.content is not None:
+                made = self.known.compared(wanted.key, made, started.content)
             artifact = dataclasses.replace(_assembled_artifact(wanted, compiled, sizes), made=made, pack=pack)
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)

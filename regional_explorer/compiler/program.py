@@ -19,6 +19,7 @@ import torch
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
+from regional_explorer.compiler.key_changes import KNOWN_COMPILES
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Mode, Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count
@@ -413,6 +414,7 @@ class Program(CutProgram):
     """
 
     capture: Capture
+    store: ArtifactStore = field(default_factory=lambda: ArtifactStore(known=KNOWN_COMPILES))
     toolchain: CompileCost | None = None
     _recorded_settings: str = ""
     _has_unknown_layouts: bool = False
