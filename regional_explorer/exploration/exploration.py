@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 
@@ -642,20 +643,20 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("bitwise", bitwise)
+        bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
         with self._turn(run, "roofline") as run:
-            reach = reached(self.live.session)
-            costs = {cost.what: cost.seconds for cost in self.live.session.variant_costs}
+            live, untimed = self.live, run.threads.run_untimed
+            reach = reached(live.session)
+            costs = {cost.what: cost.seconds for cost in live.session.variant_costs}
             full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
             trials_s = full_s * len(TRIALS) if bitwise else 0.0
-            whole = run.part(0.0, 0.3, then_s=full_s + trials_s)
-            whole_graphs = run.threads.run_untimed(lambda: full_graphs(self.live.program, whole))
-            reading = run.part(0.3, 0.4, then_s=trials_s)
-            for region in self.live.session.plan.regions:
-                run.threads.run_untimed(lambda name=region.name: self.live.insights.read(name, reading))  # type: ignore[misc]
+            whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
+            whole_graphs = untimed(lambda: full_graphs(live.program, whole))
+            for region in live.session.plan.regions:
+                untimed(partial(live.insights.read, region.name, reading))
             full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
-            session, bandwidth, ops = self.live.session, None, None
+            session = live.session
             crossing = borders(session, full)
-            trials: tuple[BitwiseTrial, ...] = ()
             if not run.cancelled():
                 run.estimate(trials_s or None)
                 run.progress("measuring the copy bandwidth", 0.4)
@@ -663,15 +664,12 @@ class Exploration(Edits, Results):
                 bandwidth = run.threads.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
             if not run.cancelled():
                 run.progress("comparing ops with their decompositions", 0.5)
-                ops = run.threads.run_untimed(lambda: op_differences(self.live.variants))
+                ops = untimed(lambda: op_differences(live.variants))
             if bitwise and not run.cancelled():
                 trying = run.part(0.5, 1.0)
-                trials = run.threads.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, trying, full_s))
-        problems = [
-            f"The graph {graph_id} is left out: {graph.code.problem}."
-            for graph_id, graph in whole_graphs.items()
-            if graph_id not in full
-        ]
+                trials = untimed(lambda: bitwise_trials(live.variants, TRIALS, trying, full_s))
+        left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
+        problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
         if run.cancelled():
             problems.append("Cancelled: what was not determined by then is left out.")
         return Roofline(
@@ -783,28 +781,27 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
+        program = self.live.program
         with self._turn(PLAIN_RUN) as run:
             run.progress("recording the inputs of the partitions", 0.0)
             region = the_region(self.plan, name)
-            self.live.program.record_layouts()
-        switches = [switch for switch in self.live.program.switches if switch.piece.claim.region == region.name]
-        keys, failures = self.live.program.keys(), self.live.program.store.failures
+            program.record_layouts()
+        switches = [switch for switch in program.switches if switch.piece.claim.region == region.name]
+        keys, failures = program.keys(), program.store.failures
         switches.sort(key=lambda switch: keys.get(switch) not in failures)
-        chosen = [switch for switch in switches if partition in (None, switch.partition.name)]
-        if not chosen:
+        chosen = next((switch for switch in switches if partition in (None, switch.partition.name)), None)
+        if chosen is None:
             existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
             requested = "partition" if partition is None else f"partition {partition!r}"
             raise ReproError(f"Region {region.name!r} has no {requested}; there is {existing}.")
-        switch, function = chosen[0], self.live.title
-        title = (
-            f"Partition {switch.partition.name} of region {region.name!r} of {function}, graph {switch.piece.graph_id}."
-        )
-        if switch.workpiece is None:
-            raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
+        named, graph = f"Partition {chosen.partition.name}", chosen.piece.graph_id
+        if chosen.workpiece is None:
+            raise ReproError(f"{named} cannot be written as a script: {chosen.failure}.")
+        title = f"{named} of region {region.name!r} of {self.live.title}, graph {graph}."
         try:
-            return repro_script(title, switch.piece, switch.workpiece.inputs, self.live.program.config_for(switch))
+            return repro_script(title, chosen.piece, chosen.workpiece.inputs, program.config_for(chosen))
         except ReproError as problem:
-            raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
+            raise ReproError(f"{named} cannot be written as a script: {problem}") from problem
 
     # ------------------------------------------------------------------------------------------------------- results
 
