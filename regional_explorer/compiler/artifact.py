@@ -171,7 +171,9 @@ class ArtifactStore:
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = wanted.workpiece.canonical(mode)
-            content = self.known and CompileContent.of(gm, fakes, wanted.config, Settings.now())
+            content = None
+            if self.known is not None:
+                content = CompileContent.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
             return Started(wanted, compiled, sizes, content)
