@@ -13,8 +13,8 @@ from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, in_sentences
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.patterns import is_idle, pattern_matches
 from regional_explorer.record.plan_file import plan_slower
+from regional_explorer.record.region_code import is_idle, pattern_matches
 from regional_explorer.record.regions import (
     RegionTiming,
     gain_alone_s,

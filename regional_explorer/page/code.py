@@ -15,16 +15,7 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
 from regional_explorer.style.css import PAGE, page_css, toned
-from regional_explorer.style.element import (
-    LONG,
-    Node,
-    clean,
-    clean_page,
-    node,
-    style_sheet,
-    to_html,
-    verbatim,
-)
+from regional_explorer.style.element import LONG, Node, clean, clean_page, node, style_sheet, to_html, verbatim
 from regional_explorer.style.formats import NONE, size
 from regional_explorer.tables.code import bound_text, kernels_table, patterns_note, resource_texts
 

@@ -19,7 +19,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, clean, markup, to_html
-from regional_explorer.tables.stages import stages_table
+from regional_explorer.tables.code import stages_table
 
 FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400

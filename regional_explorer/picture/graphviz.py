@@ -27,11 +27,7 @@ sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
 
 
 def graphviz(
-    dot: str,
-    form: str,
-    *,
-    time_limit_s: float = LAYOUT_LIMIT_S,
-    command: tuple[str, ...] | None = None,
+    dot: str, form: str, *, time_limit_s: float = LAYOUT_LIMIT_S, command: tuple[str, ...] | None = None
 ) -> bytes | None:
     """Return ``dot`` laid out and written as ``form``, or None if that fails or takes too long.
 

@@ -217,10 +217,7 @@ def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
             return None if svg is None else svg.decode()[svg.decode().index("<svg") :]
 
         def _repr_mimebundle_(
-            self,
-            include: Iterable[str] | None = None,
-            exclude: Iterable[str] | None = None,
-            **_: Any,
+            self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
         ) -> dict[str, str]:
             picture = self._repr_svg_()
             bundle = {"text/plain": self.source}
