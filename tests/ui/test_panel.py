@@ -24,8 +24,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import state, widget
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.events import EVENTS
-from regional_explorer.ui.panel import PARTS, Panel
+from regional_explorer.ui.panel import EVENTS, PARTS, Panel
 from regional_explorer.ui.state import PANES, PanelState
 from regional_explorer.ui.widget import MAX_WAITING, InOrder
 from tests.shared.panel import button, elements, enabled, make, message, nodes, pick, rows, text
