@@ -81,7 +81,7 @@ export function listen(view) {
     if (box < 0) return;
     event.preventDefault();
     event.stopPropagation(); // or JupyterLab shows its own menu
-    view.pick(view.picture.nodesIn(box), "only", view.picture.kind(box));
+    view.pickBox(box);
   });
   on(canvas, "pointercancel", release);
   on(canvas, "pointerleave", () => {
@@ -161,7 +161,7 @@ export function listen(view) {
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();
-      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only", view.picture.kind(currentBox()));
+      view.pickBox(view.anchor, adds(event) ? "toggle" : "only");
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),

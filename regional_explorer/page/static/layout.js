@@ -151,13 +151,13 @@ function arrangeGraph(boxes, homes, titles, edges) {
   }
   return {
     ...placed,
-    hulls: new Map([...hulls].map(([number, { rect }]) => [number, rect])),
+    hulls,
     boxes: boxes.map((_, box) => (homes[box] < 0 ? placed.rects[unitOf[box]] : hullOf(box).rects[inside[box]])),
     lanes: partsOf.map((parts) => parts.flatMap(([own, tail, head]) => own.lanes.get(keyOf(tail, head)))),
   };
 }
 
-// The curve of an edge through its lanes: the points of cubic Bézier curves, as pairs of numbers in one list. None, if it is drawn from box to box.
+// The curve of an edge through its lanes: the points of cubic Bézier curves, in one list. None, if it is drawn from box to box.
 function curve(tail, lanes, head) {
   const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
   const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER, low = tail.high - tail.h > LAYER;
@@ -200,7 +200,7 @@ export function place(graphs, boxes, homes, widths, edges) {
     // A hull, the `unit` of what is in it, is not cut.
     const columnOf = ({ unit, y }) => tops.findLastIndex((top) => top <= (unit ? unit.y : y));
     const put = (rect) => moved(rect, left + columnOf(rect) * (graph.w + 3 * GAP), 2 * GAP - tops[columnOf(rect)]);
-    for (const [number, rect] of graph.hulls) groups[number] = put(rect);
+    for (const [number, { rect }] of graph.hulls) groups[number] = put(rect);
     for (const rect of graph.boxes) rects.push(put(rect));
     inner.forEach((edge, at) => {
       const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]);

@@ -1,4 +1,4 @@
-// Draws a picture on a canvas: hulls, edges, boxes and the trail of a node, as far as they are in the window.
+// Draws a picture on a canvas: hulls, edges and boxes, as far as they are in the window.
 
 import { boxStyle, hatch, hullStyle } from "./colours.js";
 import { alike } from "./dom.js";
@@ -11,9 +11,6 @@ const ROOM = 40; // room around the picture for what extends beyond it
 const HIT = "#ffb000";
 
 const meets = ({ x, y, w, h }, { x0, y0, x1, y1 }) => x < x1 && x + w > x0 && y < y1 && y + h > y0;
-
-/** @returns {[number, number, number, number]} */
-const sides = ({ x, y, w, h }) => [x, y, w, h];
 
 // Where an edge begins and ends.
 const ends = (points) => [points[0], points[1], points.at(-2), points.at(-1)];
@@ -32,12 +29,12 @@ function partOf({ width, height }, { x0, y0, x1, y1 }, beyond) {
 
 export class Painter {
   ratio = 1;
-  /** @type {any} the colours of everything except regions */ ground;
-  /** @type {any[]} each with its piece, style, and the colour and label of the overlay */ hulls = [];
-  /** @type {string[]} the colours of regions */ regions = [];
-  /** @type {any[]} the boxes by style */ looks = [];
+  ground; // the colours of everything except regions
+  hulls = []; // each with its piece, style, and the colour and label of the overlay
+  regions = []; // the colours of regions
+  looks = []; // the boxes by style
   /** @type {import("./picture.js").Picture} */ picture;
-  /** @type {any[]} what the last frame was made from */ made = [];
+  made = []; // what the last frame was made from
   /** @type {any} the copy that is moved */ still = { made: [] };
 
   constructor(canvas) {
@@ -54,7 +51,7 @@ export class Painter {
   }
 
   // Boxes of the same style are grouped, so that each style is drawn with one path. `colours` are those of a theme.
-  prepare(picture, colours, paper, font, heat) {
+  prepare(picture, colours, { backgroundColor: paper, fontFamily: font }, heat) {
     const looks = new Map(),
       styles = new Map(), // of hulls, by region and state
       { regions } = picture,
@@ -91,8 +88,8 @@ export class Painter {
   draw(camera, lit) {
     const { pen, ratio, picture } = this,
       { k, seen } = camera;
-    const made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio];
-    const steady = alike(made, this.made);
+    const made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio],
+      steady = alike(made, this.made);
     this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = this.ground.paper;
@@ -170,7 +167,7 @@ export class Painter {
     for (const { rect, style, tint } of this.hulls) {
       if (!meets(rect, seen)) continue;
       pen.beginPath();
-      pen.roundRect(...sides(rect), 7);
+      pen.roundRect(rect.x, rect.y, rect.w, rect.h, 7);
       pen.fillStyle = tint?.fill ?? style.fill;
       pen.fill();
       if (style.tile) pen.fillStyle = style.tile;
@@ -199,10 +196,14 @@ export class Painter {
 
   // Edges from one column to the next cross half of the picture, so they are drawn faint.
   trails(curves, colour, near, far, k = 1) {
-    const isNear = (points) => points.at(-1) >= points[1] - 8,
-      isFar = (points) => !isNear(points);
+    const isNear = (points) => points.at(-1) >= points[1] - 8;
     this.trail(curves.filter(isNear), colour, near, k);
-    this.trail(curves.filter(isFar), colour, far, 1);
+    this.trail(
+      curves.filter((points) => !isNear(points)),
+      colour,
+      far,
+      1,
+    );
   }
 
   trail(curves, colour, [width, alpha], k) {
@@ -219,7 +220,6 @@ export class Painter {
     this.stroke(colour, width, [], alpha);
   }
 
-  // Draw the arrow heads of the edges that end in the window.
   arrows(seen) {
     const { pen } = this;
     pen.beginPath();
@@ -248,15 +248,15 @@ export class Painter {
         const drawn = lit.finding ? here.filter((box) => Boolean(lit.found[box]) !== faint) : here;
         if (!drawn.length) continue;
         pen.globalAlpha = faint ? 0.3 : 1;
+        const rects = drawn.map(picture.rect);
         if (k < SHAPES) {
           pen.fillStyle = style.stroke || style.text;
-          for (const box of drawn) pen.fillRect(...sides(picture.rect(box)));
+          for (const { x, y, w, h } of rects) pen.fillRect(x, y, w, h);
           continue;
         }
         for (const offset of style.deep ? [4, 0] : [0]) {
           pen.beginPath();
-          for (const { x, y, w, h } of drawn.map(picture.rect))
-            pen.roundRect(x + offset, y + offset, w, h, k * h > 6 ? 4 : 0);
+          for (const { x, y, w, h } of rects) pen.roundRect(x + offset, y + offset, w, h, k * h > 6 ? 4 : 0);
           pen.fillStyle = style.fill;
           if (style.fill) pen.fill();
           if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
@@ -274,13 +274,14 @@ export class Painter {
   shares(seen) {
     const { pen, picture, regions } = this;
     for (const box of picture.shared) {
-      const { x, y, w, h } = picture.rect(box);
-      if (!meets({ x, y, w, h }, seen)) continue;
-      let left = x + 4;
+      const rect = picture.rect(box);
+      if (!meets(rect, seen)) continue;
+      let left = rect.x + 4;
       for (const [region, share] of picture.shares(box)) {
+        const width = (rect.w - 8) * share;
         pen.fillStyle = regions[region];
-        pen.fillRect(left, y + h - 3, Math.max((w - 8) * share, 2), 3);
-        left += (w - 8) * share;
+        pen.fillRect(left, rect.y + rect.h - 3, Math.max(width, 2), 3);
+        left += width;
       }
     }
   }
@@ -299,7 +300,8 @@ export class Painter {
     };
     for (let box = 0; box < picture.boxes; box += 1) {
       if (!meets(picture.rect(box), seen)) continue;
-      if (lit.finding && lit.found[box]) ring(box, 2.5, box === lit.hit ? 4 : 3, HIT, [], box === lit.hit ? 1 : 0.75);
+      const [wide, alpha] = box === lit.hit ? [4, 1] : [3, 0.75];
+      if (lit.finding && lit.found[box]) ring(box, 2.5, wide, HIT, [], alpha);
       // A box with only some nodes selected has a dashed ring.
       if (lit.selected[box]) ring(box, 1.5, 2, ink, lit.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
     }
@@ -319,17 +321,12 @@ export class Painter {
       if (!meets(rect, camera.seen)) continue;
       const { words, speedup, region } = piece,
         label = tint?.label ?? speedup,
-        labelled = words.map((word) => (label ? `${word} · ${label}` : word));
+        labelled = words.map((word) => (label ? `${word} · ${label}` : word)),
+        shorter = [tint ? label : words.at(-1), picture.regions[region].letter];
       const [x, y] = camera.toWindow(rect.x, rect.y),
-        shown = { x, y, w: rect.w * camera.k, h: rect.h * camera.k };
-      const [ink, paper] = [tint?.text ?? style.text, tint?.fill ?? style.ground];
-      letters.hull(
-        [...labelled, tint ? label : words.at(-1), picture.regions[region].letter],
-        shown,
-        ink,
-        paper,
-        camera.k,
-      );
+        shown = { x, y, w: rect.w * camera.k, h: rect.h * camera.k },
+        { text, fill } = tint ?? { ...style, fill: style.ground };
+      letters.hull([...labelled, ...shorter], shown, text, fill, camera.k);
     }
   }
 }

@@ -5,7 +5,7 @@ import { PLUS } from "./letters.js";
 
 const NOTES = ["recomputed in the backward", "random", "taken out of its region: runs eagerly"]; // by the bit of `flags`
 const MOST_READS = 4, // a box with this many nodes does not list what it reads
-  MOST_HALF = 110; // characters of a node's name, and of its target, where both are shown
+  MOST_HALF = 110; // characters of a node's name, and of its target
 
 // The curve of an edge that the layout gave none.
 function directCurve(tail, head) {
@@ -23,12 +23,12 @@ const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${nu
 
 // The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions, all by number.
 export class Outline {
-  /** @type {any[]} */ nodes = [];
-  /** @type {string[]} the nodes as `graph:name` */ ids = [];
-  /** @type {any[]} */ folds = [];
-  /** @type {any[]} */ pieces = [];
-  /** @type {any[]} */ graphs = [];
-  /** @type {Record<string, string[]>} the group of each node by what can be coloured */ groups = {};
+  nodes = [];
+  ids = []; // of the nodes, as `graph:name`
+  folds = [];
+  pieces = [];
+  graphs = [];
+  groups = {}; // the group of each node by what can be coloured
 
   constructor(tab, graphs, regions) {
     this.tab = tab;
@@ -56,7 +56,7 @@ export class Outline {
       firstPiece = this.pieces.length,
       foldAt = (number) => (number < 0 ? undefined : this.folds[firstFold + number]),
       pieceAt = (number) => (number < 0 ? -1 : firstPiece + number);
-    folds.parents.forEach((parent, i) => {
+    folds.parents.forEach((parent, i) =>
       this.folds.push({
         ...textsOf(folds, i, ["look", "title", "detail", "crumb", "kind"]),
         signs: folds.texts[folds.signs[i]],
@@ -65,8 +65,8 @@ export class Outline {
         time: folds.times?.folds[i],
         open: folds.open[i],
         ops: 0,
-      });
-    });
+      }),
+    );
     names.forEach((name, i) => {
       this.ids.push(`${id}:${name}`);
       this.nodes.push({
@@ -112,16 +112,15 @@ export class Outline {
 export class Picture {
   width = 1;
   height = 1;
-  /** @type {number[]} */ nodeBoxes = [];
-  /** @type {number[][]} the nodes of each box, in order */ members = [];
-  /** @type {number[][]} the positions of the titles of graphs */ titles;
-  /** @type {any[]} the places of boxes */ rects;
-  /** @type {any[]} the places of hulls */ groups;
-  /** @type {number[][]} the points of each edge */ curves;
+  nodeBoxes = [];
+  members = []; // the nodes of each box, in order
+  titles; // the positions of the titles of graphs
+  rects; // the places of boxes
+  groups; // the places of hulls
+  curves; // the points of each edge
   timed = false; // whether labels and tooltips have the times
 
-  // `chosen` says of the keys of folds whether the user opened them, `all` of the others; `measure(text, size)` is the
-  // width of a text.
+  // `chosen` says of the keys of folds whether the user opened them, `all` of the others.
   constructor(outline, opening, measure) {
     this.outline = outline;
     this.opening = opening;
@@ -137,14 +136,10 @@ export class Picture {
     this.tab = tab.id;
     this.nodes = nodes.length;
     for (const fold of folds) closed.set(fold, closed.get(fold.parent) ?? (opens(fold) ? undefined : fold));
-    const boxOf = (node, number) => {
-      if (node.op !== number) return this.nodeBoxes[node.op];
-      const owner = closed.get(node.home) ?? node;
-      if (!boxes.has(owner)) boxes.set(owner, boxes.size);
-      return boxes.get(owner);
-    };
     nodes.forEach((node, number) => {
-      const box = boxOf(node, number);
+      const owner = closed.get(node.home) ?? node;
+      if (node.op === number && !boxes.has(owner)) boxes.set(owner, boxes.size);
+      const box = node.op === number ? boxes.get(owner) : this.nodeBoxes[node.op];
       this.nodeBoxes.push(box);
       (this.members[box] ??= []).push(number);
     });
@@ -163,11 +158,10 @@ export class Picture {
 
   // The edges between boxes, and the hulls: each around the boxes of a piece that are in no closed fold of all of it.
   connect() {
-    const edges = new Map(),
-      { nodeBoxes } = this;
+    const edges = new Map();
     this.outline.nodes.forEach(({ reads }, node) => {
       for (const read of reads) {
-        const [tail, head] = [nodeBoxes[read], nodeBoxes[node]];
+        const [tail, head] = [this.nodeBoxes[read], this.nodeBoxes[node]];
         if (tail !== head) edges.set(tail * this.boxes + head, [tail, head]);
       }
     });
@@ -199,6 +193,7 @@ export class Picture {
   }
 
   nodesIn = (box) => this.members[box] ?? [];
+  idsOf = (nodes) => nodes.map((node) => this.ids[node]);
   idOf = (box) => this.ids[this.nodesIn(box)[0]]; // of its first node
   boxWith = (id) => this.nodeBoxes[this.byId.get(id)] ?? -1;
   rect = (box) => this.rects[box];
@@ -227,19 +222,19 @@ export class Picture {
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
     const nodes = this.nodesIn(box).map((node) => this.outline.nodes[node]),
-      [{ name, target, value, module, source, outside }] = nodes;
-    const rows = this.opens(box)
-      ? [
-          ["", this.detail(box)],
-          ["holds", `${counted(nodes.length, "node")} · + or double-click opens it`],
-        ]
-      : [
-          ["node", `${half(name)} = ${half(target)}`],
-          ["gives", value],
-        ];
-    rows.push(["module", module], ["line", source], ["reads", nodes.length < MOST_READS ? outside : ""]);
-    NOTES.forEach((note, bit) => rows.push(["note", nodes.some(({ flags }) => (flags >> bit) & 1) ? note : ""]));
-    rows.push(["time", this.timed && this.owners[box].time?.[2]]);
+      [{ name, target, value, module, source, outside }] = nodes,
+      opens = this.opens(box);
+    const rows = [
+      ["", opens && this.detail(box)],
+      ["holds", opens && `${counted(nodes.length, "node")} · + or double-click opens it`],
+      ["node", !opens && `${half(name)} = ${half(target)}`],
+      ["gives", !opens && value],
+      ["module", module],
+      ["line", source],
+      ["reads", nodes.length < MOST_READS && outside],
+      ...NOTES.map((note, bit) => ["note", nodes.some(({ flags }) => (flags >> bit) & 1) && note]),
+      ["time", this.timed && this.owners[box].time?.[2]],
+    ];
     return [...rows.filter(([, text]) => text), ...(this.piece(box)?.facts ?? [])];
   }
 
@@ -255,7 +250,6 @@ export class Picture {
     return distances.indexOf(least(distances));
   }
 
-  // The boxes that nodes stand in, each once.
   boxesOf = (nodes) => [...new Set(nodes.map((node) => this.nodeBoxes[node]))];
 
   counts(nodes) {
