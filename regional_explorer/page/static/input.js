@@ -25,8 +25,8 @@ export function listen(view) {
   };
   const boxAt = ([px, py]) => view.picture?.at(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
   const hullAt = (point) => {
-    const group = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
-    return group < 0 ? [] : view.picture.nodesOfPiece(view.picture.groupPieces[group]);
+    const hull = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
+    return hull < 0 ? [] : view.picture.nodesOfPiece(view.picture.hulls[hull]);
   };
   const onPlus = (box, point) => {
     if (box < 0 || !view.picture.opens(box)) return false;

@@ -59,15 +59,14 @@ export class Painter {
       ground = { ...colours.ground, paper };
     Object.assign(this, { picture, ground, regions: tones.map(({ stroke }) => stroke) });
     this.letters.font(font);
-    this.hulls = picture.groupPieces.map((number, group) => {
-      const piece = picture.pieces[number],
-        { region, state } = piece;
-      const key = `${region} ${state}`;
+    this.hulls = picture.hulls.map((piece, hull) => {
+      const { region, state } = piece,
+        key = `${region} ${state}`;
       if (!styles.has(key)) {
         const style = hullStyle(state, ground, tones[region], regions[region].line);
         styles.set(key, { ...style, tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
       }
-      return { rect: picture.groups[group], piece, style: styles.get(key), tint: heat(piece) };
+      return { rect: picture.groups[hull], piece, style: styles.get(key), tint: heat(piece) };
     });
     for (let box = 0; box < picture.boxes; box += 1) {
       const tint = heat(picture.piece(box), box),

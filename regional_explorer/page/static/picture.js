@@ -21,7 +21,7 @@ const textsOf = (columns, i, names) =>
 const half = (text) => (text.length <= MOST_HALF ? text : `${text.slice(0, MOST_HALF - 1).trimEnd()}…`);
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 
-// The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions, all by number.
+// The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions.
 export class Outline {
   nodes = [];
   ids = []; // of the nodes, as `graph:name`
@@ -40,28 +40,24 @@ export class Outline {
       for (let fold = node.home; fold; fold = fold.parent) {
         fold.first ??= number;
         fold.ops += 1;
-        fold.holds ||= node.piece >= 0;
-        fold.failed ||= this.pieces[node.piece]?.state === "failed";
+        fold.holds ||= Boolean(node.piece);
+        fold.failed ||= node.piece?.state === "failed";
       }
     });
     // What identifies a fold under every plan: of several with the same ops, no two look alike.
     for (const fold of this.folds) fold.key = `${this.ids[fold.first]} ${fold.ops} ${fold.look}`;
     // The states of pieces and the signs of nodes: what the legend explains.
-    this.used = new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ signs }) => [...signs])]);
+    this.used = new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ sign }) => [...sign])]);
   }
 
   add({ id, names, facts, folds, pieces }) {
     const first = this.nodes.length,
-      firstFold = this.folds.length,
-      firstPiece = this.pieces.length,
-      foldAt = (number) => (number < 0 ? undefined : this.folds[firstFold + number]),
-      pieceAt = (number) => (number < 0 ? -1 : firstPiece + number);
+      own = [];
     folds.parents.forEach((parent, i) =>
-      this.folds.push({
-        ...textsOf(folds, i, ["look", "title", "detail", "crumb", "kind"]),
-        signs: folds.texts[folds.signs[i]],
-        parent: foldAt(parent),
-        piece: pieceAt(folds.pieces[i]),
+      own.push({
+        ...textsOf(folds, i, ["look", "title", "detail", "crumb", "kind", "sign"]),
+        parent: own[parent],
+        piece: pieces[folds.pieces[i]],
         time: folds.times?.folds[i],
         open: folds.open[i],
         ops: 0,
@@ -70,14 +66,13 @@ export class Outline {
     names.forEach((name, i) => {
       this.ids.push(`${id}:${name}`);
       this.nodes.push({
-        ...textsOf(facts, i, ["name", "target", "value", "module", "source", "look", "title"]),
-        signs: facts.texts[facts.signs[i]],
+        ...textsOf(facts, i, ["name", "target", "value", "module", "source", "look", "title", "sign"]),
         outside: facts.texts[facts.outside[i]],
         op: first + facts.ops[i],
         flags: facts.flags[i],
         reads: facts.reads[i].map((read) => first + read),
-        home: foldAt(folds.homes[i]),
-        piece: pieceAt(folds.node_pieces[i]),
+        home: own[folds.homes[i]],
+        piece: pieces[folds.node_pieces[i]],
         time: folds.times?.nodes[i],
       });
     });
@@ -85,6 +80,7 @@ export class Outline {
       const groups = (this.groups[title] ??= []);
       numbers.forEach((number, i) => (groups[first + i] = facts.texts[number]));
     }
+    this.folds.push(...own);
     this.pieces.push(...pieces);
     this.graphs.push({ id, title: facts.title, first, count: names.length });
   }
@@ -124,14 +120,13 @@ export class Picture {
   constructor(outline, opening, measure) {
     this.outline = outline;
     this.opening = opening;
-    const { nodes, folds, tab, ids, byId, pieces, regions } = outline,
+    const { nodes, folds, tab, ids, byId, regions } = outline,
       { chosen = {}, all = null } = opening,
-      opens = (fold) => chosen[fold.key] ?? all ?? (tab.pieces ? fold.holds && fold.piece < 0 : fold.open),
+      opens = (fold) => chosen[fold.key] ?? all ?? (tab.pieces ? fold.holds && !fold.piece : fold.open),
       closed = new Map(), // the outermost closed fold around the inside of each
       boxes = new Map();
     this.ids = ids;
     this.byId = byId;
-    this.pieces = pieces;
     this.regions = regions;
     this.tab = tab.id;
     this.nodes = nodes.length;
@@ -143,11 +138,9 @@ export class Picture {
       this.nodeBoxes.push(box);
       (this.members[box] ??= []).push(number);
     });
-    this.nodePieces = Int32Array.from(nodes, ({ piece }) => piece);
     this.owners = [...boxes.keys()];
     this.boxes = boxes.size;
-    this.boxPieces = Int32Array.from(this.owners, ({ piece }) => piece);
-    this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && this.boxPieces[box] < 0);
+    this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && !this.piece(box));
     this.graphs = outline.graphs.map((graph) => ({
       ...graph,
       boxes: new Set(this.nodeBoxes.slice(graph.first, graph.first + graph.count)).size,
@@ -166,16 +159,17 @@ export class Picture {
       }
     });
     this.edges = [...edges.values()];
-    const held = Array.from(this.boxPieces, (piece, box) => (this.look(box) === "piece" ? -1 : piece));
-    this.groupPieces = [...new Set(held)].filter((piece) => piece >= 0).sort((a, b) => a - b);
-    const groups = new Map(this.groupPieces.map((piece, group) => [piece, group]));
-    this.boxGroups = held.map((piece) => groups.get(piece) ?? -1);
+    const held = this.owners.map(({ look, piece }) => (look === "piece" ? undefined : piece)),
+      pieces = new Set(held);
+    this.hulls = this.outline.pieces.filter((piece) => pieces.has(piece));
+    const numbers = new Map(this.hulls.map((piece, hull) => [piece, hull]));
+    this.boxHulls = held.map((piece) => numbers.get(piece) ?? -1);
   }
 
   place(measure) {
     const sizes = this.owners.map((_, box) => this.size(box, measure)),
-      names = this.groupPieces.map((piece) => 1.08 * measure(this.pieces[piece].words[0], 12));
-    const { size, curves, ...places } = place(this.graphs, sizes, this.boxGroups, names, this.edges);
+      names = this.hulls.map(({ words }) => 1.08 * measure(words[0], 12));
+    const { size, curves, ...places } = place(this.graphs, sizes, this.boxHulls, names, this.edges);
     [this.width, this.height] = size;
     Object.assign(this, places);
     const between = ([tail, head]) => directCurve(this.rects[tail], this.rects[head]);
@@ -189,7 +183,7 @@ export class Picture {
       signs = this.signs(box);
     const title = measure(this.title(box), isView ? 8 : 10) + (signs ? measure(signs, 7.5) + 3 : 0);
     const texts = Math.max(title, measure(detail, 8)) + (isView ? 8 : 12) + (this.opens(box) ? PLUS : 0);
-    return { w: Math.max(texts, 22) + (this.boxPieces[box] < 0 ? 0 : 14), h: detail ? 28 : isView ? 12 : 17 };
+    return { w: Math.max(texts, 22) + (this.piece(box) ? 14 : 0), h: detail ? 28 : isView ? 12 : 17 };
   }
 
   nodesIn = (box) => this.members[box] ?? [];
@@ -201,20 +195,19 @@ export class Picture {
   kind = (box) => this.owners[box].kind ?? "op";
   title = (box) => this.owners[box].title;
   detail = (box) => this.owners[box].detail ?? "";
-  signs = (box) => this.owners[box].signs;
+  signs = (box) => this.owners[box].sign;
   opens = (box) => (this.owners[box].ops > 1 ? this.owners[box] : null); // the fold to open
   around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
   failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
-  piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
+  piece = (box) => this.owners[box].piece;
   module = (node) => this.outline.nodes[node].module;
 
   // The share of each region in the ops of a closed fold, as pairs of a region and a fraction.
   shares(box) {
-    const counts = new Map(),
-      { nodes } = this.outline;
+    const counts = new Map();
     for (const node of this.nodesIn(box)) {
-      const region = nodes[node].op === node ? this.pieces[nodes[node].piece]?.region : undefined;
-      if (region !== undefined) counts.set(region, (counts.get(region) ?? 0) + 1);
+      const { op, piece } = this.outline.nodes[node];
+      if (op === node && piece) counts.set(piece.region, (counts.get(piece.region) ?? 0) + 1);
     }
     return [...counts].sort(([a], [b]) => a - b).map(([region, count]) => [region, count / this.owners[box].ops]);
   }
@@ -263,8 +256,9 @@ export class Picture {
   }
 
   where = (test) => [...this.nodeBoxes.keys()].filter((node) => test(node));
-  nodesOfPiece = (piece) => this.where((node) => this.nodePieces[node] === piece);
-  nodesOfRegion = (region) => this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
+  pieceOf = (node) => this.outline.nodes[node].piece;
+  nodesOfPiece = (piece) => this.where((node) => this.pieceOf(node) === piece);
+  nodesOfRegion = (region) => this.where((node) => this.pieceOf(node)?.region === region);
   nodesOfModule = (path) => this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.

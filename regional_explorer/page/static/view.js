@@ -160,7 +160,7 @@ export class SessionView {
     const grow = (widths) => { for (const column of columns) column.style.flexGrow = widths[column.dataset.column] ?? ""; };
     const move = (grip, dx) => {
       const shown = columns.filter(({ hidden }) => !hidden), wide = shown.map(({ offsetWidth }) => offsetWidth);
-      const right = shown.findIndex((column) => grip.compareDocumentPosition(column) & Node.DOCUMENT_POSITION_FOLLOWING);
+      const right = shown.indexOf(grip.nextElementSibling);
       const by = Math.max(LEAST_WIDTH - wide[right - 1], Math.min(dx, wide[right] - LEAST_WIDTH));
       wide[right - 1] += by;
       wide[right] -= by;
