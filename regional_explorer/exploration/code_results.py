@@ -15,8 +15,7 @@ from regional_explorer.errors import (
     shown_value,
     user_facing_methods,
 )
-from regional_explorer.page.code import code_html, code_text, diff_html, diff_text
-from regional_explorer.page.stages import stages_html, stages_text
+from regional_explorer.page.code import code_html, code_text, diff_html, diff_text, stages_html, stages_text
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State

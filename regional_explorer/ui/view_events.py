@@ -114,10 +114,7 @@ VIEW_EVENTS: Mapping[str, EventKind] = {
     "pane": EventKind(_choose_pane, among(lambda _: PANES)),
     "findings": EventKind(lambda control, _: control.update(lambda state: state.with_pane(WHY))),
     "column": EventKind(
-        lambda control, event: control.update(
-            lambda state: state.with_column(event.of, shown=event.of not in state.columns)
-        ),
-        among(lambda _: COLUMNS),
+        lambda control, event: control.set(columns=control.state.columns ^ {event.of}), among(lambda _: COLUMNS)
     ),
     "show": EventKind(_show_diagnostic, among(lambda control: numbers_of(control.session.diagnostics))),
     "show time": EventKind(_show_time_row, time_row_of),
