@@ -35,7 +35,6 @@ export class Camera {
     return { x0, y0, x1, y1 };
   }
 
-  // The scale at which all of the picture is in the window.
   get whole() {
     const { width: w, height: h } = this.picture;
     const k = Math.min((this.width - 2 * MARGIN) / Math.max(w, 1), (this.height - 2 * MARGIN) / Math.max(h, 1));

@@ -31,7 +31,7 @@ export class Graph {
   anchor = -1;
   clicked = ""; // what the last selection is of
   module = ""; // of the box that was hovered last
-  /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
+  aim = "open"; // the camera's method that follows the picture until the window is moved by hand
   first = "";
   line = null;
   lasso = false;
@@ -164,7 +164,6 @@ export class Graph {
     this.root.classList.toggle("rxg-lassoing", lasso);
   }
 
-  // The elements around the drawing, as far as they depend on what is shown.
   part(name) {
     const { tab, outline, opening, picture, hit, found } = this;
     const parts = {
@@ -377,7 +376,6 @@ export class Graph {
     tip.style.top = `${Math.max(4, Math.min(y + 14 + h > high ? y - 8 - h : y + 14, high - h - 4))}px`;
   }
 
-  // Put the keyboard's cursor on a box, show it, and say what it is.
   goTo(box) {
     const { picture } = this;
     if (!picture.boxes) return;
@@ -428,7 +426,6 @@ export class Graph {
     this.setShown({ folds: { ...this.get("shown").folds, [this.tab.id]: opening } });
   }
 
-  // Open a closed fold, or else close the fold around the box.
   fold(box) {
     const opens = this.picture.opens(box),
       fold = opens ?? this.picture.around(box);

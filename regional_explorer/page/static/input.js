@@ -112,7 +112,6 @@ export function listen(view) {
       view.pick(nodes, adds(event) ? "toggle" : "only", box < 0 ? "" : picture.kind(box));
   }
 
-  // Select the boxes whose middle is inside.
   function pickInside(line, add) {
     const { picture } = view,
       { pen } = view.painter;

@@ -44,7 +44,6 @@ function settle(row, sizes, middle, wanted, weights) {
   for (const item of row) middle[item] -= push / sum; // boxes were pushed to the right by their neighbours
 }
 
-// A row, broken into lines that are not too wide.
 function broken(row, sizes) {
   const lines = [];
   let width = Infinity;
@@ -171,7 +170,6 @@ function curve(tail, lanes, head) {
     const [fromX, fromY] = points.slice(-2), middle = (fromY + y) / 2;
     points.push(fromX, middle, x, middle, x, y);
   };
-  // Past what is higher in the row of the first box, then along the lanes.
   if (low) go(x0, tail.y + tail.high);
   for (const { x, y, w, h } of lanes) {
     go(x + w / 2, y);

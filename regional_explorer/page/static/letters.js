@@ -48,7 +48,6 @@ export class Letters {
     return `${text.slice(0, low)}…`;
   }
 
-  // Write title, signs and second line of boxes of one style.
   boxes(picture, boxes, style, faint) {
     for (const box of boxes) {
       const plus = picture.opens(box) ? PLUS : 0;

@@ -12,7 +12,6 @@ const HIT = "#ffb000";
 
 const meets = ({ x, y, w, h }, { x0, y0, x1, y1 }) => x < x1 && x + w > x0 && y < y1 && y + h > y0;
 
-// Where an edge begins and ends.
 const ends = (points) => [points[0], points[1], points.at(-2), points.at(-1)];
 
 // The part of a picture that is in the window, or beyond it by no more than a share of its size.
@@ -39,7 +38,7 @@ export class Painter {
 
   constructor(canvas) {
     this.canvas = canvas;
-    /** @type {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} */
+    /** @type {any} of the canvas, or of a copy */
     this.pen = canvas.getContext("2d", { alpha: false });
     this.letters = new Letters(this.pen);
   }
@@ -86,8 +85,8 @@ export class Painter {
   // `lit` says what is highlighted: the numbers of selected and found nodes per box, and single boxes.
   draw(camera, lit) {
     const { pen, ratio, picture } = this,
-      { k, seen } = camera;
-    const made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio],
+      { k, seen } = camera,
+      made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio],
       steady = alike(made, this.made);
     this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -113,8 +112,7 @@ export class Painter {
     const { pen } = this;
     Object.assign(pen, { strokeStyle, lineWidth, globalAlpha });
     pen.setLineDash(dash);
-    if (path) pen.stroke(path);
-    else pen.stroke();
+    pen.stroke(...(path ? [path] : []));
     pen.setLineDash([]);
     pen.globalAlpha = 1;
   }
@@ -185,7 +183,6 @@ export class Painter {
     if (k > 0.3) this.arrows(seen);
   }
 
-  // Draw the edges of boxes that are selected or hovered.
   lit(k, lit) {
     const { curves, edges } = this.picture,
       chosen = (box) => lit.selected[box] || box === lit.hover || box === lit.cursor;
@@ -206,8 +203,7 @@ export class Painter {
   }
 
   trail(curves, colour, [width, alpha], k) {
-    /** @type {any} */
-    const pen = this.pen;
+    const { pen } = this;
     pen.beginPath();
     for (const points of curves) {
       const [x0, y0, x1, y1] = ends(points);
@@ -269,7 +265,6 @@ export class Painter {
       this.letters.boxes(this.picture, here, style, (box) => lit.finding && !lit.found[box]);
   }
 
-  // Draw a bar at the bottom of closed folds: the share of each region.
   shares(seen) {
     const { pen, picture, regions } = this;
     for (const box of picture.shared) {
@@ -291,10 +286,10 @@ export class Painter {
       scale = Math.min(k, 1);
     const ring = (box, gap, width, colour, dash, alpha) => {
       const { x, y, w, h } = picture.rect(box),
-        margin = gap / scale;
+        margin = gap / scale,
+        dashes = dash.map((length) => length / scale);
       pen.beginPath();
       pen.roundRect(x - margin, y - margin, w + 2 * margin, h + 2 * margin, 4 + margin);
-      const dashes = dash.map((length) => length / scale);
       this.stroke(colour, width / scale, dashes, alpha);
     };
     for (let box = 0; box < picture.boxes; box += 1) {

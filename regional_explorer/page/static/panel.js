@@ -47,7 +47,6 @@ class Panel extends SessionView {
     else this.gone.remove();
   }
 
-  // Without a kernel, what needs it is grey.
   grey() {
     this.root.classList.toggle("rx-dead", this.dead);
     if (this.dead) for (const item of this.all("[data-do]:is(button, input, select)")) if (!item.matches(LOCAL)) item.disabled = true;

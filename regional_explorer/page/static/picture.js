@@ -1,4 +1,4 @@
-// A tab of graphs: its nodes and folds, and the picture of those folds that are open, with the queries on its boxes.
+// A tab of graphs: its nodes and folds, and the picture of those folds that are open.
 
 import { least, place } from "./layout.js";
 import { PLUS } from "./letters.js";
@@ -7,7 +7,6 @@ const NOTES = ["recomputed in the backward", "random", "taken out of its region:
 const MOST_READS = 4, // a box with this many nodes does not list what it reads
   MOST_HALF = 110; // characters of a node's name, and of its target
 
-// The curve of an edge that the layout gave none.
 function directCurve(tail, head) {
   const [x0, y0, x1, y1] = [tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y],
     bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
@@ -105,6 +104,7 @@ export class Outline {
   }
 }
 
+// The boxes of an outline with some folds open, their places, and the edges between them.
 export class Picture {
   width = 1;
   height = 1;
@@ -202,7 +202,6 @@ export class Picture {
   piece = (box) => this.owners[box].piece;
   module = (node) => this.outline.nodes[node].module;
 
-  // The share of each region in the ops of a closed fold, as pairs of a region and a fraction.
   shares(box) {
     const counts = new Map();
     for (const node of this.nodesIn(box)) {
@@ -237,7 +236,6 @@ export class Picture {
     return rects.findLastIndex(({ x, y, w, h }) => near(px, x, w) && near(py, y, h));
   }
 
-  // The box whose middle is nearest to a point; -1 if there is none.
   nearest({ x, y }) {
     const distances = this.rects.map((rect) => Math.hypot(rect.x + rect.w / 2 - x, rect.y + rect.h / 2 - y));
     return distances.indexOf(least(distances));

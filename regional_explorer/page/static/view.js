@@ -79,7 +79,6 @@ export class SessionView {
     this.light();
   }
 
-  // Fill the elements with `data-part` and `data-bar`.
   refresh() {
     /** @type {any} */
     const active = document.activeElement, dataset = this.root.contains(active) ? active.dataset : null;
@@ -117,7 +116,6 @@ export class SessionView {
     return this.ids.filter((_, node) => nodes.has(node));
   }
 
-  // Light rows without making them anew.
   light() {
     const words = new Map();
     for (const [ids, around, own] of [[this.get("selection"), "selected", "selected chosen"], [this.hovered, "above", "hovered above"]])
@@ -144,7 +142,6 @@ export class SessionView {
     }
   }
 
-  // Highlight nodes in the graph, and their rows; rows of another pane come into view.
   point(ids) {
     const hovered = ids.length > MOST_HOVERED ? [] : ids;
     if (String(hovered) === String(this.hovered)) return;
