@@ -135,10 +135,10 @@ export function listen(view) {
   };
   on(canvas, "wheel", wheel, { passive: false });
 
-  const walk = (box, extend) => {
+  const walk = ({ shiftKey }, box) => {
     const from = view.cursor;
     view.goTo(box);
-    if (!extend) return;
+    if (!shiftKey) return;
     if (view.anchor < 0) view.anchor = Math.max(from, 0);
     view.pick(view.picture.range(view.anchor, view.cursor));
   };
@@ -153,10 +153,10 @@ export function listen(view) {
     ArrowRight: (event) => pan(event, -1, 0),
     ArrowUp: (event) => pan(event, 0, 1),
     ArrowDown: (event) => pan(event, 0, -1),
-    n: (event) => walk(currentBox() + 1, event.shiftKey),
-    p: (event) => walk(currentBox() - 1, event.shiftKey),
-    Home: (event) => walk(0, event.shiftKey),
-    End: (event) => walk(view.picture.boxes - 1, event.shiftKey),
+    n: (event) => walk(event, currentBox() + 1),
+    p: (event) => walk(event, currentBox() - 1),
+    Home: (event) => walk(event, 0),
+    End: (event) => walk(event, view.picture.boxes - 1),
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();

@@ -14,8 +14,7 @@ export class SessionView {
   number = 0; // of the last message: the kernel handles them in this order, and reports the last one handled
   hovered = [];
   ids = []; // of all nodes, by their numbers
-  nodes = new Map(); // sets of numbers, by row
-  chains = new Map(); // by node
+  numbers = new Map(); // of the same nodes, by id
   anchor = ""; // the row that a range begins at
   links = null;
   graphs = null;
@@ -75,7 +74,10 @@ export class SessionView {
   show() {
     this.refresh();
     const links = this.get("links"), graphs = this.get("graphs");
-    if (links !== this.links || graphs !== this.graphs) this.readLinks(links, graphs);
+    if (links !== this.links || graphs !== this.graphs) {
+      this.ids = graphs.flatMap(({ id, names }) => names.map((name) => `${id}:${name}`));
+      Object.assign(this, { links, graphs, numbers: new Map(this.ids.map((id, number) => [id, number])), anchor: "" });
+    }
     this.light();
   }
 
@@ -96,32 +98,20 @@ export class SessionView {
     this.all("[data-do]").find(isTwin)?.focus({ preventScroll: true });
   }
 
-  // By pane, `of` has the number of each node's chain, -1 for none; `chains` pairs of rows: those that stand
-  // for what the node is in, and for the node itself.
-  readLinks(links, graphs) {
-    Object.assign(this, { links, graphs, nodes: new Map(), anchor: "" });
-    this.ids = graphs.flatMap(({ id, names }) => names.map((name) => `${id}:${name}`));
-    this.chains = new Map(this.ids.map((id) => [id, []]));
-    for (const { chains, of } of Object.values(links))
-      of.forEach((chain, node) => {
-        if (chain < 0) return;
-        this.chains.get(this.ids[node]).push(chains[chain]);
-        for (const row of chains[chain].flat()) this.nodes.set(row, (this.nodes.get(row) ?? new Set()).add(node));
-      });
-  }
-
-  // The nodes of rows, in the order they run.
+  // The nodes of rows, in the order they run. By pane, `of` has the number of each node's chain, -1 for none; `chains`
+  // pairs of rows: those that stand for what the node is in, and for the node itself.
   nodesOf(rows) {
-    const nodes = new Set(rows.flatMap(({ dataset }) => [...(this.nodes.get(dataset.of) ?? [])]));
-    return this.ids.filter((_, node) => nodes.has(node));
+    const keys = new Set(rows.map(({ dataset }) => dataset.of)), has = (chain) => chain.flat().some((row) => keys.has(row));
+    const panes = Object.values(this.links).map(({ chains, of }) => [chains.map(has), of]);
+    return this.ids.filter((_, node) => panes.some(([meets, of]) => meets[of[node]]));
   }
 
   light() {
     const words = new Map();
     for (const [ids, around, own] of [[this.get("selection"), "selected", "selected chosen"], [this.hovered, "above", "hovered above"]])
       for (const id of ids)
-        for (const chain of this.chains.get(id) ?? [])
-          chain.forEach((rows, i) => { for (const row of rows) words.set(row, `${words.get(row) ?? ""} ${i ? own : around}`); });
+        for (const { chains, of } of Object.values(this.links))
+          chains[of[this.numbers.get(id)]]?.forEach((rows, i) => { for (const row of rows) words.set(row, `${words.get(row) ?? ""} ${i ? own : around}`); });
     for (const row of this.all("[data-do=nodes]")) {
       const lit = words.get(row.dataset.of) ?? "";
       if (lit === (row.dataset.lit ?? "")) continue;
