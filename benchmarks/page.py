@@ -28,7 +28,7 @@ from torch.fx.passes.graph_drawer import FxGraphDrawer
 import regional_explorer as rx
 from benchmarks.programs import transformer
 from benchmarks.row import Row
-from regional_explorer.picture.graphviz import graphviz
+from regional_explorer.picture.layout import graphviz
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.ui.control import control_of

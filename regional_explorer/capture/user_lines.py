@@ -15,8 +15,7 @@ from types import CodeType
 
 import torch
 
-from regional_explorer.record.function_spans import function_spans
-from regional_explorer.record.graph import SourceLine, is_library
+from regional_explorer.record.graph import SourceLine, function_spans, is_library
 
 Outdated = Mapping[tuple[str, str, int], SourceLine]
 """Lines without a text, by file, function and number: what runs there is not what the file has now."""

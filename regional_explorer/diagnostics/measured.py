@@ -15,11 +15,10 @@ from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.numerics import errors_of, rows_with, size_of_error
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.patterns import is_idle, pattern_matches
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.plan_file import plan_slower
+from regional_explorer.record.region_code import is_idle, pattern_matches
 from regional_explorer.record.regions import (
     RegionTiming,
     gain_alone_s,
@@ -241,7 +240,7 @@ def wrong_regions(session: Session, cures: Mapping[str, Mapping[str, Any] | None
 
 def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
     return DiagnosticCode.REGION_NUMERICS.found(
-        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {size_of_error(worst)}, "
+        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {worst.error_text}, "
         "so no speedup is shown.",
         region=part.region,
         graph=part.graph,
@@ -261,7 +260,7 @@ def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[D
     and none where a ``trace-differs`` among the ``others`` is that.
     """
     names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
-    wrong = {name: rows for name in names if (rows := rows_with(session, name, NumericsVerdict.FAILED))}
+    wrong = {name: rows for name in names if (rows := session.numerics_of(name, NumericsVerdict.FAILED))}
     traced = {row.tensor: row.error for row in wrong.get(VariantName.AOT_EAGER, ())}
     trace_differs = any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others)
     as_traced = []
@@ -273,7 +272,7 @@ def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[D
             yield _wrong(session, [name], own, others)
     if as_traced and not trace_differs:
         yield _wrong(session, as_traced, wrong[as_traced[0]], others)
-    unsure = [name for name in names if name not in wrong and rows_with(session, name, NumericsVerdict.CHAOTIC)]
+    unsure = [name for name in names if name not in wrong and session.numerics_of(name, NumericsVerdict.CHAOTIC)]
     if unsure:
         yield _unsure(session, unsure)
 
@@ -282,7 +281,7 @@ def plan_wrong(session: Session) -> Diagnostic | None:
     """Return the ``variant-wrong`` of the plan whatever the cause; None if its results are not known to be wrong."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
-            rows = rows_with(session, VariantName.REGIONAL, failed)
+            rows = session.numerics_of(VariantName.REGIONAL, failed)
             return _wrong(session, [VariantName.REGIONAL], rows, session.diagnostics)
         case NumericsVerdict.CHAOTIC:
             return _unsure(session, [VariantName.REGIONAL])
@@ -304,7 +303,7 @@ def _wrong(
         and not (session.is_outdated and name in _OF_THE_PLAN)
     ]
     sentences = [
-        f"The results of {_named(names)} are wrong: {errors_of(session, names[0], rows)}",
+        f"The results of {_named(names)} are wrong: {session.errors_of(names[0], rows)}",
         *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
         *([f"Those of {' and '.join(right)} are right"] if right else []),
     ]
@@ -337,7 +336,7 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
 
 
 def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:
-    errors = errors_of(session, names[0], rows_with(session, names[0], NumericsVerdict.CHAOTIC))
+    errors = session.errors_of(names[0], session.numerics_of(names[0], NumericsVerdict.CHAOTIC))
     return DiagnosticCode.VARIANT_WRONG.found(
         f"It is unknown whether the results of {_named(names)} are right, since rounding is amplified without limit: "
         f"{errors}. Zeros would pass the check, too.",

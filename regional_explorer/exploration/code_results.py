@@ -15,8 +15,7 @@ from regional_explorer.errors import (
     shown_value,
     user_facing_methods,
 )
-from regional_explorer.page.code import code_html, code_text, diff_html, diff_text
-from regional_explorer.page.stages import stages_html, stages_text
+from regional_explorer.page.code import code_html, code_text, diff_html, diff_text, stages_html, stages_text
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
@@ -38,9 +37,8 @@ from regional_explorer.record.tuning import Tuning
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
-from regional_explorer.tables.code import kernels_table
+from regional_explorer.tables.code import kernels_table, stage_nodes_table, stages_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
-from regional_explorer.tables.stages import stage_nodes_table, stages_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import answer, tries_table
 

@@ -63,7 +63,6 @@ from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
-from regional_explorer.record.numerics import plan_errors
 from regional_explorer.record.partition import Preview, State
 from regional_explorer.record.plan import Cut, Plan, Region, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile
@@ -723,7 +722,7 @@ class Exploration(Edits, Results):
         session = live.session
         modes = live.capture.modes_of_calls()[0]
         explored = Explored.of(session, modes)
-        explored = replace(explored, slower=slower_than(session), wrong=plan_errors(session))
+        explored = replace(explored, slower=slower_than(session), wrong=session.plan_errors)
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))

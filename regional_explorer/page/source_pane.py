@@ -12,8 +12,7 @@ from typing import Any
 from regional_explorer.errors import count, listing, sendable
 from regional_explorer.record.answer import title_of
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.function_spans import function_spans
-from regional_explorer.record.graph import SourceLine, is_cell, is_library
+from regional_explorer.record.graph import SourceLine, function_spans, is_cell, is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.session import Session

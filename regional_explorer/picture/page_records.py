@@ -246,12 +246,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
         piece = UNSET if fold.piece is None else piece_numbers[fold.piece.id]
         crumb = fold.title or (builder.piece_names[fold.piece.id] if fold.piece else fold.nodes[0])
         words = (box.look, box.title, box.detail, "".join(box.marks), clean(crumb, SHORT), str(fold.kind))
-        row = (
-            parent,
-            *map(texts.__getitem__, words),
-            int(fold.key in open_keys),
-            piece,
-        )
+        row = (parent, *map(texts.__getitem__, words), int(fold.key in open_keys), piece)
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
         home_of.update(dict.fromkeys(fold.nodes, number))

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.picture.graphviz import dot_lines
-from regional_explorer.picture.graphviz import graphviz as lay_out
-from regional_explorer.picture.layout import PlacedScene, Point, Rect, place
+from regional_explorer.picture.layout import PlacedScene, Point, Rect, dot_lines, place
+from regional_explorer.picture.layout import graphviz as lay_out
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.scene import Box, BoxGroup, Look, Scene, text_width
 from regional_explorer.record.partition import State
@@ -217,10 +216,7 @@ def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
             return None if svg is None else svg.decode()[svg.decode().index("<svg") :]
 
         def _repr_mimebundle_(
-            self,
-            include: Iterable[str] | None = None,
-            exclude: Iterable[str] | None = None,
-            **_: Any,
+            self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
         ) -> dict[str, str]:
             picture = self._repr_svg_()
             bundle = {"text/plain": self.source}

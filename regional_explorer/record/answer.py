@@ -25,7 +25,6 @@ from regional_explorer.record.benchmark import (
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.numerics import plan_errors
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
@@ -576,7 +575,7 @@ def answer_of(session: Session) -> Answer:
         speeds=speeds,
         results=NumericsVerdict.OK if searched else checked,  # a search compares no plan whose results are wrong
         bitwise=tuning.numbers is Numbers.BITWISE if searched else bool(rows) and all(row.bitwise for row in rows),
-        errors=plan_errors(session),
+        errors=session.plan_errors,
         waited_s=waited_s,
         warm=bool(compiles) and all(made.cache == "warm" for made in compiles),
         repaid_after=_repaid_after(plan, eager, waited_s) if waited_s and state is AnswerState.ANSWERED else None,

@@ -273,6 +273,20 @@ class Numerics(Record, frozen=True):
         share = error / self.tolerance if self.tolerance else math.inf if error else 0.0
         return math.inf if math.isnan(share) else share
 
+    @property
+    def error_text(self) -> str:
+        """The error of a wrong tensor beside the allowed one: as a whole, or of its worst element."""
+        if math.isinf(self.error):
+            return "infinite or not a number where eager is not, or the reverse" if self.dtype else self.note
+        if not self.tolerance:
+            return f"off by up to {self.max_error:.2g}, and has to be equal"
+        if self.rms_share <= 1.0:
+            return f"one element off by {self.max_error:.2g}, {self.element_share:,.3g} times what is allowed"
+        allowed = f"({self.tolerance:.2g} is allowed)"
+        if self.variant_error is None or self.eager_error is None or self.judged_by_eager:
+            return f"{self.error:.2g} from eager {allowed}"
+        return f"{self.variant_error:.2g} from float64, where eager is {self.eager_error:.2g} {allowed}"
+
 
 class CompileCost(Record, frozen=True):
     """The compile time of one artifact, or of the ``full`` variant."""

@@ -63,9 +63,7 @@ KNOWN_CONFIGS = (
     ),
     KnownConfig({"score_fusion_memory_threshold": 1}, When.REFUSED, refusals=("score_fusion_memory_threshold",)),
     KnownConfig(
-        {"loop_ordering_after_fusion": True},
-        When.REFUSED,
-        refusals=("indexing mismatch", "memory deps did not match"),
+        {"loop_ordering_after_fusion": True}, When.REFUSED, refusals=("indexing mismatch", "memory deps did not match")
     ),
     KnownConfig({"cpp.enable_tiling_heuristics": False}, When.LOOPS, "cpu"),
     KnownConfig({"cpp.min_chunk_size": 512}, When.LOOPS, "cpu"),

@@ -75,11 +75,7 @@ class DiagnosticCode(StrEnum):
     )
     CONFIG_NESTED = "config-nested", Severity.WARNING, "the same: an inner annotation replaces the outer one entirely."
     CONFIG_INERT = "config-inert", Severity.INFO, "the same, without a warning."
-    CONFIG_GLOBAL = (
-        "config-global",
-        Severity.WARNING,
-        "it is patched in for the one compile, whatever it does there.",
-    )
+    CONFIG_GLOBAL = ("config-global", Severity.WARNING, "it is patched in for the one compile, whatever it does there.")
     CONFIG_UNKNOWN = (
         "config-unknown",
         Severity.WARNING,

@@ -1,12 +1,15 @@
-"""Captured graphs: nodes with their metadata, marked blocks, graph breaks."""
+"""Captured graphs: nodes with their metadata, the source lines they come from, marked blocks."""
 
 from __future__ import annotations
 
+import ast
 import functools
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.record import Count, Integer, Record
@@ -91,6 +94,46 @@ class SourceLine(Record, frozen=True):
         return self.in_function if self.def_line and self.in_cell else self.numbered
 
 
+class FunctionSpan(NamedTuple):
+    """The lines of a function or lambda."""
+
+    first: int
+    """Its first line, decorators included."""
+    def_line: int
+    """The line of its ``def``."""
+    last: int
+    """Its last line."""
+    name: str
+    """Its full name."""
+
+
+@functools.lru_cache(maxsize=256)
+def function_spans(text: str) -> tuple[FunctionSpan, ...]:
+    """Return all functions in the text of a module or a notebook's cell, whose magics are left out."""
+    # In Python a line may begin like a magic: with an operator.
+    for source in (text, _without_magics(text)):
+        try:
+            return tuple(_spans_below(ast.parse(source), ""))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+    return ()
+
+
+def _without_magics(text: str) -> str:
+    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
+
+
+def _spans_below(tree: ast.AST, scope: str) -> Iterator[FunctionSpan]:
+    for node in ast.iter_child_nodes(tree):
+        name = scope
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            name = f"{scope}.{getattr(node, 'name', '<lambda>')}".lstrip(".")
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+            yield FunctionSpan(first, node.lineno, node.end_lineno or node.lineno, name)
+        yield from _spans_below(node, name)
+
+
 class TensorSpec(Record, frozen=True):
     """What a trace knows of one tensor. Sizes and strides are ints, or text where they are symbolic."""
 
@@ -102,6 +145,13 @@ class TensorSpec(Record, frozen=True):
     """The strides."""
     device: str
     """The device."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The bytes of its elements; None if a size is symbolic."""
+        sizes = [size for size in self.shape if isinstance(size, int)]
+        bits = re.search(r"\d+", self.dtype)  # bool has none, and takes a byte
+        return math.prod(sizes) * max(int(bits[0]) // 8 if bits else 1, 1) if len(sizes) == len(self.shape) else None
 
     def __str__(self) -> str:
         """Return for example ``float32[2, 128, 256]``."""

@@ -135,6 +135,6 @@ _KNOWN = {
     ("/torch/nn/modules/batchnorm.py", "item()"): (
         "Give the batch norm a momentum: with momentum=None it reads num_batches_tracked as a number. "
         "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
-    ),
+    )
 }
 """What helps at a line of a library, by the end of its file and words of the reason, where torch's hint does not."""

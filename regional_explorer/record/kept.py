@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -47,7 +45,8 @@ def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept
     bases = (_base(node, forward) for node in saved if node)
     computed = {base.name: base for base in bases if base.role is Role.OP and base.values}  # a number has no values
     for node in computed.values():
-        yield Kept(forward.id, node, regions.get(node.name), _size(node))
+        sizes = [spec.size_bytes for spec in node.values]
+        yield Kept(forward.id, node, regions.get(node.name), None if None in sizes else sum(filter(None, sizes)))
 
 
 _SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
@@ -66,18 +65,6 @@ def _base(node: Node, graph: Graph) -> Node:
     while node.role is Role.OP and _is_view(node, graph):
         node = graph.by_name[node.inputs[0]]
     return node
-
-
-def _size(node: Node) -> int | None:
-    """Return the bytes of the values of a node; None if a size is dynamic."""
-    total = 0
-    for spec in node.values:
-        sizes = [size for size in spec.shape if isinstance(size, int)]
-        if len(sizes) < len(spec.shape):
-            return None
-        width = re.search(r"\d+", spec.dtype)  # float32 has 4 bytes, bool one
-        total += math.prod(sizes) * (int(width[0]) // 8 if width else 1)
-    return total
 
 
 def recomputed_ops(session: Session) -> Mapping[str, Node]:

@@ -1,7 +1,8 @@
-"""The kernels of a region linked to its nodes and lines, and the names of nodes."""
+"""The code of regions: kernels linked to nodes and lines, patterns that matched; and the names of nodes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,10 +10,11 @@ from functools import cached_property
 from msgspec.structs import fields
 
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel
+from regional_explorer.record.benchmark import CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.partition import Partition
+from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
@@ -152,6 +154,74 @@ def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
     return list(grouped((id(part.code), part) for part in parts).values())
+
+
+@dataclass(frozen=True)
+class PatternMatches:
+    """How often one pattern matched; what is None is not known."""
+
+    name: str
+    """The name of the function in Inductor that makes the pattern, or that replaces its matches."""
+    trace: int
+    """In the passes that ran when the call was traced."""
+    regions: Mapping[str, int | None]
+    """In each region, over all its partitions."""
+    full: int | None
+    """In the whole call under plain ``torch.compile``."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it matched in plain ``torch.compile`` alone, as far as all is known."""
+        return bool(self.full) and not self.trace and all(matches == 0 for matches in self.regions.values())
+
+
+def pattern_matches(session: Session) -> list[PatternMatches]:
+    """Return the patterns that matched anywhere, the most frequent first, those that are idle last."""
+    trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
+    regions, cost = region_patterns(session), full_compile(session)
+    full = None if cost is None else cost.patterns
+    found = sum(map(Counter, filter(None, (trace, *regions.values(), full))), Counter[str]())
+    rows = (
+        PatternMatches(
+            name,
+            trace[name],
+            {region: None if matches is None else matches[name] for region, matches in regions.items()},
+            None if full is None else full.get(name, 0),
+        )
+        for name, _ in found.most_common()
+    )
+    return sorted(rows, key=lambda row: is_idle(row.name))
+
+
+def is_idle(name: str) -> bool:
+    """Return whether a pattern only removes ops that compute nothing."""
+    return name.startswith(("pointless_convert", "pointless_permute", "pointless_view"))
+
+
+def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
+    """Return how often each pattern matched in each region; None where that is not known."""
+    return {
+        region.name: _sum_of(_matches_of(session, part) for part in session.partitions if part.region == region.name)
+        for region in session.plan.regions
+    }
+
+
+def full_compile(session: Session) -> CompileCost | None:
+    """Return what the compile by plain ``torch.compile`` cost; None if it was not compiled."""
+    return next((cost for cost in session.variant_costs if cost.what == VariantName.FULL), None)
+
+
+def _matches_of(session: Session, partition: Partition) -> Mapping[str, int] | None:
+    if (artifact := session.artifact_of(partition)) is not None:
+        return artifact.patterns
+    return None if partition.state is State.STALE else {}
+
+
+def _sum_of(matches: Iterable[Mapping[str, int] | None]) -> Counter[str] | None:
+    """Return the sum; None if a part is not known."""
+    parts = list(matches)
+    known = [Counter(part) for part in parts if part is not None]
+    return sum(known, Counter[str]()) if len(known) == len(parts) else None
 
 
 def qualified_names(graphs: Iterable[Graph]) -> Iterator[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from math import prod
 
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
+from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
@@ -280,16 +278,4 @@ def _readers(graph: Graph, views: set[str]) -> tuple[dict[str, list[str]], set[s
 
 def size_of(node: Node) -> int:
     """Return the bytes of a node's results; those with symbolic sizes count as 0."""
-    return sum(map(_spec_bytes, node.values))
-
-
-def _spec_bytes(spec: TensorSpec) -> int:
-    sizes = [size for size in spec.shape if isinstance(size, int)]
-    is_static = len(sizes) == len(spec.shape)
-    return prod(sizes) * _item_bytes(spec.dtype) if is_static else 0
-
-
-def _item_bytes(dtype: str) -> int:
-    """Return the bytes of one element: the first number in the name is its bits, and none is smaller than a byte."""
-    bits = re.search(r"\d+", dtype)
-    return max(int(bits[0]) // 8, 1) if bits else 1
+    return sum(spec.size_bytes or 0 for spec in node.values)

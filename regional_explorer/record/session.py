@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import TypeVar
 
@@ -35,6 +35,9 @@ FORMAT = 5
 
 SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}
 """The values of ``dynamic``, as ``torch.compile`` takes it, by the word that is shown for each."""
+
+MOST_TENSORS = 3
+"""How many wrong tensors a text names."""
 
 
 class Environment(Record, frozen=True):
@@ -128,15 +131,29 @@ class Session(Record, frozen=True, dict=True):
         """The timing of the whole call, by variant."""
         return {timing.variant: timing for timing in self.timings if timing.phase is self.whole_phase}
 
-    def numerics_of(self, variant: str) -> tuple[Numerics, ...]:
-        """Return the rows of the numerics check of a variant."""
-        return tuple(row for row in self.numerics if row.variant == variant)
+    def numerics_of(self, variant: str, verdict: NumericsVerdict | None = None) -> tuple[Numerics, ...]:
+        """Return the rows of the numerics check of a variant, or those with a ``verdict``."""
+        return tuple(row for row in self.numerics if row.variant == variant and verdict in (None, row.verdict))
+
+    def errors_of(self, variant: str, rows: Sequence[Numerics]) -> str:
+        """Return how far off some tensors of a variant are."""
+        texts = [f"{row.tensor}: {row.error_text}" for row in rows[:MOST_TENSORS]]
+        more = f"; and {len(rows) - len(texts)} more of {len(self.numerics_of(variant))} tensors"
+        return "; ".join(texts) + (more if len(rows) > len(texts) else "")
 
     @property
     def plan_numerics(self) -> NumericsVerdict | None:
         """The verdict of the numerics check of ``regional`` under ``plan``; None if there was none."""
         rows = () if self.is_outdated else self.numerics_of(VariantName.REGIONAL)
         return NumericsVerdict.worst(row.verdict for row in rows)
+
+    @property
+    def plan_errors(self) -> str:
+        """How far off the results of the plan are that are wrong, or that rounding decides; empty if none is."""
+        verdict, plan = self.plan_numerics, VariantName.REGIONAL
+        if verdict is None or not verdict.withholds_speedup:
+            return ""
+        return self.errors_of(plan, self.numerics_of(plan, verdict))
 
     @property
     def noise(self) -> Noise:

@@ -112,12 +112,7 @@ def variant(name: str) -> VariantName | str:
 COMPARED: tuple[Column[Any], ...] = (
     Number("speedup", lambda t: t.speedup, text=speedup),
     *bound_columns("speedup_low", "speedup_high", lambda t: t.speedup, _interval_text),
-    Column(
-        "verdict",
-        lambda t: t.verdict,
-        text=_verdict_text,
-        tone=lambda t: TONES.get(t.verdict, "quiet"),
-    ),
+    Column("verdict", lambda t: t.verdict, text=_verdict_text, tone=lambda t: TONES.get(t.verdict, "quiet")),
     Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
 )
 """How something compares with eager."""
@@ -528,11 +523,7 @@ def region_numerics_table(session: Session) -> Table[Numerics]:
     regions = {part.id: part.region for part in session.partitions}
     return Table(
         "Numerics of partitions alone",
-        (
-            Column("region", lambda c: regions.get(c.partition)),
-            *CHECKS,
-            Column("partition", lambda c: c.partition),
-        ),
+        (Column("region", lambda c: regions.get(c.partition)), *CHECKS, Column("partition", lambda c: c.partition)),
         session.partition_numerics,
     )
 

@@ -1,4 +1,4 @@
-"""Tables of generated code: kernels, their times, and what they use of a GPU."""
+"""Tables of generated code: kernels, their times, what they use of a GPU; and the stages that led to it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ from regional_explorer.record.artifact import (
 )
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.patterns import is_idle
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, region_code, total_coverage
+from regional_explorer.record.region_code import (
+    LinkedKernel,
+    PartitionCode,
+    by_artifact,
+    is_idle,
+    region_code,
+    total_coverage,
+)
 from regional_explorer.record.session import Session
+from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text, significant, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
@@ -117,7 +125,7 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
                 lambda row: ", ".join(map(str, row.linked.lines)),
                 text=lambda row: listing(map(str, row.linked.lines), 2) or NONE,
             ),
-            Column("not_fused_with", lambda row: row.refusals, text=lambda row: row.refusals or NONE),
+            Column("not_fused_with", lambda row: row.refusals, write=lambda refusals: refusals or NONE),
             *(GPU_COLUMNS if target else ()),
         ),
         rows,
@@ -237,3 +245,86 @@ def _timed_rows(equal: Sequence[PartitionCode], times: ArtifactKernelTimes) -> I
         yield TimedRow(equal, times, linked.kernel.name, linked, time)
     yield TimedRow(equal, times, BETWEEN_KERNELS, outside=times.between)
     yield TimedRow(equal, times, AROUND_CODE, outside=times.around)
+
+
+COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")
+
+
+class StageRow(NamedTuple):
+    """A stage of a partition, and what of it belongs to the followed nodes."""
+
+    part: PartitionStages
+    stage: Stage
+    followed: frozenset[str]
+
+
+def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[StageRow]:
+    """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
+    head = ", ".join(followed)
+
+    def notes() -> Iterator[str]:
+        for part in parts:
+            if part.equal:
+                yield f"The same holds for {', '.join(part.equal)}."
+            yield from (stage.note for stage in part.stages)
+            yield part.problem or ""
+
+    return Table(
+        f"Stages of {', '.join(part.partition.id for part in parts)}",
+        (
+            Column("partition", lambda row: row.part.partition.id),
+            Column("stage", lambda row: row.stage.kind, text=lambda row: row.stage.title),
+            Number("ops", lambda row: row.stage.computing),
+            Number("views", lambda row: len(row.stage.ops) - row.stage.computing),
+            *map(_count_column, COUNTS),
+            Column(
+                "in_words", lambda row: str(row.stage.change or ""), "what it changed", write=lambda told: told or NONE
+            ),
+            Column("", lambda row: listing(sorted(row.followed), 8) or "none", head),
+        ),
+        [
+            StageRow(part, one, ops[one.kind])
+            for part in parts
+            for ops in [part.followed(followed)]
+            for one in part.stages
+        ],
+        next((part.problem for part in parts if part.problem), "Nothing is known."),
+        notes,
+        heads=("stage", "ops", "views", "what it changed", *([head] if followed else [])),
+    )
+
+
+def _count_column(name: str) -> Column[StageRow]:
+    """Return a column that counts what a stage did with the nodes of the stage before."""
+    return Number(name, lambda row: getattr(row.stage.change, name, None), dtype="Int64")
+
+
+class NodeRow(NamedTuple):
+    """A node of a stage, and the source lines that it comes from."""
+
+    row: StageRow
+    node: Node
+    lines: Sequence[object]
+
+
+def stage_nodes_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[NodeRow]:
+    """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
+    lines = {part.partition.id: part.lines() for part in parts}
+    is_followed: Column[NodeRow] = Column("followed", lambda found: found.node.name in found.row.followed)
+    return Table(
+        "Nodes of stages",
+        (
+            Column("partition", lambda found: found.row.part.partition.id),
+            Column("stage", lambda found: found.row.stage.kind),
+            Column("node", lambda found: found.node.name),
+            Column("op", lambda found: found.node.op),
+            Column("comes_from", lambda found: ", ".join(found.row.stage.sources.get(found.node.name, ()))),
+            Column("lines", lambda found: ", ".join(map(str, found.lines))),
+            *([is_followed] if followed else []),
+        ),
+        [
+            NodeRow(row, found, lines[row.part.partition.id][row.stage.kind].get(found.name, ()))
+            for row in stages_table(parts, followed).rows
+            for found in row.stage.ops
+        ],
+    )

@@ -9,7 +9,7 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, Comp
 from regional_explorer.record.figure import once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.patterns import PatternMatches, full_compile, pattern_matches, region_patterns
+from regional_explorer.record.region_code import PatternMatches, full_compile, pattern_matches, region_patterns
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text

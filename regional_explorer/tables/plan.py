@@ -120,12 +120,7 @@ def partitions_table(session: Session) -> Table[Equal]:
                 text=lambda parts: f"{len(parts[0].nodes)}{f' ×{len(parts)}' if len(parts) > 1 else ''}",
             ),
             Column("state", lambda parts: parts[0].state, tone=lambda parts: TONES.get(parts[0].state, "")),
-            Column(
-                "config_requested",
-                lambda parts: parts[0].config_requested,
-                "requested",
-                text=lambda parts: config_text(parts[0].config_requested) or "default",
-            ),
+            Column("config_requested", lambda parts: parts[0].config_requested, "requested", write=_requested_text),
             Column(
                 "config_applied",
                 lambda parts: applied(parts[0]),
@@ -133,10 +128,7 @@ def partitions_table(session: Session) -> Table[Equal]:
                 text=lambda parts: _applied_text(parts[0].config_requested, applied(parts[0])),
                 tone=lambda parts: _applied_tone(parts[0].config_requested, applied(parts[0])),
             ),
-            Column(
-                "same_code_without",
-                lambda parts: "; ".join(", ".join(keys) for keys in keys_of_same_code(parts)),
-            ),
+            Column("same_code_without", lambda parts: "; ".join(", ".join(keys) for keys in keys_of_same_code(parts))),
             Column("artifact", lambda parts: parts[0].artifact),
             Number("", lambda parts: len({part.artifact for part in parts} - {None}) or NONE, "artifacts"),
             Column("shared_with", lambda parts: shared_with(parts[0])),
@@ -174,6 +166,10 @@ def _equality_key(partition: Partition, applied: Mapping[str, Any] | None) -> Ha
 def _compile_text(compiles: Sequence[ArtifactCompile]) -> str:
     caches = "/".join(sorted({made.cache for made in compiles}))
     return f"{duration(sum(made.seconds for made in compiles))} {caches}" if compiles else NONE
+
+
+def _requested_text(requested: Mapping[str, Any]) -> str:
+    return config_text(requested) or "default"
 
 
 def _applied_tone(requested: Mapping[str, Any], applied: Mapping[str, Any] | None) -> str:
@@ -368,20 +364,10 @@ def diagnostics_nodes(
     items = [(finding.severity, diagnostic_item(finding, extra(n, finding))) for n, finding in enumerate(diagnostics)]
     severe = [item for severity, item in items if severity is not Severity.INFO]
     infos = [item for severity, item in items if severity is Severity.INFO]
+    listed = node("ul", *infos, class_="rx-list")
     return [
         *([node("h4", count(len(severe), "diagnostic")), node("ul", *severe, class_="rx-list")] if severe else []),
-        *(
-            [
-                node(
-                    "details",
-                    node("summary", count(len(infos), "info")),
-                    node("ul", *infos, class_="rx-list"),
-                    open=infos_open,
-                )
-            ]
-            if infos
-            else []
-        ),
+        *([node("details", node("summary", count(len(infos), "info")), listed, open=infos_open)] if infos else []),
     ]
 
 

@@ -33,37 +33,22 @@ def profile_tables(session: Session) -> list[Table[TimeShare]]:
     return [] if shares is None else [_kind_table(shares, kind) for kind in ProfileKind]
 
 
-_LAYERS: Column[TimeShare] = Number("layers", lambda share: share.times)
+_LAYERS: Column[TimeShare] = Number("layers", lambda s: s.times)
 _COLUMNS: tuple[Column[TimeShare], ...] = (
-    Column("by", lambda share: share.row.kind),
-    Column(
-        "name",
-        lambda share: share.row.name,
-        text=lambda share: f"{clean(share.row.name)} × {share.times}" if share.times > 1 else clean(share.row.name),
-    ),
-    Number("eager_us", lambda share: share.row.seconds),
-    *bound_columns(
-        *("low_us", "high_us"),
-        lambda share: share.row.seconds,
-        lambda share: interval(share.row.seconds, duration) or NONE,
-    ),
-    Number("share", lambda share: share.row.share, write=percent),
-    Number("forward_us", lambda share: share.row.forward_s, text=lambda share: duration(share.row.forward_s or None)),
-    Number(
-        "backward_us", lambda share: share.row.backward_s, text=lambda share: duration(share.row.backward_s or None)
-    ),
-    Number("ops", lambda share: share.row.ops, text=lambda share: f"{share.row.ops:,}" if share.row.ops else NONE),
-    Number(
-        "moved_bytes",
-        lambda share: share.row.moved_bytes,
-        "moves",
-        text=lambda share: size(share.row.moved_bytes) if share.row.moved_bytes else NONE,
-    ),
+    Column("by", lambda s: s.row.kind),
+    Column("name", lambda s: s.row.name, text=lambda s: clean(s.row.name) + (f" × {s.times}" if s.times > 1 else "")),
+    Number("eager_us", lambda s: s.row.seconds),
+    *bound_columns("low_us", "high_us", lambda s: s.row.seconds, lambda s: interval(s.row.seconds, duration) or NONE),
+    Number("share", lambda s: s.row.share, write=percent),
+    Number("forward_us", lambda s: s.row.forward_s, write=lambda seconds: duration(seconds or None)),
+    Number("backward_us", lambda s: s.row.backward_s, write=lambda seconds: duration(seconds or None)),
+    Number("ops", lambda s: s.row.ops, write=lambda ops: f"{ops:,}" if ops else NONE),
+    Number("moved_bytes", lambda s: s.row.moved_bytes, "moves", write=lambda moved: size(moved) if moved else NONE),
     Number(
         "copy_us",
-        lambda share: share.row.least_s,
+        lambda s: s.row.least_s,
         "copying that takes",
-        text=lambda share: duration(share.row.least_s) if share.row.moved_bytes else NONE,
+        text=lambda s: duration(s.row.least_s) if s.row.moved_bytes else NONE,
         tone="quiet",
     ),
 )

@@ -112,12 +112,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
                 "fused in full",
                 text=lambda row: f"{size(row.fused_bytes)} ({row.fused} of {row.tensors})",
             ),
-            Number(
-                "at_most_us",
-                at_most_s,
-                "worth at most",
-                text=lambda row: NONE if bandwidth is None else f"≤ {duration(at_most_s(row))}",
-            ),
+            Number("at_most_us", at_most_s, "worth at most", write=lambda seconds: f"≤ {duration(seconds)}"),
         ),
         borders,
         "Nothing crosses a border.",
@@ -141,7 +136,7 @@ def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table[OpDiff
             Column("op", lambda row: row.op),
             Number("nodes", lambda row: row.nodes, "times"),
             Number("bitwise", lambda row: row.bitwise, "bitwise the same"),
-            Number("max_difference", lambda row: row.max_difference, "largest difference", text=_difference_text),
+            Number("max_difference", lambda row: row.max_difference, "largest difference", write=_difference_text),
             Column("eager_error", lambda row: row.eager_error, "eager vs float64", write=significant),
             Column("decomposed_error", lambda row: row.decomposed_error, "decomposed vs float64", write=significant),
         ),
@@ -156,7 +151,7 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table[BitwiseTrial]:
     return Table(
         "Full Inductor against eager, bit by bit",
         (
-            Column("config", lambda row: row.config, text=lambda row: config_text(row.config) or "unchanged"),
+            Column("config", lambda row: row.config, write=lambda config: config_text(config) or "unchanged"),
             Number("results", lambda row: row.tensors),
             Number(
                 "bitwise",
@@ -169,7 +164,7 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table[BitwiseTrial]:
                 "max_difference",
                 lambda row: row.max_difference,
                 "largest difference",
-                text=lambda row: NONE if row.problem else _difference_text(row),
+                text=lambda row: NONE if row.problem else _difference_text(row.max_difference),
             ),
         ),
         trials,
@@ -177,8 +172,8 @@ def trials_table(trials: Sequence[BitwiseTrial]) -> Table[BitwiseTrial]:
     )
 
 
-def _difference_text(row: OpDifference | BitwiseTrial) -> str:
-    return significant(row.max_difference) if row.max_difference else "0"
+def _difference_text(difference: float) -> str:
+    return significant(difference) if difference else "0"
 
 
 def _gain_reached(row: PhaseReach) -> str:

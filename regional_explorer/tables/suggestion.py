@@ -32,9 +32,7 @@ def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
             Number(
                 "instances",
                 lambda one: one.instances,
-                text=lambda one: (
-                    f"{one.instances} ({one.distinct})" if one.distinct < one.instances else str(one.instances)
-                ),
+                text=lambda one: str(one.instances) + (f" ({one.distinct})" if one.distinct < one.instances else ""),
             ),
             Number("distinct", lambda one: one.distinct),
             Number("ops", lambda one: one.ops),
@@ -45,7 +43,7 @@ def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
             *bound_columns("gain_us_low", "gain_us_high", lambda one: one.gain_s),
             Number("compile_s", lambda one: once(one.compile_s), "compile"),
             Number("pays_off_after_calls", lambda one: one.calls_to_pay_off, "paid for after", dtype="float64"),
-            Column("relation", lambda one: one.relation, text=lambda one: clean(one.relation) or NONE),
+            Column("relation", lambda one: one.relation, write=lambda relation: clean(relation) or NONE),
             Column("why", lambda one: one.why_not or one.why),
         ),
         found,

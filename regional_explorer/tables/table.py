@@ -16,7 +16,6 @@ from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
 from regional_explorer.style.formats import NONE, unit_of, word
-from regional_explorer.tables.heads import ABOUT
 
 if TYPE_CHECKING:
     from regional_explorer.tables.frame import ShownFrame
@@ -313,3 +312,100 @@ def _text_width(text: str) -> int:
 def chip(region: int, **attributes: object) -> Node:
     """Return the letter of a region on its colour."""
     return node("span", paint(region).letter, class_=f"rx-chip rx-r{region}", **attributes)
+
+
+ABOUT: Mapping[str, str] = {
+    # what was measured
+    "phase": "The part of the call: forward, backward, or the whole step",
+    "variant": "What was run: the name of the variant in Python is in the tooltip of its cell",
+    "median": "The time of one call: the middle one of all samples",
+    "IQR": "Half of all samples lie within this range around the median",
+    "speedup": "eager ÷ this, from the same rounds; above 1 is faster",
+    "CI": "Confidence interval: where the true figure lies, at the confidence given below",
+    "against eager": "The speedup with its interval; the dashed line is eager",
+    "verdict": "What the samples, or the comparison of results, allow to conclude",
+    "numerics": "Results compared with eager's, which themselves are compared with float64",
+    "against trace": "traced ÷ this: compared with the captured graphs, where those differ from eager",
+    "verdict (trace)": "What the samples allow to conclude against the captured graphs",
+    "samples": "How many blocks of calls were timed",
+    "your plan: speedup": "eager ÷ your plan, from the same rounds",
+    # regions and their pieces
+    "region": "What was marked, under one name and config",
+    "partition": "One piece cut out of one graph: region, instance, graph",
+    "graph": "The captured graph that it was cut from",
+    "instances": "Which occurrences of the region: a module call, say",
+    "selector": "What picks its ops",
+    "state": "One of: not compiled, compiled, measured, eager, failed",
+    "ops": "How many ops it has",
+    "ops forward": "How many ops it has in forward graphs",
+    "ops backward": "How many ops it has in backward graphs",
+    "partitions": "How many pieces were cut out of the graphs",
+    "config": "Inductor config keys that it is compiled under",
+    "requested": "The config in the plan",
+    "applied": "The config that was read back inside the compile",
+    "artifacts": "How many compiled codes they run: equal pieces share one",
+    "eager": "Time of one call, run op by op",
+    "compiled": "Time of one call, compiled",
+    "gain per call": "What compiling saves in each call, measured alone",
+    "worst": "The tensor whose results are farthest from eager's",
+    "compile": "Seconds waited for its compiles, and whether a cache had them",
+    "paid for after": "After how many calls the compile time is regained",
+    # how it adds up, memory, numerics
+    "part": "Sums begin with =; what stands below one leads to the next",
+    "time": "Seconds that it takes",
+    "what it is": "Where this time is spent",
+    "peak of one call": "Memory above what was in use before the call",
+    "read from": "Which counter was read",
+    "tensor": "An output or a gradient, or what a forward keeps",
+    "dtype": "The type of its numbers",
+    "bitwise": "Whether every bit equals eager's",
+    "− eager": "Root mean square of the differences from eager",
+    "largest": "The largest difference from eager",
+    "eager − f64": "How far eager itself is from float64: what rounding does",
+    "variant − f64": "How far the variant is from float64",
+    "allowed": "The difference from eager that counts as rounding",
+    "note": "What the check took into account",
+    # compiles
+    "what": "What was compiled",
+    "waited": "Its part of the seconds waited, where compiles ran side by side",
+    "cache": "Whether a cache had it (warm) or not (cold)",
+    "answer": "What Inductor's cache answered",
+    "why": "Why it was compiled again, or not",
+    "passes before autograd": "Whether passes before autograd ran",
+    "all": "The whole compile",
+    "tracing": "Tracing and graph passes",
+    "lowering": "Turning ops into loops",
+    "scheduling": "Deciding what is fused",
+    "code": "Generating code; of a graph break, the line",
+    "build": "The C++ compiler, or Triton",
+    "load": "Loading the built code",
+    "other": "The rest",
+    "pattern": "The function in Inductor that makes the pattern, or that replaces its matches",
+    "trace": "How often it matched when the call was traced",
+    "regions": "How often it matched in the compiles of each region",
+    # what is kept, and graph breaks
+    "op": "The operator",
+    "shape": "Its sizes",
+    "kept": "Bytes kept for the backward",
+    "line": "The line of the source",
+    "where": "The line at which the graph breaks",
+    "reason": "What Dynamo says of it",
+    # where the time goes
+    "module": "A module with all inside it; equal layers are one row",
+    "around": "What runs around the graphs",
+    "share": "Its part of the call",
+    "forward": "Time of its ops in the forward",
+    "backward": "Time of its ops in the backward",
+    "moves": "Bytes that its ops read and write",
+    "copying that takes": "The least time in which this machine copies as many bytes",
+    # plans side by side
+    "plan": "The number of the plan, in the order measured",
+    "differences": "What differs between these plans",
+    "against plan 1": "Time of plan 1 ÷ time of this one; above 1 is faster",
+    "traced": "The captured graphs, run op by op: nothing is compiled",
+    "your plan": "Each region compiled under its config, the rest op by op",
+    "torch.compile": "The whole call under plain torch.compile",
+    "upstream": "The same marks under torch's own regional_inductor",
+    "lite": "The same marks under torch.compile(mode='lite')",
+}
+"""The meaning of each head, by its text."""

@@ -48,7 +48,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
             Number("compile_s", lambda one: once(one.compile_s), "compile"),
             Number("peak_bytes", lambda one: one.peak_bytes, "peak"),
             Number("kept_bytes", lambda one: one.kept_bytes, "kept", dtype="Int64"),
-            Column("why", lambda one: one.why, "note", text=lambda one: clean(one.why)),
+            Column("why", lambda one: one.why, "note"),
             Column("same_as", lambda one: one.same_as),
         ),
         rows,

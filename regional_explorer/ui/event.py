@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sized
 from dataclasses import dataclass
 
 from regional_explorer.errors import sendable
@@ -30,9 +30,14 @@ class Event:
         return self.value if isinstance(self.value, list) else []
 
 
-def among(names: Container[str]) -> Callable[[Control, str], str | None]:
-    """Return a function that returns what an event is about, None unless it is one of ``names``."""
-    return lambda _control, of: of if of in names else None
+def among(names: Callable[[Control], Iterable[str]]) -> Callable[[Control, str], str | None]:
+    """Return a function that returns what an event is about, None unless it is one of ``names`` now."""
+    return lambda control, of: of if of in names(control) else None
+
+
+def numbers_of(rows: Sized) -> Iterable[str]:
+    """Return the numbers of rows, as a page sends them."""
+    return map(str, range(len(rows)))
 
 
 def is_text(value: object) -> bool:

@@ -155,12 +155,12 @@ JOB_EVENTS: Mapping[str, EventKind] = {
         lambda control, event: start_job(control, event.do), when=lambda control: control.state.opened is not None
     ),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
-    "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
-    "measure with": EventKind(_measure_with, among([str(name) for name in VariantName])),
+    "measure for": EventKind(_measure_for, among(lambda _: ["", *map(str, BUDGETS_S)])),
+    "measure with": EventKind(_measure_with, among(lambda _: map(str, VariantName))),
     "budget": EventKind(_set_budget, value=is_text),
-    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_flag),
+    "variant": EventKind(_toggle_variant, among(lambda _: map(str, VariantName)), is_flag),
     "shapes": EventKind(lambda control, event: trace_again(control, event.text), value=is_choice(SHAPES)),
     "code": EventKind(lambda control, _: control.read_code()),
     "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
-    "save": EventKind(_save, among(WRITERS)),
+    "save": EventKind(_save, among(lambda _: WRITERS)),
 }

@@ -1,4 +1,4 @@
-"""The panel: the view of an exploration's session, with the table of the parts around the graph."""
+"""The panel: the view of an exploration's session, its parts around the graph, and what handles its events."""
 
 from __future__ import annotations
 
@@ -17,21 +17,14 @@ from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event
-from regional_explorer.ui.events import handle_safely
+from regional_explorer.ui.event import Event, EventKind
+from regional_explorer.ui.job_events import JOB_EVENTS
 from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
-from regional_explorer.ui.parts import (
-    code_head,
-    edit_bar,
-    header,
-    plans,
-    problem,
-    progress,
-    tabs,
-    tool_bar,
-)
-from regional_explorer.ui.state import CODE, CONFIG, PANES, TIME, WHY, PanelState, Shown
+from regional_explorer.ui.parts import code_head, edit_bar, header, plans, problem, progress, tabs, tool_bar
+from regional_explorer.ui.plan_events import PLAN_EVENTS
+from regional_explorer.ui.state import CODE, CONFIG, PANES, TIME, WHY, PanelState, Problem, Shown
 from regional_explorer.ui.tables import region_table, time_table
+from regional_explorer.ui.view_events import VIEW_EVENTS
 from regional_explorer.ui.why import why
 from regional_explorer.ui.widget import SessionView
 
@@ -105,6 +98,34 @@ def panel_tree(state: PanelState) -> list[Node]:
     (head,) = containers(TABS)
     views = columns(head, [panes[name] for name in PANES], state.columns, containers(UNDER))
     return [node("div", class_="rx-style", data_part="style"), *containers(ABOVE), views, *containers(BELOW)]
+
+
+EVENTS: Mapping[str, EventKind] = {**JOB_EVENTS, **PLAN_EVENTS, **VIEW_EVENTS}
+"""Every kind of event by name."""
+
+LOOKING = VIEW_EVENTS.keys() | {"key query", "kind", "pattern", "name", "cancel"}
+"""The events that leave a job in the background alone: all others end it."""
+
+
+def handle(control: Control, event: Event) -> None:
+    """Handle ``event``, unless its kind does not accept it; if a job in the background runs, once that is cancelled."""
+    with control.lock:
+        job = control.state.job
+        if job is not None and job.background and event.do in EVENTS.keys() - LOOKING:
+            control.jobs.instead(lambda: handle_safely(control, event))
+            return
+        kind = EVENTS.get(event.do)
+        about = kind.about(control, event.of) if kind is not None else None
+        if kind is not None and about is not None and kind.value(event.value) and kind.when(control):
+            kind.handle(control, replace(event, of=about))
+
+
+def handle_safely(control: Control, event: Event) -> None:
+    """Handle ``event``; an error, which ipywidgets or a thread would hide, is shown in the panel."""
+    try:
+        handle(control, event)
+    except Exception as error:  # noqa: BLE001 - as said
+        control.set(problem=Problem.of(error))
 
 
 class Panel(SessionView):

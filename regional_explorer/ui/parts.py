@@ -107,14 +107,9 @@ _COLUMN_TITLES = {GRAPH: "Graph", SOURCE: "Source", BESIDE: "Details"}
 
 
 def _column_buttons(shown: Collection[str]) -> Node:
+    about = "Show or hide the column of the"
     buttons = (
-        button(
-            title,
-            "column",
-            name,
-            title=f"Show or hide the column of the {title.lower()}",
-            aria_pressed=str(name in shown).lower(),
-        )
+        button(title, "column", name, title=f"{about} {title.lower()}", aria_pressed=str(name in shown).lower())
         for name, title in _COLUMN_TITLES.items()
     )
     return node("div", *buttons, class_="rx-toggles", role="group", aria_label="Columns")
@@ -126,11 +121,10 @@ def header(shown: Shown) -> list[Node]:
     told = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
     told[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
     captured = node("span", " · ".join(told), title="; ".join(": ".join(row) for row in summary.items()))
+    owner_note = node("span", "in no variable", title="To use this exploration in Python, assign it to a variable")
     if shown.owner:
         title = "The exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
-    else:
-        owner_note = node("span", "in no variable", title="To use this exploration in Python, assign it to a variable")
     shapes_field = choice(
         "shapes",
         "shapes",
@@ -169,9 +163,8 @@ def _take_home(shown: Shown) -> Node:
         copy_python_button(python, title="Copy the calls that make this plan"),
     )
     menu = node("div", *entries, *copies, role="group", aria_label="Results")
-    return node(
-        "details", node("summary", "Take home ▾", title="Write or copy what was found"), menu, class_="rx-options"
-    )
+    summary = node("summary", "Take home ▾", title="Write or copy what was found")
+    return node("details", summary, menu, class_="rx-options")
 
 
 _VARIANT_TITLES = {
@@ -217,7 +210,7 @@ def progress(shown: Shown) -> list[Node]:
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
     elif job.in_cell:
-        doing = f"{doing} (to stop, interrupt the kernel)"
+        doing += " (to stop, interrupt the kernel)"
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
     stop = [] if job.in_cell or job.stop == CANCEL else [button(job.stop, "cancel", disabled=job.cancelling)]
     return [bar, node("span", doing, role="status"), *stop]
@@ -284,10 +277,8 @@ def code_head(shown: Shown) -> list[Node]:
     if code is None:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]
     compiled = any(part.region == code.region and part.artifact is not None for part in shown.session.partitions)
-    targets = [
-        ("", "what was compiled"),
-        *((gpu.name, f"{gpu.title} (generated, not run)") for gpu in GPU_TARGETS.values()),
-    ]
+    gpus = [(gpu.name, f"{gpu.title} (generated, not run)") for gpu in GPU_TARGETS.values()]
+    targets = [("", "what was compiled"), *gpus]
     head = [node("h4", f"Code of {clean(code.region)}"), choice("for", "target", targets, target, disabled=busy)]
     if shown.unread:
         head.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))
@@ -360,11 +351,8 @@ def edit_bar(shown: Shown) -> list[Node]:
     carvable = partly_selected(shown.session, state.selection)
     if not regions and not carvable:
         return []
-    selected = (
-        [node("b", listing([clean(name, SHORT) for name in state.picked], MOST_NAMED_REGIONS)), " selected"]
-        if regions
-        else ["Ops of ", node("b", listing([clean(name, SHORT) for name in carvable], MOST_NAMED_REGIONS))]
-    )
+    names = node("b", listing([clean(name, SHORT) for name in state.picked or carvable], MOST_NAMED_REGIONS))
+    selected = [names, " selected"] if regions else ["Ops of ", names]
     name_field = node(
         "input",
         type="text",

@@ -1,26 +1,32 @@
-"""Edits of the plan: undo, plans that were measured or found, what findings advise, the regions of the table."""
+"""Edits of the plan: other plans, what findings advise, regions that are marked and edited, their configs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
 from regional_explorer.errors import RegionalExplorerError, SelectorError
 from regional_explorer.page.answer import gain_of
 from regional_explorer.record.action import ActionKind
 from regional_explorer.record.answer import answer_of
 from regional_explorer.record.bars import bars_of
-from regional_explorer.record.plan import Direction, Plan, config_of
+from regional_explorer.record.configs import PRESETS
+from regional_explorer.record.plan import DEFAULT, Direction, Plan, config_of
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
-from regional_explorer.ui.config_events import show_invalid, without_error
+from regional_explorer.ui.answer import suggested
+from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_flag, is_text, region_of
+from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_flag, is_text, numbers_of, region_of
 from regional_explorer.ui.job_events import trace_again
+from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, proposed_name, selectors_of
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key
-from regional_explorer.ui.state import SELECTOR, Applied, InvalidInput, NameForm, PanelState
+from regional_explorer.ui.state import SELECTOR, Applied, InvalidInput, NameForm, PanelState, Setting
+from regional_explorer.ui.tables import time_share
+from regional_explorer.ui.view_events import time_row_of
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -44,7 +50,7 @@ def _use_measured_plan(control: Control, event: Event) -> None:
 
 def _use_bar(control: Control, event: Event) -> None:
     plan = bars_of(control.session)[int(event.of)].plan
-    assert plan is not None  # noqa: S101 - of those that ``_bar`` lets through
+    assert plan is not None  # noqa: S101 - of those that are let through
     _use(control, plan, control.session.shapes)
 
 
@@ -63,18 +69,6 @@ def _apply_finding(control: Control, event: Event) -> None:
     )
 
 
-def _measured_plan(control: Control, of: str) -> str | None:
-    return of if of in map(run_key, control.runs) else None
-
-
-def _bar(control: Control, of: str) -> str | None:
-    return of if of in {str(n) for n, bar in enumerate(bars_of(control.session)) if bar.plan is not None} else None
-
-
-def _finding(control: Control, of: str) -> str | None:
-    return of if of in map(str, range(len(answer_of(control.session).findings))) else None
-
-
 # ------------------------------------------------------------------------------------------------------- one region
 
 
@@ -89,9 +83,9 @@ def _change_selectors(control: Control, event: Event) -> None:
         ex.plan = draft.plan.changed(name, selectors=chosen)
 
     try:
-        control.edit(change, lambda state, plan: without_error(state.edited(plan), setting))
+        control.edit(change, lambda state, plan: _without_error(state.edited(plan), setting))
     except SelectorError as error:
-        show_invalid(control, setting, InvalidInput(event.text, str(error)))
+        _show_invalid(control, setting, InvalidInput(event.text, str(error)))
 
 
 # ------------------------------------------------------------------------------------------------------------- editing
@@ -163,12 +157,143 @@ def _edit(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
     return EventKind(handle, when=applies)
 
 
+# -------------------------------------------------------------------------------------------------------------- marking
+
+
+def _mark_suggested(control: Control, event: Event) -> None:
+    one = next(one for one in suggested(control.session) if one.name == event.of)
+    control.edit(
+        lambda ex: ex.mark(one.name, *one.selectors),
+        lambda state, plan: state.edited(plan).with_rows_selected([one.name]),
+    )
+
+
+def _mark_time_row(control: Control, event: Event) -> None:
+    found = time_share(control.session, event.of)
+    if found is not None and (selector := found[1].selector) is not None:
+        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
+        control.edit(
+            lambda ex: ex.mark(name, selector), lambda state, plan: state.edited(plan).with_rows_selected([name])
+        )
+
+
+def _fill_mark(control: Control, **fields: Any) -> None:
+    """Change fields of the form that marks a region; it then has no error."""
+    control.set(mark=replace(control.state.mark, **{"error": "", **fields}))
+
+
+def _mark_region(control: Control, _event: Event) -> None:
+    """Mark a region as the form says, with the typed or else the proposed name; an error is shown in the form."""
+    selectors, name = selectors_of(control.state, control.choice), name_of_mark(control.state, control.session)
+    if not selectors:
+        _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
+        return
+    try:
+        control.edit(
+            lambda ex: ex.mark(name, *selectors),
+            lambda state, plan: replace(state.edited(plan), mark=replace(state.mark, pattern="", name="", error="")),
+        )
+    except SelectorError as error:
+        _fill_mark(control, error=str(error))
+
+
+def _mark_picked(control: Control, event: Event) -> None:
+    """Mark what was selected by hand, or all that is alike."""
+    _fill_mark(control, alike=event.of == ALL_ALIKE)
+    _mark_region(control, event)
+
+
+# -------------------------------------------------------------------------------------------------------------- configs
+
+
+def _opened_config(control: Control) -> tuple[str, Direction | None]:
+    """Return the region whose config is shown, and the direction."""
+    region = control.state.plan[control.state.opened or ""]
+    return region.name, control.state.direction_of(region)
+
+
+def _without_error(state: PanelState, setting: Setting) -> PanelState:
+    """Return ``state`` without the invalid text of ``setting``."""
+    invalid = {other: text for other, text in state.invalid_inputs.items() if other != setting}
+    return replace(state, invalid_inputs=invalid)
+
+
+def _show_invalid(control: Control, setting: Setting, invalid: InvalidInput) -> None:
+    """Show the invalid text of ``setting``, with its error."""
+    control.set(invalid_inputs={**control.state.invalid_inputs, setting: invalid})
+
+
+def _set_value(control: Control, event: Event) -> None:
+    """Set a config value from what was typed; an invalid value is shown with its error at its field."""
+    region, direction = _opened_config(control)
+    config = config_of(control.state.plan[region], direction or Direction.FORWARD)
+    setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
+    try:
+        value = parse_value(event.of, typed)
+    except RegionalExplorerError as error:
+        _show_invalid(control, setting, InvalidInput(str(typed), str(error)))
+        return
+    if event.of not in config and value == catalogue()[event.of].default:  # a field that was added, and left at it
+        control.update(lambda state: _without_error(state, setting))
+        return
+    control.edit(
+        lambda ex: ex.configure(region, {event.of: value}, direction=direction),
+        lambda state, plan: _without_error(state.edited(plan), setting),
+    )
+
+
+def _unset_value(control: Control, event: Event) -> None:
+    region, direction = _opened_config(control)
+    control.edit(
+        lambda ex: ex.configure(region, {event.of: DEFAULT}, direction=direction),
+        lambda state, plan: _without_error(
+            replace(state.edited(plan), added_keys=tuple(key for key in state.added_keys if key != event.of)),
+            (region, direction, event.of),
+        ),
+    )
+
+
+def _choose_direction(control: Control, event: Event) -> None:
+    """Show the config of the chosen direction; choosing both copies the forward's config to the backward."""
+    region = control.state.plan[control.state.opened or ""]
+    direction = None if event.text == BOTH_WAYS else Direction(event.text)
+    control.set(direction=direction)
+    if direction is None and region.backward_config is not None:
+        config = config_of(region, Direction.FORWARD)
+        control.edit(lambda ex: ex.reset(region.name).configure(region.name, config))
+
+
+def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
+    """Merge ``values`` into the config shown, or reset it to Inductor's defaults if empty."""
+    name, direction = _opened_config(control)
+    control.edit(
+        lambda ex: ex.configure(name, values, direction=direction) if values else ex.reset(name, direction=direction)
+    )
+
+
+def _add_key(control: Control, event: Event) -> None:
+    """Turn a flag from its default; for other keys, show the field whose value will be the edit."""
+    entry = check_key(event.of)
+    if isinstance(entry.default, bool):
+        _configure_opened(control, {entry.key: not entry.default})
+    else:
+        control.update(lambda state: replace(state, added_keys=(*state.added_keys, entry.key)))
+
+
+def _is_open(control: Control) -> bool:
+    return control.state.opened is not None
+
+
+_known_key = among(lambda _: catalogue())
+
 PLAN_EVENTS: Mapping[str, EventKind] = {
     "undo": EventKind(lambda control, _: _go_to_plan(control, PanelState.undone)),
     "redo": EventKind(lambda control, _: _go_to_plan(control, PanelState.redone)),
-    "take": EventKind(_use_measured_plan, _measured_plan),
-    "apply": EventKind(_apply_finding, _finding),
-    "use": EventKind(_use_bar, _bar),
+    "take": EventKind(_use_measured_plan, among(lambda control: map(run_key, control.runs))),
+    "apply": EventKind(_apply_finding, among(lambda control: numbers_of(answer_of(control.session).findings))),
+    "use": EventKind(
+        _use_bar, among(lambda control: [str(n) for n, bar in enumerate(bars_of(control.session)) if bar.plan])
+    ),
     # rows of the region table
     "repick": EventKind(_change_selectors, region_of, is_text),
     "enable": EventKind(
@@ -184,4 +309,32 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     "split": _edit("split", _split_region),
     "carve": _edit("carve", _carve_nodes),
     "uncarve": _edit("uncarve", _uncarve_region),
+    # what makes a region
+    "mark suggested": EventKind(
+        _mark_suggested, among(lambda control: [one.name for one in suggested(control.session)])
+    ),
+    "mark time": EventKind(_mark_time_row, time_row_of),
+    "mark picked": EventKind(
+        _mark_picked, among(lambda _: (THIS_ONE, ALL_ALIKE)), when=lambda control: bool(control.choice.this)
+    ),
+    # the form
+    "kind": EventKind(
+        lambda control, event: _fill_mark(control, kind=event.text, pattern=""), value=is_choice(PATTERN_HINTS)
+    ),
+    "pattern": EventKind(lambda control, event: _fill_mark(control, pattern=event.text), value=is_text),
+    "alike": EventKind(
+        lambda control, event: _fill_mark(control, alike=event.text == ALL_ALIKE),
+        value=is_choice([THIS_ONE, ALL_ALIKE]),
+    ),
+    "name": EventKind(lambda control, event: _fill_mark(control, name=event.text), value=is_text),
+    "mark": EventKind(_mark_region),
+    # the config of the open region
+    "direction": EventKind(_choose_direction, value=is_choice([name for name, _ in DIRECTION_OPTIONS]), when=_is_open),
+    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_flag(value), _is_open),
+    "unset": EventKind(_unset_value, _known_key, when=_is_open),
+    "preset": EventKind(
+        lambda control, event: _configure_opened(control, PRESETS[event.text]), value=is_choice(PRESETS), when=_is_open
+    ),
+    "key query": EventKind(lambda control, event: control.set(key_query=event.text), value=is_text),
+    "add": EventKind(_add_key, when=_is_open),  # an unknown key is told with those that resemble it
 }

@@ -241,10 +241,6 @@ class PanelState:
         same = opened == self.opened
         return self if same else replace(self, opened=opened, direction=None, key_query="", added_keys=())
 
-    def with_column(self, name: str, *, shown: bool) -> Self:
-        """Return the state with a column shown or hidden."""
-        return replace(self, columns=self.columns | {name} if shown else self.columns - {name})
-
     def direction_of(self, region: Region) -> Direction | None:
         """Return the direction whose config is shown for ``region``; None where one config applies to both."""
         return self.direction or (None if region.backward_config is None else Direction.FORWARD)

@@ -101,39 +101,18 @@ def _class_of(column: PanelColumn) -> str:
 def _region_row(row: RegionRow, *, picked: bool) -> Node:
     name, clean_name = row.summary.region.name, clean(row.summary.region.name)
     worst, found = row.summary.worst, len(row.summary.diagnostics)
-    buttons = node(
-        "td",
-        button(
-            f"Why {found}" if found else "Why",
-            "why",
-            name,
-            class_=f"rx-{TONES[worst]}" if worst else None,
-            title=f"What was found out about {clean_name}: diagnostics and remedies",
-        ),
-        button(
-            "×",
-            "remove",
-            name,
-            disabled=row.busy,
-            aria_label=f"Remove {clean_name} from the plan",
-            title=f"Remove the region {clean_name} from the plan",
-            class_="rxt-small",
-        ),
-        class_="rxt-last",
-    )
-    cells = ((column, column.cell(row)) for column in PANEL_COLUMNS)
+    tone, about = f"rx-{TONES[worst]}" if worst else None, f"What was found out about {clean_name}"
+    why = button(f"Why {found or ''}".strip(), "why", name, class_=tone, title=f"{about}: diagnostics and remedies")
+    label, title = f"Remove {clean_name} from the plan", f"Remove the region {clean_name} from the plan"
+    remove = button("×", "remove", name, disabled=row.busy, aria_label=label, title=title, class_="rxt-small")
+    cells = ((column, column.cell(row), _class_of(column)) for column in PANEL_COLUMNS)
     return node(
         "tr",
         *(
-            node(
-                "td",
-                *cell,
-                class_=_class_of(column) + (" rxt-none" if list(cell) == [NONE] else ""),
-                data_head=column.head,
-            )
-            for column, cell in cells
+            node("td", *cell, class_=f"{class_} rxt-none" if list(cell) == [NONE] else class_, data_head=column.head)
+            for column, cell, class_ in cells
         ),
-        buttons,
+        node("td", why, remove, class_="rxt-last"),
         data_do="pick",
         data_of=name,
         tabindex="-1",
@@ -261,7 +240,7 @@ def _config_cell(row: RegionRow) -> list[Node]:
         node(
             "button",
             *chips,
-            *([more] if more else []),
+            more,
             type="button",
             data_do="open",
             data_of=region.name,
@@ -379,20 +358,13 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
         f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",
         f"copying that much takes {duration(row.least_s)}" if row.least_s else "",
     ]
-    mark_button = button(
-        "Marked" if marked else "Mark",
-        "mark time",
-        key,
-        disabled=busy or marked,
-        title=f"Make {name} a region",
-        aria_label=f"Mark {name}",
-    )
+    word, title, label = "Marked" if marked else "Mark", f"Make {name} a region", f"Mark {name}"
+    mark_button = button(word, "mark time", key, disabled=busy or marked, title=title, aria_label=label)
     show_button = button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")
-    name_content = show_button if row.ops else name
     share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
     return node(
         "tr",
-        node("td", name_content),
+        node("td", show_button if row.ops else name),
         node("td", percent(row.share), share_bar, class_="rxt-figure"),
         node("td", duration(row.seconds.value), class_="rxt-figure", title="; ".join(filter(None, facts))),
         node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),

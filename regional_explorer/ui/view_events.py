@@ -11,7 +11,7 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, are_names, region_of
+from regional_explorer.ui.event import Event, EventKind, among, are_names, numbers_of, region_of
 from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
 from regional_explorer.ui.tables import PANEL_COLUMNS, ordered, time_share
@@ -57,10 +57,6 @@ def _show_time_row(control: Control, event: Event) -> None:
     if (found := time_share(control.session, event.of)) is not None:
         shares, share = found
         _reveal(control, shares.nodes_of(share))
-
-
-def _diagnostic(control: Control, of: str) -> str | None:
-    return of if of in map(str, range(len(control.session.diagnostics))) else None
 
 
 def time_row_of(control: Control, of: str) -> str | None:
@@ -114,19 +110,16 @@ def _sort_rows(control: Control, event: Event) -> None:
 VIEW_EVENTS: Mapping[str, EventKind] = {
     "dismiss": EventKind(lambda control, _: control.set(problem=None)),
     # the graph, and beside it
-    "select": EventKind(_select_nodes, among(CLICKED), are_names),
-    "pane": EventKind(_choose_pane, among(PANES)),
+    "select": EventKind(_select_nodes, among(lambda _: CLICKED), are_names),
+    "pane": EventKind(_choose_pane, among(lambda _: PANES)),
     "findings": EventKind(lambda control, _: control.update(lambda state: state.with_pane(WHY))),
     "column": EventKind(
-        lambda control, event: control.update(
-            lambda state: state.with_column(event.of, shown=event.of not in state.columns)
-        ),
-        among(COLUMNS),
+        lambda control, event: control.set(columns=control.state.columns ^ {event.of}), among(lambda _: COLUMNS)
     ),
-    "show": EventKind(_show_diagnostic, _diagnostic),
+    "show": EventKind(_show_diagnostic, among(lambda control: numbers_of(control.session.diagnostics))),
     "show time": EventKind(_show_time_row, time_row_of),
     # rows of the region table
-    "sort": EventKind(_sort_rows, among([column.key for column in PANEL_COLUMNS])),
+    "sort": EventKind(_sort_rows, among(lambda _: [column.key for column in PANEL_COLUMNS])),
     "pick": EventKind(_pick_row, region_of),
     "clear": EventKind(
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))

@@ -43,15 +43,13 @@ def why(shown: Shown) -> list[Node]:
 
     own = [found for found in session.diagnostics if region is not None and found.region == region.name]
     others = [found for found in session.diagnostics if found not in own]
-    nothing = (
-        [] if session.diagnostics else [node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")]
-    )
+    nothing = node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")
     return [
         *([node("p", HINT, class_="rx-quiet")] if region is None else _of_region(region.name, shown)),
         *diagnostics_nodes(own, show_button, infos_open=True),
         *([node("h4", "About the rest")] if region is not None and others else []),
         *diagnostics_nodes(others, show_button),
-        *nothing,
+        *([] if session.diagnostics else [nothing]),
     ]
 
 
@@ -100,14 +98,10 @@ def _kernel_row(row: TimedRow, longest_s: float) -> Node:
     place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
     bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
     about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
+    title = clean(", ".join(map(str, lines)), LONG_TEXT) or None
     return node(
         "tr",
-        node(
-            "td",
-            clean(row.name or "", SHORT),
-            place and node("small", place),
-            title=clean(", ".join(map(str, lines)), LONG_TEXT) or None,
-        ),
+        node("td", clean(row.name or "", SHORT), place and node("small", place), title=title),
         node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),
         node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
     )

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 import regional_explorer as rx
 from regional_explorer.diagnostics.measured import pattern_diagnostics
 from regional_explorer.record.json_file import dump_session, load_session
-from regional_explorer.record.patterns import pattern_matches
+from regional_explorer.record.region_code import pattern_matches
 from regional_explorer.tables.compile import patterns_table
 from regional_explorer.torch_api.compile_notes import CacheAnswers
 from tests.shared import diagnostics_programs

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.folds import Stretch, pieces, stretches
-from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_command, quoted
-from regional_explorer.picture.layout import PlacedScene, layers, place
+from regional_explorer.picture.layout import PlacedScene, dot_lines, graphviz, layers, layout_command, place, quoted
 from regional_explorer.picture.open_folds import compose, shown_graphs
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.picture.svg import digraph, draw, session_svg

@@ -20,9 +20,8 @@ from regional_explorer.record.roofline import Launches, Roundings
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE
 from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame
-from regional_explorer.tables.heads import ABOUT
 from regional_explorer.tables.plan import DiagnosticList, runs_table
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.tables.table import ABOUT, Column, Number, Table
 from tests.shared import sessions
 from tests.shared.sessions import cells
 

@@ -59,7 +59,7 @@ def test_a_line_that_is_torn_or_of_another_format_is_left_out_and_the_next_one_i
 
 
 @pytest.mark.parametrize("path", ["", 3, None])
-def test_what_is_no_path_is_refused(path: object) -> None:
+def test_a_ledger_that_is_no_path_is_refused(path: object) -> None:
     with pytest.raises(InvalidArgumentError, match="give the path of a file"):
         Ledger(path)  # type: ignore[arg-type]
 
@@ -128,7 +128,7 @@ def test_a_failure_and_a_wrong_result_are_remembered(tmp_path: Path) -> None:
     assert not any(str(JOINT) in key and "config" not in key for key in bench.asked("compile"))
 
 
-def test_what_was_found_for_close_results_is_not_taken_for_bitwise(tmp_path: Path) -> None:
+def test_entries_for_close_results_are_not_used_for_bitwise(tmp_path: Path) -> None:
     path = tmp_path / "tries.jsonl"
     tune(ReplayBench(PARTS), LIMITS, Ledger(path))
     strict = tune(ReplayBench(PARTS), Limits(600.0, Numbers.BITWISE), Ledger(path))

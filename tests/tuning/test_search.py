@@ -47,7 +47,7 @@ def title(tracing: Tracing, **config: Any) -> str:
     return whole(SearchStage.KEYS, tracing, config).title
 
 
-def test_the_fastest_of_ways_and_keys_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
+def test_the_fastest_plan_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97}), at_hand=MARKED)
     tuning = tune(bench, limits(), ledger)
     assert tuning.answer == title(JOINT, cpp_wrapper=True, size_asserts=False)
@@ -96,7 +96,7 @@ def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
     assert set(wrapped) == {False, True}
 
 
-def test_the_likeliest_ways_are_tried_with_a_wrapper_before_the_others(ledger: Ledger) -> None:
+def test_the_likeliest_tracings_are_tried_with_a_wrapper_before_others(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({}, {})), limits(), ledger)
     plans = [one.plan for one in tuning.tries if one.plan is not None][:5]
     assert [(one.tracing, bool(one[WHOLE].config)) for one in plans] == [
@@ -161,7 +161,7 @@ def test_the_plan_at_hand_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> 
     ],
     ids=["wrong", "not compiled", "not traced", "raises when checked", "raises when timed", "traced again"],
 )
-def test_what_is_wrong_or_fails_is_dropped_with_its_reason_and_never_wins(
+def test_wrong_or_failing_plans_are_dropped_with_their_reason(
     planted: Planted, expected: Outcome, ledger: Ledger
 ) -> None:
     rest = by_parts({AS_TORCH_COMPILE: 0.9}, {})
@@ -198,7 +198,7 @@ def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Led
     assert allowed.plan.tracing == JOINT
 
 
-def test_what_takes_too_long_to_compile_is_not_chosen(ledger: Ledger) -> None:
+def test_plans_that_take_too_long_to_compile_are_not_chosen(ledger: Ledger) -> None:
     def plant(plan: Plan) -> Planted:
         over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
         return Planted(0.7, compile_s=50.0) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
@@ -208,7 +208,7 @@ def test_what_takes_too_long_to_compile_is_not_chosen(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("budget_s", [20.0, 45.0, 90.0, 300.0])
-def test_the_budget_holds_and_what_it_leaves_out_is_told(budget_s: float, ledger: Ledger) -> None:
+def test_the_budget_is_kept_and_untried_plans_are_listed(budget_s: float, ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
     tuning = tune(bench, limits(budget_s), ledger)
     assert tuning.spent_s <= budget_s
@@ -236,7 +236,7 @@ def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("after", [1, 4, 8])
-def test_cancelled_it_keeps_its_tries_and_says_what_was_best_so_far(after: int, ledger: Ledger) -> None:
+def test_a_cancelled_search_keeps_its_tries_and_names_the_best_so_far(after: int, ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
 
     def cancelled() -> bool:
@@ -251,7 +251,7 @@ def test_cancelled_it_keeps_its_tries_and_says_what_was_best_so_far(after: int, 
     assert ("Best so far" in text) == (after > 3)
 
 
-def test_an_interrupt_keeps_what_was_found(ledger: Ledger) -> None:
+def test_an_interrupted_search_keeps_its_tries(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
     check = bench.check
 
@@ -278,7 +278,7 @@ def test_progress_is_reported_at_every_step_with_the_best_so_far(ledger: Ledger)
     assert max(gaps) * 600.0 <= 16.0  # of a batch of compiles, which report themselves
 
 
-def test_traces_that_no_plan_in_the_race_needs_are_freed(ledger: Ledger) -> None:
+def test_traces_without_a_plan_in_the_race_are_freed(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.8, AS_TORCH_COMPILE: 0.9}, {}))
     tune(bench, limits(), ledger)
     freed = bench.asked("free")
@@ -298,7 +298,7 @@ def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger)
     assert "90.0 s" not in text.partition("spent:")[2]
 
 
-def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
+def test_cpp_wrappers_are_tried_on_the_best_tracings_only(ledger: Ledger) -> None:
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
     tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
@@ -385,7 +385,7 @@ def test_the_plan_at_hand_is_traced_in_other_ways_and_suggestions_are_tried(ledg
     assert tuning.plan == MARKED.traced(AS_TORCH_COMPILE)
 
 
-def test_every_step_is_a_turn_and_only_what_is_timed_refuses_others(ledger: Ledger) -> None:
+def test_every_step_is_a_turn_and_only_timed_ones_refuse_other_work(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
     tune(bench, limits(), ledger)
     timed, other = (sum(one is flag for one in bench.asked("step")) for flag in (True, False))
@@ -393,7 +393,7 @@ def test_every_step_is_a_turn_and_only_what_is_timed_refuses_others(ledger: Ledg
     assert other >= len(bench.asked("prepare")) + len(bench.asked("check"))
 
 
-def test_the_answer_says_in_what_it_differs_from_torch_compile_and_nothing_that_is_equal(ledger: Ledger) -> None:
+def test_the_answer_lists_only_differences_from_torch_compile(ledger: Ledger) -> None:
     def plant(plan: Plan) -> Planted:
         return Planted(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Planted(1.0, launches=120)
 

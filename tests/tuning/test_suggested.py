@@ -53,7 +53,7 @@ def suggestion(gain_s: Figure) -> Suggestion:
     return Suggestion("mlp", SuggestionKind.MODULES, (), "why", 4, 2, 2, 1, gain_s=gain_s, compile_s=3.0)
 
 
-def test_a_gain_that_its_interval_does_not_tell_from_none_is_none() -> None:
+def test_a_gain_whose_interval_includes_none_counts_as_none() -> None:
     gains, nothing = suggestion(Figure(1e-3, 0.5e-3, 2e-3)), suggestion(Figure(1e-3, -0.1e-3, 2e-3))
     text = repr(SuggestionList([gains, nothing]))
     assert "saves 1.00 ms a call (500 µs–2.00 ms), pays off after 3,000 calls" in text
@@ -63,7 +63,7 @@ def test_a_gain_that_its_interval_does_not_tell_from_none_is_none() -> None:
 
 
 @pytest.mark.compiles
-def test_what_is_measured_is_compiled_and_left_unmarked(tmp_path: Path) -> None:
+def test_measured_suggestions_are_compiled_and_stay_unmarked(tmp_path: Path) -> None:
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
         guessed = ex.suggest()
         measured = ex.suggest(budget_s=20)

@@ -35,7 +35,7 @@ def compile_something(use: ExclusiveUse) -> str:
         return "compiled"
 
 
-def test_between_two_steps_others_edit_and_compile_and_nobody_takes_the_trace() -> None:
+def test_edits_and_compiles_run_between_steps_but_no_retrace() -> None:
     use = ExclusiveUse()
     with use.searching("tune"):
         with use.step(PLAIN_RUN):

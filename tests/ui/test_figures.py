@@ -120,7 +120,7 @@ def in_panel(session: Session) -> list[Row]:
         ([], False, "empty"),
     ],
 )
-def test_a_region_is_as_its_worst_partition_wherever_it_is_shown(
+def test_a_region_has_the_state_of_its_worst_partition_everywhere(
     states: list[State], word: str, *, matched: bool, measured: bool
 ) -> None:
     session = session_of(states, matched=matched, measured=measured)
@@ -169,7 +169,7 @@ def pieces_of(session: Session) -> list[Any]:
     return found
 
 
-def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
+def test_figures_of_partitions_are_overlays_of_the_graph(measured: Session) -> None:
     found = {one["title"]: one["values"] for one in overlays(measured)}
     assert list(found) == ["compiled time", "eager time", "speedup"]
     assert set(found["speedup"]) == {cut.id for cut in measured.partitions}
@@ -186,7 +186,7 @@ def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
     assert words(in_part["scale"]).endswith("2.00×; others not painted: too few rounds (5)")
 
 
-def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
+def test_a_hull_shows_the_speedup_of_its_region_until_it_is_stale(measured: Session) -> None:
     pieces = pieces_of(measured)
     assert {piece["speedup"] for piece in pieces} == {"2.00×"}
     assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]

@@ -298,7 +298,7 @@ def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_the_context_is_a_copy_of_the_makers() -> None:
+def test_jobs_run_in_a_copy_of_the_context_of_their_creator() -> None:
     token = MARK.set("the maker's")
     modes = ThreadModes.current()
     MARK.reset(token)
@@ -308,7 +308,7 @@ def test_the_context_is_a_copy_of_the_makers() -> None:
     assert MARK.get() == "nobody's"
 
 
-def test_settings_of_inductor_are_carried() -> None:
+def test_jobs_run_under_the_inductor_settings_of_their_creator() -> None:
     import torch._inductor.config as inductor
     from torch.utils import _config_module
 
@@ -329,7 +329,7 @@ def asked_of_the_main_thread(request: Callable[[MainThread], object], loop: Main
     return other
 
 
-def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
+def test_timed_work_runs_on_the_main_thread_and_untimed_work_on_a_new_one() -> None:
     asked = asked_of_the_main_thread(
         lambda threads: [run(threading.current_thread) for run in (threads.run_timed, threads.run_untimed)]
     )
@@ -346,7 +346,7 @@ def modes_now() -> tuple[object, ...]:
     return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), cpu, torch.is_inference_mode_enabled(), device
 
 
-def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -> None:
+def test_work_runs_under_the_modes_of_its_caller_and_leaves_those_of_the_main_thread() -> None:
     def request(threads: MainThread) -> list[object]:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             cast = [threads.run_timed(modes_now), threads.run_untimed(modes_now)]
@@ -367,12 +367,12 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error: BaseException) -> None:
+def test_errors_and_interrupts_are_raised_in_the_waiting_thread(error: BaseException) -> None:
     asked = asked_of_the_main_thread(lambda threads: threads.run_timed(Mock(side_effect=error)))
     assert asked.exception() is error
 
 
-def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
+def test_a_measurement_can_be_cancelled_while_the_main_thread_is_busy() -> None:
     loop, cancelled, done = MainLoop(), threading.Event(), []
     other = on_a_thread(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
     cancelled.set()
@@ -381,7 +381,7 @@ def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
     assert done == []  # its turn comes, and it is no longer wanted
 
 
-def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_of_a_silent_block_prints_nothing_on_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
     def request(threads: MainThread) -> None:
         with silent():
             threads.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
@@ -394,7 +394,7 @@ def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "a cell\n"
 
 
-def test_the_button_times_on_the_main_thread() -> None:
+def test_measurements_started_by_a_button_run_on_the_main_thread() -> None:
     seen: Counter[str] = Counter()
 
     def work(x: torch.Tensor) -> torch.Tensor:
@@ -439,7 +439,7 @@ class Steps:
                 callback()
 
 
-def test_the_signal_is_taken_for_the_job_and_given_back() -> None:
+def test_the_interrupt_handler_is_installed_for_a_job_and_restored() -> None:
     loop, calls = Steps(), []
     before = signal.getsignal(signal.SIGINT)
     early, interrupts = (
@@ -489,7 +489,7 @@ class Beats(Steps):
         self.run()
 
 
-def test_a_page_that_replied_and_no_longer_does_is_closed() -> None:
+def test_a_page_that_stops_replying_counts_as_closed() -> None:
     beats = Beats()
     beats.run(3 * jobs.MAX_UNANSWERED)
     assert not beats.on_lost.called, "it never replied"
@@ -505,7 +505,7 @@ def test_a_page_that_replied_and_no_longer_does_is_closed() -> None:
     assert (beats.on_lost.call_count, beats.asked) == (1, [])
 
 
-def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
+def test_pings_end_with_their_job_and_begin_again_with_the_next() -> None:
     beats = Beats()
     beats.heartbeat.on_reply()
     beats.run(jobs.MAX_UNANSWERED)
@@ -535,7 +535,7 @@ def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, mon
 # ----------------------------------------------------------------------------------------------------- the latest wins
 
 
-def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
+def test_only_the_latest_request_runs_after_the_current_one() -> None:
     latest, begun, go_on, done = Latest(0.0), threading.Event(), threading.Event(), []
 
     def hold(outdated: threading.Event) -> None:
@@ -555,7 +555,7 @@ def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
     assert done == ["hold, outdated: True", "three"]
 
 
-def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
+def test_delayed_work_does_not_begin_once_there_is_newer_work() -> None:
     latest, begun = Latest(3600.0), list[threading.Event]()
     for _ in range(2):
         latest.submit(begun.append)

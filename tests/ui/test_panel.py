@@ -24,8 +24,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import state, widget
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.events import EVENTS
-from regional_explorer.ui.panel import PARTS, Panel
+from regional_explorer.ui.panel import EVENTS, PARTS, Panel
 from regional_explorer.ui.state import PANES, PanelState
 from regional_explorer.ui.widget import MAX_WAITING, InOrder
 from tests.shared.panel import button, elements, enabled, make, message, nodes, pick, rows, text
@@ -49,7 +48,7 @@ def checked(panel: Panel, name: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
-def test_a_row_per_region_says_how_it_stands_whoever_changed_it(panel: Panel, exploration: Exploration) -> None:
+def test_each_region_has_a_row_with_its_state_whoever_changed_it(panel: Panel, exploration: Exploration) -> None:
     assert list(rows(panel)) == ["mm", "act"]
     assert {"not compiled", "max_fusion_size=8"} <= set(cells(panel, "mm"))
     assert "default" in rows(panel)["act"]
@@ -95,7 +94,7 @@ def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> 
     assert list(rows(panel)) == ["mm"]
 
 
-def test_undoing_has_a_limit(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_undo_steps_is_limited(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "MAX_UNDO", 3)
     for number in range(4):
         switch(panel, "mm", on=bool(number % 2))
@@ -201,7 +200,7 @@ def test_rows_are_selected_with_all_between_in_the_order_shown(panel: Panel, con
     assert control.state.picked == ("c", "d", "mm")
 
 
-def test_a_region_that_goes_is_neither_open_nor_selected_and_one_renamed_stays_so(
+def test_removed_regions_are_deselected_and_renamed_ones_stay_selected(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     panel.press("open", "mm")
@@ -320,7 +319,7 @@ def test_a_panel_is_as_few_widgets_for_forty_regions_and_leaves_no_widget_and_no
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
-def test_what_comes_early_waits() -> None:
+def test_early_messages_wait_for_the_missing_one() -> None:
     done: list[tuple[str, int]] = []
     in_order = InOrder(lambda page, number, _message: done.append((page, number)))
     for page, number in (("one", 2), ("two", 1), ("one", 3), ("one", 1), ("two", 2)):
@@ -336,7 +335,7 @@ def test_a_message_that_is_lost_is_not_waited_for_without_end() -> None:
     assert done == list(range(2, MAX_WAITING + 3))
 
 
-def test_what_was_typed_or_selected_before_a_button_is_known_to_it_although_it_arrives_later(panel: Panel) -> None:
+def test_a_button_sees_earlier_input_that_arrives_later(panel: Panel) -> None:
     panel.receive(panel, message(1, "pick", "mm"), [])
     panel.receive(panel, message(3, "rename"), [])
     assert panel.answered == {"one": 1}

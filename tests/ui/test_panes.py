@@ -52,7 +52,7 @@ def with_diagnostics(control: Control, *found: Diagnostic) -> Shown:
     return control.shown()
 
 
-def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
+def test_a_diagnostic_points_at_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
     def places(**where: Any) -> list[str]:
         return nodes_of_diagnostic(Diagnostic(DiagnosticCode.REGION_WORTH, "b", **where), control.session)
 
@@ -64,7 +64,7 @@ def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> No
     assert places() == []
 
 
-def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Control) -> None:
+def test_show_selects_the_nodes_of_a_diagnostic_in_their_graph(panel: Panel, control: Control) -> None:
     name = control.session.graph("0/backward").ops[0].name
     with_diagnostics(control, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,)))
     panel.show(control)
@@ -202,7 +202,7 @@ def test_plans_of_the_same_code_are_named(panel: Panel, control: Control, explor
     assert measured_plans((run(first),), control.session) == []
 
 
-def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(
+def test_a_button_of_an_earlier_table_uses_the_plan_that_it_showed(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     """The oldest measured plan is dropped, so that all others move up, before the page has the new table."""
@@ -328,7 +328,7 @@ def shares_of(session: Session) -> TimeShares:
     return shares
 
 
-def test_every_share_is_that_of_the_frame(profiled: Panel) -> None:
+def test_shares_of_modules_equal_those_of_the_data_frame(profiled: Panel) -> None:
     exploration, shares = profiled.control.exploration, shares_of(profiled.control.session)
     frame = exploration.op_times.query("by == 'module'").set_index("name")["share"]
     rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
@@ -342,7 +342,7 @@ def test_every_share_is_that_of_the_frame(profiled: Panel) -> None:
         assert seconds / shares.profile.whole_s == pytest.approx(frame[path])
 
 
-def test_the_graph_has_one_figure_per_module(profiled: Panel) -> None:
+def test_the_time_overlay_has_the_shares_of_the_time_table(profiled: Panel) -> None:
     assert profiled.overlays[-1]["title"] == SHARE
     found = read(profiled.control.session, "0/forward")
     told = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
@@ -350,7 +350,7 @@ def test_the_graph_has_one_figure_per_module(profiled: Panel) -> None:
         assert told[module] in text(profiled, "time")
 
 
-def test_a_row_is_marked_and_shown(profiled: Panel) -> None:
+def test_a_row_of_the_time_table_can_be_marked_and_shown(profiled: Panel) -> None:
     control, plan = profiled.control, profiled.control.exploration.plan
     for row in elements(profiled.part("time"), data_do="show time"):
         assert time_share(control.session, row[1]["data-of"]) is not None
@@ -395,7 +395,7 @@ def test_marking_the_row_of_a_line_marks_the_ops_of_the_row_and_none_of_what_it_
         panel.close()
 
 
-def test_the_button_profiles_and_shows_what_it_found(own_exploration: Exploration) -> None:
+def test_the_profile_button_profiles_and_shows_the_times(own_exploration: Exploration) -> None:
     panel = Panel(control_of(own_exploration))
     panel.press("pane", "time")
     assert "Where does the time go?" in text(panel, "time")
@@ -412,7 +412,7 @@ def test_the_button_profiles_and_shows_what_it_found(own_exploration: Exploratio
     panel.close()
 
 
-def test_only_what_differs_between_equal_modules_is_a_star() -> None:
+def test_a_glob_has_a_star_only_where_equal_modules_differ() -> None:
     blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.SiLU()) for _ in range(3)))
     with explore(blocks, (torch.randn(4, 8),), grad=False) as ex:
         ex.profile(0.05)
@@ -456,13 +456,13 @@ def choose(panel: Panel, shapes: str) -> None:
     assert panel.control.jobs.wait(60)
 
 
-def test_the_field_shows_what_the_call_was_traced_with(panel: Panel, static: Panel) -> None:
+def test_the_shapes_field_shows_how_the_call_was_traced(panel: Panel, static: Panel) -> None:
     assert [shown(panel), shown(static)] == ["automatic", "static"]
     assert [option[1]["value"] for option in field(panel)[2:]] == ["automatic", "static", "dynamic"]
     assert text(panel, "header").count("shapes") == 1
 
 
-def test_another_choice_traces_again_and_shows_the_new_graphs(static: Panel) -> None:
+def test_choosing_other_shapes_traces_again_and_shows_the_new_graphs(static: Panel) -> None:
     control = static.control
     static.press("remove", "act")
     before, plan = control.session, control.state.plan
@@ -489,7 +489,7 @@ def test_another_choice_traces_again_and_shows_the_new_graphs(static: Panel) -> 
     assert set(control.state.selection) == set(static.selection) == kept != dynamic, "those that are gone are dropped"
 
 
-def test_it_is_a_job_whose_field_shows_what_was_chosen(static: Panel) -> None:
+def test_tracing_again_is_a_job_and_the_field_shows_the_chosen_shapes(static: Panel) -> None:
     exploration = static.control.exploration
     slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
     type_in(static, "shapes", "dynamic")
@@ -511,7 +511,7 @@ def test_it_is_a_job_whose_field_shows_what_was_chosen(static: Panel) -> None:
 
 
 @pytest.mark.parametrize("value", ["automatic", "nonsense", ""])
-def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, exploration: Exploration, value: str) -> None:
+def test_the_same_or_unknown_shapes_start_no_job(panel: Panel, exploration: Exploration, value: str) -> None:
     retrace = exploration.retrace = Blocked()  # type: ignore[method-assign]
     retrace.go_on.set()
     choose(panel, value)
@@ -519,7 +519,7 @@ def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, exploratio
     assert text(panel, "problem") == ""
 
 
-def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
+def test_a_selected_row_selects_its_nodes_in_the_new_graphs() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return (x.sin() * 3).cos() * 2
 

@@ -145,7 +145,7 @@ def test_the_line_is_gone_at_the_end_and_the_next_call_has_one_again(
         assert len(terminal.getvalue()) > before
 
 
-def test_where_nothing_is_reported_the_time_goes_on(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_line_counts_seconds_without_reports(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_line, "TICK_S", 0.0)
     ticks = threading.Semaphore(0)
     monkeypatch.setattr(ProgressLine, "tick", lambda _line: ticks.release())
@@ -191,14 +191,14 @@ def test_a_callback_of_the_users_gets_the_reports_and_no_line_is_shown(terminal:
 
 
 @pytest.mark.parametrize("stderr", [io.StringIO(), None], ids=["pipe", "none"])
-def test_where_nobody_looks_nothing_is_shown(stderr: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_progress_line_without_a_terminal(stderr: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))
     assert find_place() is None
     with reporting(PLAIN_RUN) as run:
         assert run is PLAIN_RUN
 
 
-def test_a_dumb_or_a_closed_terminal_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_progress_line_on_a_dumb_or_closed_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert find_place() is None
     monkeypatch.setenv("TERM", "xterm")
@@ -272,7 +272,7 @@ class Estimates:
         self.by_kind.setdefault(doing.split(" ", maxsplit=1)[0], []).append(self.left_s)
 
 
-def test_a_part_of_a_run_leaves_time_for_what_comes_then() -> None:
+def test_the_estimate_of_a_part_includes_later_parts() -> None:
     estimates = Estimates()
     part = estimates.run.part(0.0, 0.5, then_s=3.0).part(0.0, 0.5, then_s=1.0)
     part.estimate(2.0)
@@ -283,7 +283,7 @@ def test_a_part_of_a_run_leaves_time_for_what_comes_then() -> None:
     assert estimates.left_s is None
 
 
-def test_the_budget_says_how_long_it_takes() -> None:
+def test_time_left_is_estimated_from_the_budget() -> None:
     estimates = Estimates()
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.profile(0.2, run=estimates.run)
@@ -293,7 +293,7 @@ def test_the_budget_says_how_long_it_takes() -> None:
 
 
 @pytest.mark.compiles
-def test_what_was_compiled_says_how_long_the_rest_takes() -> None:
+def test_time_left_is_estimated_from_finished_compiles() -> None:
     estimates = Estimates()
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile(run=estimates.run)
@@ -329,7 +329,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 EMPTY: dict[str, str] = {}
 
 
-def test_in_a_cell_the_line_is_one_output_that_empties(cell: Cell, clock: Clock) -> None:
+def test_in_a_cell_the_progress_line_is_one_output_that_is_emptied(cell: Cell, clock: Clock) -> None:
     line = ProgressLine(CellPlace(cell.publish), clock)
     for number in range(8):
         clock.now_s += 0.5

@@ -20,7 +20,7 @@ def drop_an_interrupt() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() -> None:
+def test_a_user_interrupt_handler_is_called_and_one_set_inside_stays() -> None:
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
     try:
@@ -54,7 +54,7 @@ METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
 
 
 @pytest.mark.compiles
-def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
+def test_a_dropped_interrupt_still_ends_every_method() -> None:
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     came_on: dict[str, list[str]] = {}
     handler = signal.getsignal(signal.SIGINT)
@@ -74,7 +74,7 @@ def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
     assert {name: steps for name, steps in came_on.items() if len(steps) > 2} == {}
 
 
-def test_an_interrupt_that_is_dropped_ends_exploring() -> None:
+def test_a_dropped_interrupt_still_ends_exploring() -> None:
     def drops(x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling():
             drop_an_interrupt()
@@ -87,7 +87,7 @@ def test_an_interrupt_that_is_dropped_ends_exploring() -> None:
 # ------------------------------------------------------------------------------------------------------------- reports
 
 
-def test_one_kind_of_work_is_told_now_and_then_and_another_at_once() -> None:
+def test_reports_are_throttled_but_new_kinds_of_work_shown_at_once() -> None:
     shown: list[str] = []
     now_s = 10.0
     throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)

@@ -19,7 +19,6 @@ export class Camera {
   k = 1;
   width = 0;
   height = 0;
-  /** The size of the whole picture. */
   picture = { width: 0, height: 0 };
 
   toPicture(px, py) {
@@ -36,7 +35,6 @@ export class Camera {
     return { x0, y0, x1, y1 };
   }
 
-  // The scale at which all of the picture is in the window.
   get whole() {
     const { width: w, height: h } = this.picture;
     const k = Math.min((this.width - 2 * MARGIN) / Math.max(w, 1), (this.height - 2 * MARGIN) / Math.max(h, 1));
@@ -48,9 +46,13 @@ export class Camera {
     return w * this.k > width - 2 * MARGIN + 1 || h * this.k > this.height - 2 * MARGIN + 1;
   }
 
+  scale(k) {
+    return clamp(Math.min(this.whole, 1) / 2, k, MAX_SCALE);
+  }
+
   // All moves go through this: the picture never leaves the window.
   moveTo(x, y, k = this.k) {
-    this.k = clamp(Math.min(this.whole, 1) / 2, k, MAX_SCALE);
+    this.k = this.scale(k);
     this.x = kept(x, this.picture.width, this.width / this.k);
     this.y = kept(y, this.picture.height, this.height / this.k);
   }
@@ -61,8 +63,8 @@ export class Camera {
 
   // Zoom so that the point (px, py) of the window stays in place.
   zoom(factor, px = this.width / 2, py = this.height / 2) {
-    const [x, y] = this.toPicture(px, py);
-    const k = clamp(Math.min(this.whole, 1) / 2, this.k * factor, MAX_SCALE);
+    const [x, y] = this.toPicture(px, py),
+      k = this.scale(this.k * factor);
     this.moveTo(x - (px - this.width / 2) / k, y - (py - this.height / 2) / k, k);
   }
 
@@ -81,7 +83,6 @@ export class Camera {
     this.moveTo(x, Math.max(first.y - 2 * MARGIN, 0) + Math.min(height / 2, (this.height / 2 - MARGIN) / k), k);
   }
 
-  /** Whether all of a rectangle is in the window. */
   shows({ x, y, w, h }) {
     const { x0, y0, x1, y1 } = this.seen;
     return x >= x0 && y >= y0 && x + w <= x1 && y + h <= y1;
@@ -89,9 +90,9 @@ export class Camera {
 
   reveal({ x, y, w, h }) {
     if (this.k < READABLE) this.moveTo(this.x, this.y, READABLE);
-    const room = 40 / this.k;
-    const { x0, y0, x1, y1 } = this.seen;
-    const outX = x - room < x0 || x + w + room > x1,
+    const room = 40 / this.k,
+      { x0, y0, x1, y1 } = this.seen,
+      outX = x - room < x0 || x + w + room > x1,
       outY = y - room < y0 || y + h + room > y1;
     this.moveTo(outX ? x + w / 2 : this.x, outY ? y + h / 2 : this.y);
   }

@@ -1,13 +1,11 @@
-// How boxes and hulls are drawn: their colours, lines and hatching; and the colours of an overlay.
+// The colours, lines and hatching of boxes and hulls; and the colours of an overlay.
 
 const DASHES = { solid: [], dashed: [6, 3], dotted: [1.5, 2.5] };
 const FOLD_DASH = [3, 2]; // of a box with several ops
 const SHADES = 16; // how many steps of colour shares of the time are rounded to
 
-// The style of a box by its look, the `tone` and the `line` of its region, if any, and whether it failed. An empty fill
-// is transparent.
-export function boxStyle(look, ground, tone, line, failed) {
-  const { paper, box, edge, ink, quiet, bad } = ground;
+// The style of a box by its look and the `tone` and `line` of its region, if any. An empty fill is transparent.
+export function boxStyle(look, { paper, box, edge, ink, quiet, bad }, tone, line, failed) {
   const own = tone ? { ...tone, fill: paper } : { fill: box, stroke: edge, text: ink };
   const byLook = {
     piece: { fill: tone?.fill, dash: DASHES[line] },
@@ -21,7 +19,6 @@ export function boxStyle(look, ground, tone, line, failed) {
   return { quiet, line: 0.8, dash: [], size: 10, ...own, ...byLook, ...ofFailed };
 }
 
-// The style of a hull by the state of its piece, and the tone and line of its region.
 export function hullStyle(state, { paper, bad }, tone, line) {
   const byState = {
     eager: { fill: paper, dash: DASHES.dotted },
@@ -34,9 +31,9 @@ export function hullStyle(state, { paper, bad }, tone, line) {
 const channels = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 
 // A colour of the scale, from 0 to 1, and the colour in which text on it can be read.
-export function shade([cold, warm], place) {
-  const ends = [cold, warm].map(channels),
-    mixed = [0, 1, 2].map((i) => Math.round(ends[0][i] * (1 - place) + ends[1][i] * place));
+export function shade(scale, place) {
+  const [cold, warm] = scale.map(channels),
+    mixed = cold.map((channel, i) => Math.round(channel * (1 - place) + warm[i] * place));
   const [red, green, blue] = mixed.map((channel) => (channel / 255) ** 2.2),
     light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
   return {
@@ -50,10 +47,10 @@ export function shade([cold, warm], place) {
 export function heatOf(overlay, picture, { scale, tones }) {
   if (!overlay) return () => undefined;
   if (overlay.groups) {
-    const { nodes, groups } = picture.outline,
-      own = (box) => picture.nodesIn(box).filter((node) => nodes[node].op === node);
+    const { nodes, groups } = picture.outline;
     return (_, box) => {
-      const [group, ...others] = new Set(own(box).map((node) => groups[overlay.title]?.[node]));
+      const ops = picture.nodesIn(box).filter((node) => nodes[node].op === node);
+      const [group, ...others] = new Set(ops.map((node) => groups[overlay.title]?.[node]));
       return others.length ? undefined : tones[overlay.groups.indexOf(group)];
     };
   }
@@ -70,7 +67,6 @@ export function heatOf(overlay, picture, { scale, tones }) {
   };
 }
 
-// The hatching of stale and failed pieces of regions.
 export function hatch({ stroke, hatch: step, crossed }) {
   const tile = new OffscreenCanvas(step, step),
     pen = tile.getContext("2d");

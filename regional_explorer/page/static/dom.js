@@ -12,7 +12,6 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Replace the attributes `before` of an element by those of `now`.
 function setAttributes(element, now, before = {}) {
   for (const name of Object.keys({ ...before, ...now })) {
     const value = now[name] ?? false;
@@ -25,7 +24,6 @@ function setAttributes(element, now, before = {}) {
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
-// The attributes that identify an element.
 const IDENTITY = ["data-do", "data-of", "data-part", "type"];
 const isTwin = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
 const filled = new WeakMap(); // the children that an element was given last
@@ -67,7 +65,6 @@ export async function copy(item) {
   item.timer = setTimeout(() => { item.textContent = item.named; }, 2000);
 }
 
-// Whether two lists have the same entries.
 export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
 // The entry `step` after `current`; the last and the first are neighbours.
@@ -96,7 +93,7 @@ export function followLook(signal, changed) {
   followRatio();
 }
 
-// Return `work` put off: it is done a moment after the last call, and not any more once `signal` aborts.
+// Return `work` put off until a moment after the last call; once `signal` aborts it is not done.
 export function debounced(signal, ms, work) {
   let timer;
   signal.addEventListener("abort", () => clearTimeout(timer));

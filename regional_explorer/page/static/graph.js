@@ -9,7 +9,7 @@ import { Painter } from "./painter.js";
 import { Outline, Picture } from "./picture.js";
 import { matches } from "./search.js";
 
-const IDLE_MS = 1000; // after which the graphs of other tabs are asked for, to have them when they are shown
+const IDLE_MS = 1000; // then the graphs of other tabs are asked for, to have them when they are shown
 const AS_AT_FIRST = {}; // no fold was opened or closed
 const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
 
@@ -18,21 +18,20 @@ const button = (does, of, text, more) => ["button", { type: "button", "data-do":
 export class Graph {
   /** @type {Outline} */ outline;
   /** @type {Picture} */ picture;
-  /** @type {any[]} what the outline was made from */ outlined = [];
-  /** @type {any[]} all that the last picture depends on */ drawn = [];
-  /** @type {Map<number, any>} the folds of each graph when it was asked for */ asked = new Map();
-  /** @type {string[]} nodes to show when their graph has arrived */ awaited = [];
-  /** @type {Set<number>} */ selection = new Set();
-  /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
-  /** @type {any} what the search found: nodes, the boxes that they stand in, and how many stand in each box */
-  found = { nodes: [], boxes: [], counts: [], any: false, error: "" };
+  outlined = []; // what the outline was made from
+  drawn = []; // all that the last picture depends on
+  asked = new Map(); // the folds of each graph when it was asked for
+  awaited = []; // nodes to show when their graph has arrived
+  selection = new Set();
+  counts = new Uint32Array(); // how many nodes of each box are selected
+  /** @type {any} */ found = { nodes: [], boxes: [], counts: [], any: false, error: "" }; // `counts` is by box
   hit = -1; // the place of the box that is shown, among those found
   hovered = -1;
   cursor = -1;
   anchor = -1;
   clicked = ""; // what the last selection is of
   module = ""; // of the box that was hovered last
-  /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
+  aim = "open"; // the camera's method that follows the picture until the window is moved by hand
   first = "";
   line = null;
   lasso = false;
@@ -48,10 +47,8 @@ export class Graph {
     this.model = model;
     this.signal = signal;
     this.root = root;
-    this.get = (name) => model.get(name);
-    Object.assign(root, { rxView: this }); // for tests, benchmarks, a console
+    root.rxView = this; // for tests, benchmarks, a console
     fill(root, this.get("bars"));
-    this.element = (selector) => root.querySelector(selector);
     this.stage = this.element(".rxg-stage");
     this.live = this.element(".rxg-live");
     this.searchField = this.element("input");
@@ -81,13 +78,18 @@ export class Graph {
     this.resize();
   }
 
+  get = (name) => this.model.get(name);
+  element = (selector) => this.root.querySelector(selector);
+
+  get tabs() {
+    return this.get("tabs").map(({ id }) => id);
+  }
+
   get tab() {
-    const tabs = this.get("tabs"),
-      named = (id) => tabs.find((tab) => tab.id === id);
+    const named = (id) => this.get("tabs").find((tab) => tab.id === id);
     return named(this.get("shown").tab) ?? named(this.get("first")) ?? NO_TAB;
   }
 
-  // What the user opened and closed in the tab.
   get opening() {
     return this.get("shown").folds?.[this.tab.id] ?? AS_AT_FIRST;
   }
@@ -102,25 +104,25 @@ export class Graph {
 
   // Ask the kernel for graphs that are not here; return whether all are.
   ask(graphs) {
-    let all = true;
-    for (const graph of graphs) {
+    const missing = [...graphs].filter((graph) => !this.get(`folds${graph}`)?.homes || !this.get(`facts${graph}`)?.ops);
+    for (const graph of missing) {
       const folds = this.get(`folds${graph}`);
-      if (folds?.homes && this.get(`facts${graph}`)?.ops) continue;
       if (!this.asked.has(graph) || this.asked.get(graph) !== folds) this.view.send({ do: "graph", of: String(graph) });
       this.asked.set(graph, folds);
-      all = false;
     }
-    return all;
+    return !missing.length;
   }
 
   // Draw what has changed. While a graph is awaited, the last picture stays.
   load() {
     const { tab, opening, overlay } = this,
-      [graphs, look, tabs, overlays] = ["graphs", "look", "tabs", "overlays"].map((name) => this.get(name));
-    const parts = tab.graphs.map((graph) => {
-      const [facts, folds] = [this.get(`facts${graph}`), this.get(`folds${graph}`)];
-      return { ...graphs[graph], facts, folds, pieces: look.pieces[graph] };
-    });
+      [graphs, look, tabs, overlays] = ["graphs", "look", "tabs", "overlays"].map(this.get);
+    const parts = tab.graphs.map((graph) => ({
+      ...graphs[graph],
+      facts: this.get(`facts${graph}`),
+      folds: this.get(`folds${graph}`),
+      pieces: look.pieces[graph],
+    }));
     const outlined = [tab, graphs, look, ...parts.flatMap(({ facts, folds }) => [facts, folds])],
       drawn = [...outlined, opening, overlay, tabs, overlays];
     if (alike(drawn, this.drawn)) return;
@@ -140,29 +142,28 @@ export class Graph {
       focus = before?.idOf(before.nearest(this.camera)),
       held = before?.idOf(this.anchor);
     this.hover(-1); // boxes get other numbers
-    this.painter.letters.font(getComputedStyle(this.root).fontFamily);
-    const measure = (text, size) => this.painter.letters.width(text, size);
+    const { letters } = this.painter;
+    letters.font(getComputedStyle(this.root).fontFamily);
+    const measure = (text, size) => letters.width(text, size);
     this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
     Object.assign(this, { cursor: -1, anchor: this.picture.boxWith(held) });
     if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open", first: "" });
     this.readSelection();
     this.readSearch();
     this.settle(before, focus);
-    const titles = this.picture.graphs.map(({ title }) => title);
-    this.stage.setAttribute("aria-label", `${titles}: ${this.picture.boxes} boxes`);
+    this.stage.ariaLabel = `${this.picture.graphs.map(({ title }) => title)}: ${this.picture.boxes} boxes`;
   }
 
   showTools() {
     const { overlay, lasso, help } = this,
       tool = (name) => this.element(`[data-do=${name}]`);
     tool("overlay").value = overlay?.title ?? "";
-    for (const [name, on] of Object.entries({ lasso, help })) tool(name).ariaPressed = String(Boolean(on));
+    for (const [name, on] of Object.entries({ lasso, help })) tool(name).ariaPressed = String(on);
     for (const name of ["upstream", "downstream"]) tool(name).disabled = !this.selection.size;
     this.element(".rxg-help").hidden = !help;
     this.root.classList.toggle("rxg-lassoing", lasso);
   }
 
-  // The elements around the drawing, as far as they depend on what is shown.
   part(name) {
     const { tab, outline, opening, picture, hit, found } = this;
     const parts = {
@@ -209,7 +210,6 @@ export class Graph {
     return parts[name]().filter(Boolean);
   }
 
-  // How much is selected, or else what there is.
   get status() {
     const { picture, selection } = this,
       elsewhere = this.get("selection").length - selection.size;
@@ -254,7 +254,6 @@ export class Graph {
     this.draw();
   }
 
-  // Search, and bring the first hit into view.
   find() {
     this.readSearch();
     const rect = this.picture?.rect(this.found.boxes[0]);
@@ -275,8 +274,7 @@ export class Graph {
     root.classList.toggle("rxg-dark", theme === "dark");
     if (this.painter.ratio !== devicePixelRatio) this.painter.resize(camera.width, camera.height);
     picture.timed = overlay && !overlay.values && !overlay.groups;
-    const { backgroundColor: paper, fontFamily: font } = style;
-    this.painter.prepare(picture, colours, paper, font, heatOf(overlay, picture, colours));
+    this.painter.prepare(picture, colours, style, heatOf(overlay, picture, colours));
     this.map.prepare();
   }
 
@@ -299,7 +297,7 @@ export class Graph {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || !this.root.isConnected) return;
-    const strip = this.map.strip(!this.mapOff, this.stage.clientWidth);
+    const strip = this.mapOff ? 0 : this.map.strip(this.stage.clientWidth);
     if (strip !== this.strip) {
       this.strip = strip;
       this.map.canvas.hidden = !strip;
@@ -320,9 +318,12 @@ export class Graph {
     this.map.draw();
   }
 
-  pick(nodes, how = "only", clicked = "") {
-    const ids = nodes.map((node) => this.picture.ids[node]);
-    this.choose(ids, how, clicked);
+  pick(nodes, how, clicked) {
+    this.choose(this.picture.idsOf(nodes), how, clicked);
+  }
+
+  pickBox(box, how) {
+    this.pick(this.picture.nodesIn(box), how, this.picture.kind(box));
   }
 
   // `how`: "only" these nodes, "add" them, or "toggle": drop them if all of them are selected. `clicked` is what was
@@ -351,33 +352,37 @@ export class Graph {
     this.hovered = box;
     const nodes = this.picture.nodesIn(box);
     if (nodes.length) this.module = this.picture.module(nodes[0]);
-    this.view.point(nodes.map((node) => this.picture.ids[node]));
+    this.view.point(this.picture.idsOf(nodes));
     fill(this.element("[data-bar=trail]"), this.part("trail")); // nothing else: this follows the pointer
     this.draw();
   }
 
   showTip(box, x, y) {
     const { picture } = this,
-      tip = this.element(".rxg-tip"),
-      cell = (tag, text) => [tag, {}, text];
+      tip = this.element(".rxg-tip");
     tip.hidden = box < 0;
     if (box < 0) return;
-    const rows = picture.about(box).flatMap(([word, text]) => [cell("dt", word), cell("dd", text)]);
-    fill(tip, [cell("b", picture.title(box)), ["dl", {}, ...rows]]);
+    const rows = picture.about(box).flatMap(([word, text]) => [
+      ["dt", {}, word],
+      ["dd", {}, text],
+    ]);
+    fill(tip, [
+      ["b", {}, picture.title(box)],
+      ["dl", {}, ...rows],
+    ]);
     const { offsetWidth: w, offsetHeight: h } = tip,
       { clientWidth: wide, clientHeight: high } = this.stage;
     tip.style.left = `${Math.max(4, x + 16 + w > wide ? x - 12 - w : x + 16)}px`;
     tip.style.top = `${Math.max(4, Math.min(y + 14 + h > high ? y - 8 - h : y + 14, high - h - 4))}px`;
   }
 
-  // Put the keyboard's cursor on a box, show it, and say what it is.
   goTo(box) {
     const { picture } = this;
     if (!picture.boxes) return;
     this.cursor = Math.max(0, Math.min(picture.boxes - 1, box));
-    const { x, y, w, h } = picture.rect(this.cursor);
-    this.move("reveal", { x, y, w, h });
-    const [px, py] = this.camera.toWindow(x + w, y + h);
+    const rect = picture.rect(this.cursor);
+    this.move("reveal", rect);
+    const [px, py] = this.camera.toWindow(rect.x + rect.w, rect.y + rect.h);
     this.hover(this.cursor, px, py);
     const facts = picture.about(this.cursor).map((pair) => pair.join(" ")),
       title = `${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}`;
@@ -387,10 +392,10 @@ export class Graph {
   // Show the first of these nodes that is in the tab, or else the tab of the first.
   reveal(nodes, quietly = false) {
     const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))),
-      here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id),
-      tabs = this.get("tabs").map(({ id }) => id);
+      here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id);
     this.awaited = nodes;
-    if (!graphs.some((graph) => here.includes(graph)) && tabs.includes(graphs[0])) this.setShown({ tab: graphs[0] });
+    if (!graphs.some((graph) => here.includes(graph)) && this.tabs.includes(graphs[0]))
+      this.setShown({ tab: graphs[0] });
     if (this.picture?.tab !== this.tab.id) return;
     this.awaited = [];
     const [node] = this.picture.numbers(nodes);
@@ -421,7 +426,6 @@ export class Graph {
     this.setShown({ folds: { ...this.get("shown").folds, [this.tab.id]: opening } });
   }
 
-  // Open a closed fold, or else close the fold around the box.
   fold(box) {
     const opens = this.picture.opens(box),
       fold = opens ?? this.picture.around(box);
@@ -441,8 +445,7 @@ export class Graph {
 
   act(name, of) {
     const { picture } = this,
-      tabs = this.get("tabs").map(({ id }) => id),
-      turnTab = (step) => this.setShown({ tab: turn(tabs, this.tab.id, step) });
+      turnTab = (step) => this.setShown({ tab: turn(this.tabs, this.tab.id, step) });
     const action = {
       in: () => this.move("zoom", 1.3),
       out: () => this.move("zoom", 1 / 1.3),

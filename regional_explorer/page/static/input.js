@@ -25,8 +25,8 @@ export function listen(view) {
   };
   const boxAt = ([px, py]) => view.picture?.at(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
   const hullAt = (point) => {
-    const group = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
-    return group < 0 ? [] : view.picture.nodesOfPiece(view.picture.groupPieces[group]);
+    const hull = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
+    return hull < 0 ? [] : view.picture.nodesOfPiece(view.picture.hulls[hull]);
   };
   const onPlus = (box, point) => {
     if (box < 0 || !view.picture.opens(box)) return false;
@@ -81,7 +81,7 @@ export function listen(view) {
     if (box < 0) return;
     event.preventDefault();
     event.stopPropagation(); // or JupyterLab shows its own menu
-    view.pick(view.picture.nodesIn(box), "only", view.picture.kind(box));
+    view.pickBox(box);
   });
   on(canvas, "pointercancel", release);
   on(canvas, "pointerleave", () => {
@@ -112,7 +112,6 @@ export function listen(view) {
       view.pick(nodes, adds(event) ? "toggle" : "only", box < 0 ? "" : picture.kind(box));
   }
 
-  // Select the boxes whose middle is inside.
   function pickInside(line, add) {
     const { picture } = view,
       { pen } = view.painter;
@@ -136,10 +135,10 @@ export function listen(view) {
   };
   on(canvas, "wheel", wheel, { passive: false });
 
-  const walk = (box, extend) => {
+  const walk = ({ shiftKey }, box) => {
     const from = view.cursor;
     view.goTo(box);
-    if (!extend) return;
+    if (!shiftKey) return;
     if (view.anchor < 0) view.anchor = Math.max(from, 0);
     view.pick(view.picture.range(view.anchor, view.cursor));
   };
@@ -154,14 +153,14 @@ export function listen(view) {
     ArrowRight: (event) => pan(event, -1, 0),
     ArrowUp: (event) => pan(event, 0, 1),
     ArrowDown: (event) => pan(event, 0, -1),
-    n: (event) => walk(currentBox() + 1, event.shiftKey),
-    p: (event) => walk(currentBox() - 1, event.shiftKey),
-    Home: (event) => walk(0, event.shiftKey),
-    End: (event) => walk(view.picture.boxes - 1, event.shiftKey),
+    n: (event) => walk(event, currentBox() + 1),
+    p: (event) => walk(event, currentBox() - 1),
+    Home: (event) => walk(event, 0),
+    End: (event) => walk(event, view.picture.boxes - 1),
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();
-      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only", view.picture.kind(currentBox()));
+      view.pickBox(view.anchor, adds(event) ? "toggle" : "only");
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),

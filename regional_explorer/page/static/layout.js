@@ -44,7 +44,6 @@ function settle(row, sizes, middle, wanted, weights) {
   for (const item of row) middle[item] -= push / sum; // boxes were pushed to the right by their neighbours
 }
 
-// A row, broken into lines that are not too wide.
 function broken(row, sizes) {
   const lines = [];
   let width = Infinity;
@@ -151,13 +150,13 @@ function arrangeGraph(boxes, homes, titles, edges) {
   }
   return {
     ...placed,
-    hulls: new Map([...hulls].map(([number, { rect }]) => [number, rect])),
+    hulls,
     boxes: boxes.map((_, box) => (homes[box] < 0 ? placed.rects[unitOf[box]] : hullOf(box).rects[inside[box]])),
     lanes: partsOf.map((parts) => parts.flatMap(([own, tail, head]) => own.lanes.get(keyOf(tail, head)))),
   };
 }
 
-// The curve of an edge through its lanes: the points of cubic Bézier curves, as pairs of numbers in one list. None, if it is drawn from box to box.
+// The curve of an edge through its lanes: the points of cubic Bézier curves, in one list. None, if it is drawn from box to box.
 function curve(tail, lanes, head) {
   const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
   const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER, low = tail.high - tail.h > LAYER;
@@ -171,7 +170,6 @@ function curve(tail, lanes, head) {
     const [fromX, fromY] = points.slice(-2), middle = (fromY + y) / 2;
     points.push(fromX, middle, x, middle, x, y);
   };
-  // Past what is higher in the row of the first box, then along the lanes.
   if (low) go(x0, tail.y + tail.high);
   for (const { x, y, w, h } of lanes) {
     go(x + w / 2, y);
@@ -200,7 +198,7 @@ export function place(graphs, boxes, homes, widths, edges) {
     // A hull, the `unit` of what is in it, is not cut.
     const columnOf = ({ unit, y }) => tops.findLastIndex((top) => top <= (unit ? unit.y : y));
     const put = (rect) => moved(rect, left + columnOf(rect) * (graph.w + 3 * GAP), 2 * GAP - tops[columnOf(rect)]);
-    for (const [number, rect] of graph.hulls) groups[number] = put(rect);
+    for (const [number, { rect }] of graph.hulls) groups[number] = put(rect);
     for (const rect of graph.boxes) rects.push(put(rect));
     inner.forEach((edge, at) => {
       const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]);

@@ -1,6 +1,6 @@
 // Writes text on a canvas: widths are measured once, and text is shrunk or cut to fit.
 
-const MOST_WIDTHS = 6000; // widths that are cached
+const MOST_WIDTHS = 6000; // that are cached
 export const PLUS = 12; // room for the sign of a box that can be opened
 
 export class Letters {
@@ -22,17 +22,15 @@ export class Letters {
 
   width(text, size) {
     const key = `${size} ${text}`;
-    let width = this.widths.get(key);
-    if (width === undefined) {
+    if (!this.widths.has(key)) {
       if (this.widths.size > MOST_WIDTHS) this.widths.clear();
       this.pen.font = `${size}px ${this.family}`;
-      width = this.pen.measureText(text).width;
-      this.widths.set(key, width);
+      this.widths.set(key, this.pen.measureText(text).width);
     }
-    return width;
+    return this.widths.get(key);
   }
 
-  // A text may be wider than its box, as the label of an overlay: it is shrunk before it is cut.
+  // A text that is too wide is shrunk before it is cut.
   squeeze(text, size, room) {
     const shrunk = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
     return [this.clip(text, shrunk, room + 0.5), shrunk];
@@ -50,25 +48,24 @@ export class Letters {
     return `${text.slice(0, low)}…`;
   }
 
-  // Write title, marks and second line of boxes of one style.
   boxes(picture, boxes, style, faint) {
     for (const box of boxes) {
       const plus = picture.opens(box) ? PLUS : 0;
       let { x, y, w, h } = picture.rect(box);
       const plain = picture.detail(box),
         detail = plain && ((picture.timed && picture.owners[box].time?.[1]) || plain),
-        marks = picture.signs(box);
-      const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
-      const [title, size] = this.squeeze(picture.title(box), style.size, w - plus - 4 - markWidth);
+        signs = picture.signs(box),
+        signsWidth = signs ? this.width(signs, 7.5) + 3 : 0;
       this.pen.globalAlpha = faint(box) ? 0.4 : 1;
       if (plus) this.write("+", x + 5, y + h / 2 + 0.5, 11, style.quiet, 600);
       x += plus;
       w -= plus;
-      const middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5,
-        titleWidth = this.width(title, size);
-      const left = x + (w - titleWidth - markWidth) / 2;
+      const [title, size] = this.squeeze(picture.title(box), style.size, w - 4 - signsWidth),
+        width = this.width(title, size),
+        left = x + (w - width - signsWidth) / 2,
+        middle = y + h / 2 - (detail ? 5.5 : 0) + 0.5;
       this.write(title, left, middle, size, style.text);
-      if (marks) this.write(marks, left + titleWidth + 3, middle, 7.5, style.quiet);
+      if (signs) this.write(signs, left + width + 3, middle, 7.5, style.quiet);
       if (detail) {
         const [second, small] = this.squeeze(detail, 8, w - 6);
         this.write(second, x + (w - this.width(second, small)) / 2, middle + 11, small, style.quiet);
@@ -77,8 +74,8 @@ export class Letters {
     this.pen.globalAlpha = 1;
   }
 
-  // Labels of hulls keep their size, and stay in the window while part of the hull is visible. The first of `words` to
-  // fit is used, else the last, a letter, in the middle.
+  // Labels of hulls keep their size, and stay in the window with part of the hull. The first of `words` to fit is used,
+  // else the last, a letter, in the middle.
   hull(words, { x, y, w, h }, colour, paper, k) {
     if (w < 12 || h < 12) return;
     const size = Math.round(Math.max(10, Math.min(13, 10.5 * k)) * 2) / 2;

@@ -7,8 +7,8 @@ const MOST_WIDTH = 180,
   ROOM = 16; // around it
 
 export class Minimap {
-  k = 1;
-  /** @type {OffscreenCanvas} */ still;
+  k = 1; // its scale
+  still; // the picture at that scale
 
   constructor(canvas, camera, painter, moveTo, signal) {
     this.canvas = canvas;
@@ -25,22 +25,21 @@ export class Minimap {
 
   // Draw the picture once; on every move only the frame is redrawn.
   prepare() {
-    const { picture, ratio } = this.painter,
-      { width: w, height: h } = picture;
-    this.k = Math.min(MOST_WIDTH / w, MOST_HEIGHT / h);
-    this.still = this.painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, {});
-    for (const [side, length] of Object.entries({ width: w, height: h })) {
+    const { width, height } = this.camera.picture;
+    this.still = this.painter.copy({ x0: 0, y0: 0, x1: width, y1: height }, this.k, {});
+    for (const [side, length] of Object.entries({ width, height })) {
       const size = Math.max(length * this.k, LEAST_SIDE);
-      this.canvas[side] = Math.round(size * ratio);
+      this.canvas[side] = Math.round(size * this.painter.ratio);
       this.canvas.style[side] = `${size}px`;
     }
   }
 
-  // Its width; 0 where all of the picture is seen.
-  strip(enabled, width) {
-    const { width: w, height: h } = this.camera.picture;
-    if (!enabled || width < LEAST_WINDOW || !this.camera.exceeds(width)) return 0;
-    return Math.round(Math.max(w * Math.min(MOST_WIDTH / w, MOST_HEIGHT / h), LEAST_SIDE)) + ROOM;
+  // Its width in a stage of this width; 0 where all of the picture is seen.
+  strip(stage) {
+    const { width, height } = this.camera.picture;
+    this.k = Math.min(MOST_WIDTH / width, MOST_HEIGHT / height);
+    if (stage < LEAST_WINDOW || !this.camera.exceeds(stage)) return 0;
+    return Math.round(Math.max(width * this.k, LEAST_SIDE)) + ROOM;
   }
 
   draw() {

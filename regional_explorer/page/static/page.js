@@ -5,15 +5,14 @@ import { SessionView } from "./view.js";
 const find = (selector) => document.querySelector(selector);
 
 // Replaces the model that anywidget gives a view: values with change events. Nobody hears its messages.
-class Model {
-  handlers = {};
-  constructor(values) { this.values = values; }
+class Model extends EventTarget {
+  constructor(values) { super(); this.values = values; }
   get(name) { return this.values[name]; }
   set(name, value) {
     this.values[name] = value;
-    for (const event of [`change:${name}`, "change"]) for (const handler of this.handlers[event] ?? []) handler();
+    for (const event of [`change:${name}`, "change"]) this.dispatchEvent(new Event(event));
   }
-  on(name, handler) { (this.handlers[name] ??= []).push(handler); }
+  on(name, handler) { this.addEventListener(name, handler); }
   send() {}
 }
 
@@ -22,18 +21,6 @@ const state = await new Response(new Blob([packed]).stream().pipeThrough(new Dec
 const root = find(".rx-views");
 root.hidden = false;
 const view = new SessionView(new Model({ selection: [], shown: {}, ...state }), root, new AbortController().signal);
-
-// Closed parts are printed too. Of those with a name only one is open: the last.
-let shut = [], open = null;
-addEventListener("beforeprint", () => {
-  open = find("details[name][open]");
-  shut = [...document.querySelectorAll("details:not([open])")];
-  for (const part of shut) part.toggleAttribute("open", true);
-});
-addEventListener("afterprint", () => {
-  for (const part of shut) part.toggleAttribute("open", false);
-  open?.toggleAttribute("open", true);
-});
 
 // A click on a line of code or a diagnostic shows its nodes.
 addEventListener("click", ({ target }) => {

@@ -1,4 +1,4 @@
-// Draws a picture on a canvas: hulls, edges, boxes and the trail of a node, as far as they are in the window.
+// Draws a picture on a canvas: hulls, edges and boxes, as far as they are in the window.
 
 import { boxStyle, hatch, hullStyle } from "./colours.js";
 import { alike } from "./dom.js";
@@ -12,10 +12,6 @@ const HIT = "#ffb000";
 
 const meets = ({ x, y, w, h }, { x0, y0, x1, y1 }) => x < x1 && x + w > x0 && y < y1 && y + h > y0;
 
-/** @returns {[number, number, number, number]} */
-const sides = ({ x, y, w, h }) => [x, y, w, h];
-
-// Where an edge begins and ends.
 const ends = (points) => [points[0], points[1], points.at(-2), points.at(-1)];
 
 // The part of a picture that is in the window, or beyond it by no more than a share of its size.
@@ -32,17 +28,17 @@ function partOf({ width, height }, { x0, y0, x1, y1 }, beyond) {
 
 export class Painter {
   ratio = 1;
-  /** @type {any} the colours of everything except regions */ ground;
-  /** @type {any[]} each with its piece, style, and the colour and label of the overlay */ hulls = [];
-  /** @type {string[]} the colours of regions */ regions = [];
-  /** @type {any[]} the boxes by style */ looks = [];
+  ground; // the colours of everything except regions
+  hulls = []; // each with its piece, style, and the colour and label of the overlay
+  regions = []; // the colours of regions
+  looks = []; // the boxes by style
   /** @type {import("./picture.js").Picture} */ picture;
-  /** @type {any[]} what the last frame was made from */ made = [];
+  made = []; // what the last frame was made from
   /** @type {any} the copy that is moved */ still = { made: [] };
 
   constructor(canvas) {
     this.canvas = canvas;
-    /** @type {CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D} */
+    /** @type {any} of the canvas, or of a copy */
     this.pen = canvas.getContext("2d", { alpha: false });
     this.letters = new Letters(this.pen);
   }
@@ -54,7 +50,7 @@ export class Painter {
   }
 
   // Boxes of the same style are grouped, so that each style is drawn with one path. `colours` are those of a theme.
-  prepare(picture, colours, paper, font, heat) {
+  prepare(picture, colours, { backgroundColor: paper, fontFamily: font }, heat) {
     const looks = new Map(),
       styles = new Map(), // of hulls, by region and state
       { regions } = picture,
@@ -62,15 +58,14 @@ export class Painter {
       ground = { ...colours.ground, paper };
     Object.assign(this, { picture, ground, regions: tones.map(({ stroke }) => stroke) });
     this.letters.font(font);
-    this.hulls = picture.groupPieces.map((number, group) => {
-      const piece = picture.pieces[number],
-        { region, state } = piece;
-      const key = `${region} ${state}`;
+    this.hulls = picture.hulls.map((piece, hull) => {
+      const { region, state } = piece,
+        key = `${region} ${state}`;
       if (!styles.has(key)) {
         const style = hullStyle(state, ground, tones[region], regions[region].line);
         styles.set(key, { ...style, tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
       }
-      return { rect: picture.groups[group], piece, style: styles.get(key), tint: heat(piece) };
+      return { rect: picture.groups[hull], piece, style: styles.get(key), tint: heat(piece) };
     });
     for (let box = 0; box < picture.boxes; box += 1) {
       const tint = heat(picture.piece(box), box),
@@ -90,9 +85,9 @@ export class Painter {
   // `lit` says what is highlighted: the numbers of selected and found nodes per box, and single boxes.
   draw(camera, lit) {
     const { pen, ratio, picture } = this,
-      { k, seen } = camera;
-    const made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio];
-    const steady = alike(made, this.made);
+      { k, seen } = camera,
+      made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio],
+      steady = alike(made, this.made);
     this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = this.ground.paper;
@@ -117,8 +112,7 @@ export class Painter {
     const { pen } = this;
     Object.assign(pen, { strokeStyle, lineWidth, globalAlpha });
     pen.setLineDash(dash);
-    if (path) pen.stroke(path);
-    else pen.stroke();
+    pen.stroke(...(path ? [path] : []));
     pen.setLineDash([]);
     pen.globalAlpha = 1;
   }
@@ -170,7 +164,7 @@ export class Painter {
     for (const { rect, style, tint } of this.hulls) {
       if (!meets(rect, seen)) continue;
       pen.beginPath();
-      pen.roundRect(...sides(rect), 7);
+      pen.roundRect(rect.x, rect.y, rect.w, rect.h, 7);
       pen.fillStyle = tint?.fill ?? style.fill;
       pen.fill();
       if (style.tile) pen.fillStyle = style.tile;
@@ -189,7 +183,6 @@ export class Painter {
     if (k > 0.3) this.arrows(seen);
   }
 
-  // Draw the edges of boxes that are selected or hovered.
   lit(k, lit) {
     const { curves, edges } = this.picture,
       chosen = (box) => lit.selected[box] || box === lit.hover || box === lit.cursor;
@@ -199,15 +192,18 @@ export class Painter {
 
   // Edges from one column to the next cross half of the picture, so they are drawn faint.
   trails(curves, colour, near, far, k = 1) {
-    const isNear = (points) => points.at(-1) >= points[1] - 8,
-      isFar = (points) => !isNear(points);
+    const isNear = (points) => points.at(-1) >= points[1] - 8;
     this.trail(curves.filter(isNear), colour, near, k);
-    this.trail(curves.filter(isFar), colour, far, 1);
+    this.trail(
+      curves.filter((points) => !isNear(points)),
+      colour,
+      far,
+      1,
+    );
   }
 
   trail(curves, colour, [width, alpha], k) {
-    /** @type {any} */
-    const pen = this.pen;
+    const { pen } = this;
     pen.beginPath();
     for (const points of curves) {
       const [x0, y0, x1, y1] = ends(points);
@@ -219,7 +215,6 @@ export class Painter {
     this.stroke(colour, width, [], alpha);
   }
 
-  // Draw the arrow heads of the edges that end in the window.
   arrows(seen) {
     const { pen } = this;
     pen.beginPath();
@@ -248,15 +243,15 @@ export class Painter {
         const drawn = lit.finding ? here.filter((box) => Boolean(lit.found[box]) !== faint) : here;
         if (!drawn.length) continue;
         pen.globalAlpha = faint ? 0.3 : 1;
+        const rects = drawn.map(picture.rect);
         if (k < SHAPES) {
           pen.fillStyle = style.stroke || style.text;
-          for (const box of drawn) pen.fillRect(...sides(picture.rect(box)));
+          for (const { x, y, w, h } of rects) pen.fillRect(x, y, w, h);
           continue;
         }
         for (const offset of style.deep ? [4, 0] : [0]) {
           pen.beginPath();
-          for (const { x, y, w, h } of drawn.map(picture.rect))
-            pen.roundRect(x + offset, y + offset, w, h, k * h > 6 ? 4 : 0);
+          for (const { x, y, w, h } of rects) pen.roundRect(x + offset, y + offset, w, h, k * h > 6 ? 4 : 0);
           pen.fillStyle = style.fill;
           if (style.fill) pen.fill();
           if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
@@ -270,17 +265,17 @@ export class Painter {
       this.letters.boxes(this.picture, here, style, (box) => lit.finding && !lit.found[box]);
   }
 
-  // Draw a bar at the bottom of closed folds: the share of each region.
   shares(seen) {
     const { pen, picture, regions } = this;
     for (const box of picture.shared) {
-      const { x, y, w, h } = picture.rect(box);
-      if (!meets({ x, y, w, h }, seen)) continue;
-      let left = x + 4;
+      const rect = picture.rect(box);
+      if (!meets(rect, seen)) continue;
+      let left = rect.x + 4;
       for (const [region, share] of picture.shares(box)) {
+        const width = (rect.w - 8) * share;
         pen.fillStyle = regions[region];
-        pen.fillRect(left, y + h - 3, Math.max((w - 8) * share, 2), 3);
-        left += (w - 8) * share;
+        pen.fillRect(left, rect.y + rect.h - 3, Math.max(width, 2), 3);
+        left += width;
       }
     }
   }
@@ -291,15 +286,16 @@ export class Painter {
       scale = Math.min(k, 1);
     const ring = (box, gap, width, colour, dash, alpha) => {
       const { x, y, w, h } = picture.rect(box),
-        margin = gap / scale;
+        margin = gap / scale,
+        dashes = dash.map((length) => length / scale);
       pen.beginPath();
       pen.roundRect(x - margin, y - margin, w + 2 * margin, h + 2 * margin, 4 + margin);
-      const dashes = dash.map((length) => length / scale);
       this.stroke(colour, width / scale, dashes, alpha);
     };
     for (let box = 0; box < picture.boxes; box += 1) {
       if (!meets(picture.rect(box), seen)) continue;
-      if (lit.finding && lit.found[box]) ring(box, 2.5, box === lit.hit ? 4 : 3, HIT, [], box === lit.hit ? 1 : 0.75);
+      const [wide, alpha] = box === lit.hit ? [4, 1] : [3, 0.75];
+      if (lit.finding && lit.found[box]) ring(box, 2.5, wide, HIT, [], alpha);
       // A box with only some nodes selected has a dashed ring.
       if (lit.selected[box]) ring(box, 1.5, 2, ink, lit.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
     }
@@ -319,17 +315,12 @@ export class Painter {
       if (!meets(rect, camera.seen)) continue;
       const { words, speedup, region } = piece,
         label = tint?.label ?? speedup,
-        labelled = words.map((word) => (label ? `${word} · ${label}` : word));
+        labelled = words.map((word) => (label ? `${word} · ${label}` : word)),
+        shorter = [tint ? label : words.at(-1), picture.regions[region].letter];
       const [x, y] = camera.toWindow(rect.x, rect.y),
-        shown = { x, y, w: rect.w * camera.k, h: rect.h * camera.k };
-      const [ink, paper] = [tint?.text ?? style.text, tint?.fill ?? style.ground];
-      letters.hull(
-        [...labelled, tint ? label : words.at(-1), picture.regions[region].letter],
-        shown,
-        ink,
-        paper,
-        camera.k,
-      );
+        shown = { x, y, w: rect.w * camera.k, h: rect.h * camera.k },
+        { text, fill } = tint ?? { ...style, fill: style.ground };
+      letters.hull([...labelled, ...shorter], shown, text, fill, camera.k);
     }
   }
 }

@@ -1,4 +1,4 @@
-// The panel: the view of a session, with input fields, and what is shown when its kernel is gone.
+// The panel: the view of a session with input fields, and what is shown when its kernel is gone.
 
 import { copy, debounced, el, follow, widget } from "./dom.js";
 import { SessionView } from "./view.js";
@@ -32,10 +32,10 @@ class Panel extends SessionView {
 
   // Without its kernel the panel keeps its contents, and the plan.
   watch() {
-    const now = Date.now();
-    if (this.answered >= this.number) this.asked = now;
+    const now = Date.now(), answered = this.answered >= this.number;
+    if (answered) this.asked = now;
     // A job reports progress often: if not, ask the kernel.
-    if (this.answered >= this.number && this.all("progress").length && now - this.lastUpdate > PATIENCE_MS) this.send({ do: "here", of: "" });
+    if (answered && this.all("progress").length && now - this.lastUpdate > PATIENCE_MS) this.send({ do: "here", of: "" });
     const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;
     this.trouble = text;
@@ -47,7 +47,6 @@ class Panel extends SessionView {
     else this.gone.remove();
   }
 
-  // Without a kernel, what needs it is grey.
   grey() {
     this.root.classList.toggle("rx-dead", this.dead);
     if (this.dead) for (const item of this.all("[data-do]:is(button, input, select)")) if (!item.matches(LOCAL)) item.disabled = true;

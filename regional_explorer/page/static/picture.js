@@ -1,13 +1,12 @@
-// A tab of graphs: its nodes and folds, and the picture of those folds that are open, with the queries on its boxes.
+// A tab of graphs: its nodes and folds, and the picture of those folds that are open.
 
 import { least, place } from "./layout.js";
 import { PLUS } from "./letters.js";
 
 const NOTES = ["recomputed in the backward", "random", "taken out of its region: runs eagerly"]; // by the bit of `flags`
 const MOST_READS = 4, // a box with this many nodes does not list what it reads
-  MOST_HALF = 110; // characters of a node's name, and of its target, where both are shown
+  MOST_HALF = 110; // characters of a node's name, and of its target
 
-// The curve of an edge that the layout gave none.
 function directCurve(tail, head) {
   const [x0, y0, x1, y1] = [tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y],
     bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
@@ -21,14 +20,14 @@ const textsOf = (columns, i, names) =>
 const half = (text) => (text.length <= MOST_HALF ? text : `${text.slice(0, MOST_HALF - 1).trimEnd()}…`);
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 
-// The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions, all by number.
+// The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions.
 export class Outline {
-  /** @type {any[]} */ nodes = [];
-  /** @type {string[]} the nodes as `graph:name` */ ids = [];
-  /** @type {any[]} */ folds = [];
-  /** @type {any[]} */ pieces = [];
-  /** @type {any[]} */ graphs = [];
-  /** @type {Record<string, string[]>} the group of each node by what can be coloured */ groups = {};
+  nodes = [];
+  ids = []; // of the nodes, as `graph:name`
+  folds = [];
+  pieces = [];
+  graphs = [];
+  groups = {}; // the group of each node by what can be coloured
 
   constructor(tab, graphs, regions) {
     this.tab = tab;
@@ -40,44 +39,39 @@ export class Outline {
       for (let fold = node.home; fold; fold = fold.parent) {
         fold.first ??= number;
         fold.ops += 1;
-        fold.holds ||= node.piece >= 0;
-        fold.failed ||= this.pieces[node.piece]?.state === "failed";
+        fold.holds ||= Boolean(node.piece);
+        fold.failed ||= node.piece?.state === "failed";
       }
     });
     // What identifies a fold under every plan: of several with the same ops, no two look alike.
     for (const fold of this.folds) fold.key = `${this.ids[fold.first]} ${fold.ops} ${fold.look}`;
     // The states of pieces and the signs of nodes: what the legend explains.
-    this.used = new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ signs }) => [...signs])]);
+    this.used = new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ sign }) => [...sign])]);
   }
 
   add({ id, names, facts, folds, pieces }) {
     const first = this.nodes.length,
-      firstFold = this.folds.length,
-      firstPiece = this.pieces.length,
-      foldAt = (number) => (number < 0 ? undefined : this.folds[firstFold + number]),
-      pieceAt = (number) => (number < 0 ? -1 : firstPiece + number);
-    folds.parents.forEach((parent, i) => {
-      this.folds.push({
-        ...textsOf(folds, i, ["look", "title", "detail", "crumb", "kind"]),
-        signs: folds.texts[folds.signs[i]],
-        parent: foldAt(parent),
-        piece: pieceAt(folds.pieces[i]),
+      own = [];
+    folds.parents.forEach((parent, i) =>
+      own.push({
+        ...textsOf(folds, i, ["look", "title", "detail", "crumb", "kind", "sign"]),
+        parent: own[parent],
+        piece: pieces[folds.pieces[i]],
         time: folds.times?.folds[i],
         open: folds.open[i],
         ops: 0,
-      });
-    });
+      }),
+    );
     names.forEach((name, i) => {
       this.ids.push(`${id}:${name}`);
       this.nodes.push({
-        ...textsOf(facts, i, ["name", "target", "value", "module", "source", "look", "title"]),
-        signs: facts.texts[facts.signs[i]],
+        ...textsOf(facts, i, ["name", "target", "value", "module", "source", "look", "title", "sign"]),
         outside: facts.texts[facts.outside[i]],
         op: first + facts.ops[i],
         flags: facts.flags[i],
         reads: facts.reads[i].map((read) => first + read),
-        home: foldAt(folds.homes[i]),
-        piece: pieceAt(folds.node_pieces[i]),
+        home: own[folds.homes[i]],
+        piece: pieces[folds.node_pieces[i]],
         time: folds.times?.nodes[i],
       });
     });
@@ -85,6 +79,7 @@ export class Outline {
       const groups = (this.groups[title] ??= []);
       numbers.forEach((number, i) => (groups[first + i] = facts.texts[number]));
     }
+    this.folds.push(...own);
     this.pieces.push(...pieces);
     this.graphs.push({ id, title: facts.title, first, count: names.length });
   }
@@ -109,50 +104,43 @@ export class Outline {
   }
 }
 
+// The boxes of an outline with some folds open, their places, and the edges between them.
 export class Picture {
   width = 1;
   height = 1;
-  /** @type {number[]} */ nodeBoxes = [];
-  /** @type {number[][]} the nodes of each box, in order */ members = [];
-  /** @type {number[][]} the positions of the titles of graphs */ titles;
-  /** @type {any[]} the places of boxes */ rects;
-  /** @type {any[]} the places of hulls */ groups;
-  /** @type {number[][]} the points of each edge */ curves;
+  nodeBoxes = [];
+  members = []; // the nodes of each box, in order
+  titles; // the positions of the titles of graphs
+  rects; // the places of boxes
+  groups; // the places of hulls
+  curves; // the points of each edge
   timed = false; // whether labels and tooltips have the times
 
-  // `chosen` says of the keys of folds whether the user opened them, `all` of the others; `measure(text, size)` is the
-  // width of a text.
+  // `chosen` says of the keys of folds whether the user opened them, `all` of the others.
   constructor(outline, opening, measure) {
     this.outline = outline;
     this.opening = opening;
-    const { nodes, folds, tab, ids, byId, pieces, regions } = outline,
+    const { nodes, folds, tab, ids, byId, regions } = outline,
       { chosen = {}, all = null } = opening,
-      opens = (fold) => chosen[fold.key] ?? all ?? (tab.pieces ? fold.holds && fold.piece < 0 : fold.open),
+      opens = (fold) => chosen[fold.key] ?? all ?? (tab.pieces ? fold.holds && !fold.piece : fold.open),
       closed = new Map(), // the outermost closed fold around the inside of each
       boxes = new Map();
     this.ids = ids;
     this.byId = byId;
-    this.pieces = pieces;
     this.regions = regions;
     this.tab = tab.id;
     this.nodes = nodes.length;
     for (const fold of folds) closed.set(fold, closed.get(fold.parent) ?? (opens(fold) ? undefined : fold));
-    const boxOf = (node, number) => {
-      if (node.op !== number) return this.nodeBoxes[node.op];
-      const owner = closed.get(node.home) ?? node;
-      if (!boxes.has(owner)) boxes.set(owner, boxes.size);
-      return boxes.get(owner);
-    };
     nodes.forEach((node, number) => {
-      const box = boxOf(node, number);
+      const owner = closed.get(node.home) ?? node;
+      if (node.op === number && !boxes.has(owner)) boxes.set(owner, boxes.size);
+      const box = node.op === number ? boxes.get(owner) : this.nodeBoxes[node.op];
       this.nodeBoxes.push(box);
       (this.members[box] ??= []).push(number);
     });
-    this.nodePieces = Int32Array.from(nodes, ({ piece }) => piece);
     this.owners = [...boxes.keys()];
     this.boxes = boxes.size;
-    this.boxPieces = Int32Array.from(this.owners, ({ piece }) => piece);
-    this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && this.boxPieces[box] < 0);
+    this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && !this.piece(box));
     this.graphs = outline.graphs.map((graph) => ({
       ...graph,
       boxes: new Set(this.nodeBoxes.slice(graph.first, graph.first + graph.count)).size,
@@ -163,25 +151,25 @@ export class Picture {
 
   // The edges between boxes, and the hulls: each around the boxes of a piece that are in no closed fold of all of it.
   connect() {
-    const edges = new Map(),
-      { nodeBoxes } = this;
+    const edges = new Map();
     this.outline.nodes.forEach(({ reads }, node) => {
       for (const read of reads) {
-        const [tail, head] = [nodeBoxes[read], nodeBoxes[node]];
+        const [tail, head] = [this.nodeBoxes[read], this.nodeBoxes[node]];
         if (tail !== head) edges.set(tail * this.boxes + head, [tail, head]);
       }
     });
     this.edges = [...edges.values()];
-    const held = Array.from(this.boxPieces, (piece, box) => (this.look(box) === "piece" ? -1 : piece));
-    this.groupPieces = [...new Set(held)].filter((piece) => piece >= 0).sort((a, b) => a - b);
-    const groups = new Map(this.groupPieces.map((piece, group) => [piece, group]));
-    this.boxGroups = held.map((piece) => groups.get(piece) ?? -1);
+    const held = this.owners.map(({ look, piece }) => (look === "piece" ? undefined : piece)),
+      pieces = new Set(held);
+    this.hulls = this.outline.pieces.filter((piece) => pieces.has(piece));
+    const numbers = new Map(this.hulls.map((piece, hull) => [piece, hull]));
+    this.boxHulls = held.map((piece) => numbers.get(piece) ?? -1);
   }
 
   place(measure) {
     const sizes = this.owners.map((_, box) => this.size(box, measure)),
-      names = this.groupPieces.map((piece) => 1.08 * measure(this.pieces[piece].words[0], 12));
-    const { size, curves, ...places } = place(this.graphs, sizes, this.boxGroups, names, this.edges);
+      names = this.hulls.map(({ words }) => 1.08 * measure(words[0], 12));
+    const { size, curves, ...places } = place(this.graphs, sizes, this.boxHulls, names, this.edges);
     [this.width, this.height] = size;
     Object.assign(this, places);
     const between = ([tail, head]) => directCurve(this.rects[tail], this.rects[head]);
@@ -195,10 +183,11 @@ export class Picture {
       signs = this.signs(box);
     const title = measure(this.title(box), isView ? 8 : 10) + (signs ? measure(signs, 7.5) + 3 : 0);
     const texts = Math.max(title, measure(detail, 8)) + (isView ? 8 : 12) + (this.opens(box) ? PLUS : 0);
-    return { w: Math.max(texts, 22) + (this.boxPieces[box] < 0 ? 0 : 14), h: detail ? 28 : isView ? 12 : 17 };
+    return { w: Math.max(texts, 22) + (this.piece(box) ? 14 : 0), h: detail ? 28 : isView ? 12 : 17 };
   }
 
   nodesIn = (box) => this.members[box] ?? [];
+  idsOf = (nodes) => nodes.map((node) => this.ids[node]);
   idOf = (box) => this.ids[this.nodesIn(box)[0]]; // of its first node
   boxWith = (id) => this.nodeBoxes[this.byId.get(id)] ?? -1;
   rect = (box) => this.rects[box];
@@ -206,20 +195,18 @@ export class Picture {
   kind = (box) => this.owners[box].kind ?? "op";
   title = (box) => this.owners[box].title;
   detail = (box) => this.owners[box].detail ?? "";
-  signs = (box) => this.owners[box].signs;
+  signs = (box) => this.owners[box].sign;
   opens = (box) => (this.owners[box].ops > 1 ? this.owners[box] : null); // the fold to open
   around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
   failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
-  piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
+  piece = (box) => this.owners[box].piece;
   module = (node) => this.outline.nodes[node].module;
 
-  // The share of each region in the ops of a closed fold, as pairs of a region and a fraction.
   shares(box) {
-    const counts = new Map(),
-      { nodes } = this.outline;
+    const counts = new Map();
     for (const node of this.nodesIn(box)) {
-      const region = nodes[node].op === node ? this.pieces[nodes[node].piece]?.region : undefined;
-      if (region !== undefined) counts.set(region, (counts.get(region) ?? 0) + 1);
+      const { op, piece } = this.outline.nodes[node];
+      if (op === node && piece) counts.set(piece.region, (counts.get(piece.region) ?? 0) + 1);
     }
     return [...counts].sort(([a], [b]) => a - b).map(([region, count]) => [region, count / this.owners[box].ops]);
   }
@@ -227,19 +214,19 @@ export class Picture {
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
     const nodes = this.nodesIn(box).map((node) => this.outline.nodes[node]),
-      [{ name, target, value, module, source, outside }] = nodes;
-    const rows = this.opens(box)
-      ? [
-          ["", this.detail(box)],
-          ["holds", `${counted(nodes.length, "node")} · + or double-click opens it`],
-        ]
-      : [
-          ["node", `${half(name)} = ${half(target)}`],
-          ["gives", value],
-        ];
-    rows.push(["module", module], ["line", source], ["reads", nodes.length < MOST_READS ? outside : ""]);
-    NOTES.forEach((note, bit) => rows.push(["note", nodes.some(({ flags }) => (flags >> bit) & 1) ? note : ""]));
-    rows.push(["time", this.timed && this.owners[box].time?.[2]]);
+      [{ name, target, value, module, source, outside }] = nodes,
+      opens = this.opens(box);
+    const rows = [
+      ["", opens && this.detail(box)],
+      ["holds", opens && `${counted(nodes.length, "node")} · + or double-click opens it`],
+      ["node", !opens && `${half(name)} = ${half(target)}`],
+      ["gives", !opens && value],
+      ["module", module],
+      ["line", source],
+      ["reads", nodes.length < MOST_READS && outside],
+      ...NOTES.map((note, bit) => ["note", nodes.some(({ flags }) => (flags >> bit) & 1) && note]),
+      ["time", this.timed && this.owners[box].time?.[2]],
+    ];
     return [...rows.filter(([, text]) => text), ...(this.piece(box)?.facts ?? [])];
   }
 
@@ -249,13 +236,11 @@ export class Picture {
     return rects.findLastIndex(({ x, y, w, h }) => near(px, x, w) && near(py, y, h));
   }
 
-  // The box whose middle is nearest to a point; -1 if there is none.
   nearest({ x, y }) {
     const distances = this.rects.map((rect) => Math.hypot(rect.x + rect.w / 2 - x, rect.y + rect.h / 2 - y));
     return distances.indexOf(least(distances));
   }
 
-  // The boxes that nodes stand in, each once.
   boxesOf = (nodes) => [...new Set(nodes.map((node) => this.nodeBoxes[node]))];
 
   counts(nodes) {
@@ -269,8 +254,9 @@ export class Picture {
   }
 
   where = (test) => [...this.nodeBoxes.keys()].filter((node) => test(node));
-  nodesOfPiece = (piece) => this.where((node) => this.nodePieces[node] === piece);
-  nodesOfRegion = (region) => this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
+  pieceOf = (node) => this.outline.nodes[node].piece;
+  nodesOfPiece = (piece) => this.where((node) => this.pieceOf(node) === piece);
+  nodesOfRegion = (region) => this.where((node) => this.pieceOf(node)?.region === region);
   nodesOfModule = (path) => this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.

@@ -16,8 +16,8 @@ export function matches(picture, query) {
   const text = query.trim();
   const fieldText = (field, node) => {
     if (field in FACTS) return picture.outline.nodes[node][FACTS[field]];
-    const piece = picture.pieces[picture.nodePieces[node]];
-    return (piece && (field === "state" ? piece.state : picture.regions[piece.region].name)) ?? "";
+    const piece = picture.pieceOf(node);
+    return (field === "state" ? piece?.state : picture.regions[piece?.region]?.name) ?? "";
   };
   const pattern = /^\/(.+?)(?:\/i?)?$/.exec(text);
   if (pattern) {

@@ -1,5 +1,5 @@
-// The view of a session: its graph, and rows that stand for nodes and are lit with them. The kernel speaks by traits, the
-// page by numbered messages: what was done to elements with `data-do`.
+// The view of a session: its graph, and rows that stand for nodes and are lit with them. The kernel speaks by traits,
+// the page by numbered messages: what was done to elements with `data-do`.
 
 import { copy, el, fill, follow, turn, widget } from "./dom.js";
 import { Graph } from "./graph.js";
@@ -13,9 +13,8 @@ export class SessionView {
   page = Math.random().toString(36).slice(2);
   number = 0; // of the last message: the kernel handles them in this order, and reports the last one handled
   hovered = [];
-  /** @type {string[]} of all nodes, by their numbers */ ids = [];
-  /** @type {Map<string, Set<number>>} by row */ nodes = new Map();
-  /** @type {Map<string, [string[], string[]][]>} by node */ chains = new Map();
+  ids = []; // of all nodes, by their numbers
+  numbers = new Map(); // of the same nodes, by id
   anchor = ""; // the row that a range begins at
   links = null;
   graphs = null;
@@ -75,13 +74,16 @@ export class SessionView {
   show() {
     this.refresh();
     const links = this.get("links"), graphs = this.get("graphs");
-    if (links !== this.links || graphs !== this.graphs) this.readLinks(links, graphs);
+    if (links !== this.links || graphs !== this.graphs) {
+      this.ids = graphs.flatMap(({ id, names }) => names.map((name) => `${id}:${name}`));
+      Object.assign(this, { links, graphs, numbers: new Map(this.ids.map((id, number) => [id, number])), anchor: "" });
+    }
     this.light();
   }
 
-  // Fill the elements with `data-part` and `data-bar`.
   refresh() {
-    const active = /** @type {HTMLElement} */ (document.activeElement), dataset = this.root.contains(active) ? active.dataset : null;
+    /** @type {any} */
+    const active = document.activeElement, dataset = this.root.contains(active) ? active.dataset : null;
     if (this.tree) fill(this.root, this.get(this.tree));
     for (const slot of this.all("[data-part]")) fill(slot, this.get(`part_${slot.dataset.part}`) ?? []);
     for (const slot of this.all("[data-bar]")) fill(slot, this.graph.part(slot.dataset.bar));
@@ -92,38 +94,24 @@ export class SessionView {
     }
     const tabMoved = active.role === "tab" && active.tabIndex < 0; // the focus follows the tab that is shown
     if (!dataset?.do || (this.root.contains(document.activeElement) && !tabMoved)) return;
-    const twins = this.all("[data-do]").filter((element) => element.dataset.do === dataset.do);
-    const twin = twins.find((element) => (element.role === "tab" ? element.tabIndex === 0 : element.dataset.of === dataset.of));
-    twin?.focus({ preventScroll: true });
+    const isTwin = (item) => item.dataset.do === dataset.do && (item.role === "tab" ? item.tabIndex === 0 : item.dataset.of === dataset.of);
+    this.all("[data-do]").find(isTwin)?.focus({ preventScroll: true });
   }
 
-  // By pane, `of` has the number of each node's chain, -1 for none; `chains` pairs of rows: those that stand
-  // for what the node is in, and for the node itself.
-  readLinks(links, graphs) {
-    Object.assign(this, { links, graphs, nodes: new Map(), anchor: "" });
-    this.ids = graphs.flatMap(({ id, names }) => names.map((name) => `${id}:${name}`));
-    this.chains = new Map(this.ids.map((id) => [id, []]));
-    for (const { chains, of } of Object.values(links))
-      of.forEach((chain, node) => {
-        if (chain < 0) return;
-        this.chains.get(this.ids[node]).push(chains[chain]);
-        for (const row of chains[chain].flat()) this.nodes.set(row, (this.nodes.get(row) ?? new Set()).add(node));
-      });
-  }
-
-  // The nodes of rows, in the order they run.
+  // The nodes of rows, in the order they run. By pane, `of` has the number of each node's chain, -1 for none; `chains`
+  // pairs of rows: those that stand for what the node is in, and for the node itself.
   nodesOf(rows) {
-    const nodes = new Set(rows.flatMap(({ dataset }) => [...(this.nodes.get(dataset.of) ?? [])]));
-    return [...nodes].sort((a, b) => a - b).map((node) => this.ids[node]);
+    const keys = new Set(rows.map(({ dataset }) => dataset.of)), has = (chain) => chain.flat().some((row) => keys.has(row));
+    const panes = Object.values(this.links).map(({ chains, of }) => [chains.map(has), of]);
+    return this.ids.filter((_, node) => panes.some(([meets, of]) => meets[of[node]]));
   }
 
-  // Light rows without making them anew.
   light() {
     const words = new Map();
     for (const [ids, around, own] of [[this.get("selection"), "selected", "selected chosen"], [this.hovered, "above", "hovered above"]])
       for (const id of ids)
-        for (const chain of this.chains.get(id) ?? [])
-          chain.forEach((rows, i) => { for (const row of rows) words.set(row, `${words.get(row) ?? ""} ${i ? own : around}`); });
+        for (const { chains, of } of Object.values(this.links))
+          chains[of[this.numbers.get(id)]]?.forEach((rows, i) => { for (const row of rows) words.set(row, `${words.get(row) ?? ""} ${i ? own : around}`); });
     for (const row of this.all("[data-do=nodes]")) {
       const lit = words.get(row.dataset.of) ?? "";
       if (lit === (row.dataset.lit ?? "")) continue;
@@ -134,15 +122,16 @@ export class SessionView {
 
   // Bring the first lit row into view in each pane but the one that is worked in; what is chosen is unfolded.
   follow(lit) {
-    for (const pane of this.all(".rxs")) {
+    for (const pane of this.all(".rxs:not(:hover, :focus-within)")) {
       const row = pane.querySelector(`[data-lit~=${lit}]`);
-      if (!row || pane.matches(":hover, :focus-within")) continue;
-      if (lit === "chosen") row.closest("details")?.setAttribute("open", "");
-      this.bringIntoView(row, pane);
+      if (lit === "chosen") row?.closest("details")?.setAttribute("open", "");
+      // Not by `scrollIntoView`, which would scroll the notebook too.
+      if (!row?.offsetParent) continue;
+      const box = pane.closest(".rx-pane > *") ?? pane.firstElementChild, { top, bottom } = row.getBoundingClientRect(), seen = box.getBoundingClientRect();
+      box.scrollTop += Math.min(top - seen.top, 0) || Math.max(bottom - seen.bottom, 0);
     }
   }
 
-  // Highlight nodes in the graph, and their rows; rows of another pane come into view.
   point(ids) {
     const hovered = ids.length > MOST_HOVERED ? [] : ids;
     if (String(hovered) === String(this.hovered)) return;
@@ -152,20 +141,13 @@ export class SessionView {
     this.follow("hovered");
   }
 
-  // Not by `scrollIntoView`, which would scroll the notebook too.
-  bringIntoView(row, pane) {
-    if (!row?.offsetParent) return;
-    const box = pane.closest(".rx-pane > *") ?? pane.firstElementChild, { top, bottom } = row.getBoundingClientRect(), seen = box.getBoundingClientRect();
-    box.scrollTop += Math.min(top - seen.top, 0) || Math.max(bottom - seen.bottom, 0);
-  }
-
   // The edges of columns are dragged, or moved by arrow keys; the browser remembers the widths.
   widen() {
-    const columns = this.all("[data-column]"), { signal } = this, stored = globalThis.origin === "null" ? {} : localStorage;
+    const columns = this.all("[data-column]"), stored = globalThis.origin === "null" ? {} : localStorage;
     const grow = (widths) => { for (const column of columns) column.style.flexGrow = widths[column.dataset.column] ?? ""; };
     const move = (grip, dx) => {
       const shown = columns.filter(({ hidden }) => !hidden), wide = shown.map(({ offsetWidth }) => offsetWidth);
-      const right = shown.findIndex((column) => grip.compareDocumentPosition(column) & Node.DOCUMENT_POSITION_FOLLOWING);
+      const right = shown.indexOf(grip.nextElementSibling);
       const by = Math.max(LEAST_WIDTH - wide[right - 1], Math.min(dx, wide[right] - LEAST_WIDTH));
       wide[right - 1] += by;
       wide[right] -= by;
@@ -175,12 +157,12 @@ export class SessionView {
       stored[WIDTHS] = JSON.stringify(widths);
     };
     grow(JSON.parse(stored[WIDTHS] ?? "{}"));
-    const on = (grip, name, handler) => grip.addEventListener(name, handler, { signal });
-    for (const grip of this.all(".rx-grip")) {
-      on(grip, "pointerdown", ({ pointerId }) => grip.setPointerCapture(pointerId));
-      on(grip, "pointermove", ({ movementX, buttons }) => buttons & 1 && move(grip, movementX));
-      on(grip, "keydown", ({ key }) => move(grip, { ArrowLeft: -STEP, ArrowRight: STEP }[key] ?? 0));
-    }
+    for (const grip of this.all(".rx-grip"))
+      Object.assign(grip, {
+        onpointerdown: ({ pointerId }) => grip.setPointerCapture(pointerId),
+        onpointermove: ({ movementX, buttons }) => buttons & 1 && move(grip, movementX),
+        onkeydown: ({ key }) => move(grip, { ArrowLeft: -STEP, ArrowRight: STEP }[key] ?? 0),
+      });
   }
 
   // Panes and columns are shown and hidden at once, and without a kernel; what that then says is the same.
@@ -207,7 +189,7 @@ export class SessionView {
     return this.send({ do: does, of, value, shift: Boolean(shiftKey), ctrl: Boolean(ctrlKey || metaKey) });
   }
 
-  /** @returns {HTMLElement[]} the rows of a list that arrow keys move between */
+  /** @returns {any[]} the rows of a list that arrow keys move between */
   rows(list) { return [...(list?.querySelectorAll("[data-do=pick], [data-do=nodes]") ?? [])]; }
 
   // Select the nodes of a row; with Shift those of all rows from the last one, with Ctrl in addition, or no longer.
@@ -224,10 +206,8 @@ export class SessionView {
   // Arrow keys move between tabs or rows, with Shift they extend; Enter selects a row, Space adds one.
   key(item, event) {
     const { key, shiftKey, target } = event, rows = this.rows(target.closest(LISTS)), from = rows.indexOf(target);
-    if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {
-      const tabs = [...target.parentElement.children], step = key === "ArrowRight" ? 1 : -1;
-      this.press(turn(tabs, target, step), event);
-    }
+    const turned = target.role === "tab" && { ArrowLeft: -1, ArrowRight: 1 }[key];
+    if (turned) this.press(turn([...target.parentElement.children], target, turned), event);
     if (from < 0) return;
     const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
     const next = step && rows[Math.max(0, Math.min(rows.length - 1, from + step))];
