@@ -57,6 +57,7 @@ ABOUT: Mapping[str, str] = {
     "note": "What the check took into account",
     # compiles
     "what": "What was compiled",
+    "new code": "Seconds waited for compiling what no plan above it has",
     "waited": "Its part of the seconds waited, where compiles ran side by side",
     "cache": "Whether a cache had it (warm) or not (cold)",
     "answer": "What Inductor's cache answered",

@@ -252,7 +252,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("", _against_first, "against plan 1", text=_ratio_text),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
-            Number("compile_s", lambda run: once(run.session.compile_s), "waited"),
+            Number("compile_s", lambda run: once(run.session.compile_s), "new code"),
         ),
         [
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
@@ -260,7 +260,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
         ],
         heads=(
             *([word(VariantName.REGIONAL)] if VariantName.REGIONAL in variants else []),
-            *("your plan: speedup", "CI", "against plan 1", "waited", "numerics"),
+            *("your plan: speedup", "CI", "against plan 1", "new code", "numerics"),
         ),
     )
 
