@@ -302,6 +302,7 @@ class Exploration(Edits, Results):
         budget_s: float = 5.0,
         *,
         regions: bool = True,
+        more: bool = False,
         run: Run = PLAIN_RUN,
     ) -> pd.DataFrame:
         """Compile stale partitions, check the numerics, measure, and return ``timings``.
@@ -319,6 +320,9 @@ class Exploration(Edits, Results):
                 is measured.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
+            more: whether the rounds are added to those of the last benchmark of this plan, so that twice 30 s say as
+                much as 60 s. That has to have compared the same variants, on as many threads and under the same
+                settings of torch; else all is measured anew.
             run: cancelled between compiles and samples; the results so far are kept, as they are when interrupted.
 
         Raises:
@@ -326,7 +330,7 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         with self._turn(run, "benchmark") as run:
-            self.live.benchmark(variants, budget_s, run, regions=regions)
+            self.live.benchmark(variants, budget_s, run, regions=regions, more=more)
         timings: pd.DataFrame = self.timings
         return timings
 

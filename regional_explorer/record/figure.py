@@ -80,7 +80,12 @@ OFTEN = 0.1
 """A machine was busy if this part of the rounds was disturbed, or if other processes used this part of its cores."""
 
 LEAST_QUIET = 1 / 3
-"""With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict."""
+"""With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict.
+
+Other work does not disturb the calls of a round alike: at the end of each parallel kernel all threads wait for the one
+that was interrupted, so that a call of many small kernels suffers far more than one of few. Their ratio then says which
+has more kernels, whatever its interval.
+"""
 
 
 class Noise(Record, frozen=True):
@@ -98,6 +103,8 @@ class Noise(Record, frozen=True):
     """How many cores there are."""
     throttled: str = ""
     """How the clock of a GPU fell, in words; empty if it did not."""
+    drifted: str = ""
+    """How eager's time differs between the benchmarks that the samples are of, in words; empty if it does not."""
 
     @property
     def is_too_much(self) -> bool:
@@ -129,7 +136,7 @@ class Noise(Record, frozen=True):
             # A virtual machine's neighbours, or the clock of the processor, disturb without being counted.
             facts.append(used if round(self.others, 1) else "no other process of this system took part")
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""
-        return " ".join(filter(None, (busy, self.throttled)))
+        return " ".join(filter(None, (busy, self.throttled, self.drifted)))
 
     def __add__(self, other: Noise) -> Noise:
         """Return the noise of both measurements; what other processes used counts by rounds."""
@@ -142,6 +149,7 @@ class Noise(Record, frozen=True):
             sum(noise.rounds * (noise.others or 0.0) for noise in known) / rounds if rounds else None,
             max(self.cores, other.cores),
             self.throttled or other.throttled,
+            self.drifted or other.drifted,
         )
 
 

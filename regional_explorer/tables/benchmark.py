@@ -222,7 +222,7 @@ def conditions(session: Session) -> str:
         clean(benchmark.gpu),
         count(benchmark.threads, "thread"),
         f"torch {clean(benchmark.torch)}",
-        count(benchmark.rounds, "round"),
+        f"{count(benchmark.rounds, 'round')}{f' in {benchmark.sets} benchmarks' if benchmark.sets > 1 else ''}",
         f"{100 * benchmark.confidence:.4g}% confidence",
         f"budget {duration(benchmark.budget_s)}",
         f"stopped: {clean(benchmark.stopped)}" if benchmark.stopped else "",

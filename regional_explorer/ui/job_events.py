@@ -52,12 +52,17 @@ def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
     ex.benchmark(state.variants, state.budget_s, run=run)
 
 
+def _measure_more(ex: Exploration, state: PanelState, run: Run) -> None:
+    ex.benchmark(state.variants, state.budget_s, more=True, run=run)
+
+
 def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
     ex.tune(TUNE_S, run=run)
 
 
 JOBS: Mapping[str, tuple[str, Work]] = {
     "measure": ("Compile & measure", _measure),
+    "measure more": ("Measure more", _measure_more),
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
@@ -112,7 +117,7 @@ def _measure_for(control: Control, event: Event) -> None:
     """Measure for so many seconds, which the next measurement then takes too."""
     if event.of:
         control.set(budget_s=float(event.of))
-    start_job(control, "measure")
+    start_job(control, "measure more" if event.do == "measure more" else "measure")
 
 
 WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = {
@@ -155,7 +160,7 @@ JOB_EVENTS: Mapping[str, EventKind] = {
         lambda control, event: start_job(control, event.do), when=lambda control: control.state.opened is not None
     ),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
-    "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
+    **dict.fromkeys(("measure for", "measure more"), EventKind(_measure_for, among(["", *map(str, BUDGETS_S)]))),
     "measure with": EventKind(_measure_with, among([str(name) for name in VariantName])),
     "budget": EventKind(_set_budget, value=is_text),
     "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_flag),

@@ -622,6 +622,63 @@ def test_failure_after_gpu_rounds_loses_none(
     assert not rounds.warnings
 
 
+# --------------------------------------------------------------------------------------------------------- more rounds
+
+
+def test_two_runs_say_as_much_as_one_of_twice_the_time(clock: FakeClock, taking: Make) -> None:
+    def calls() -> list[TimedCall]:
+        return [noisy_by(taking, "eager", LONGER), noisy_by(taking, "full", LONGER)]
+
+    def width(result: RoundsResult) -> float:
+        low, high = (result.ratio("full", FORWARD) or Figure(0.0)).bounds or (0.0, 9.0)
+        return high - low
+
+    half, whole = run_rounds(calls(), 8.0, clock=clock), run_rounds(calls(), 16.0, clock=clock)
+    twice = run_rounds(calls(), 8.0, clock=clock, earlier=half)
+    assert (twice.sets, twice.budget_s) == (2, 16.0)
+    assert twice.rounds == twice.noise.rounds == pytest.approx(whole.rounds, rel=0.05)
+    assert {len(phases[FORWARD]) for phases in (*twice.samples.values(), twice.control)} == {twice.rounds}
+    assert twice.samples["full"][FORWARD][: half.rounds] == half.samples["full"][FORWARD]
+    assert width(twice) == pytest.approx(width(whole), rel=0.3)
+    assert width(twice) < width(half)
+
+
+def test_rounds_are_added_to_those_of_the_same_variants_alone(clock: FakeClock, taking: Make) -> None:
+    first = run_rounds([taking("eager", LONG), taking("full", LONG / 2)], 2.0, clock=clock)
+    failed = run_rounds(
+        [taking("eager", LONGER), TimedCall("full", raising(ValueError("x"), clock, 9))], 2.0, clock=clock
+    )
+    for earlier, names in ((first, ("eager",)), (first, ("eager", "full", "regional")), (failed, ("eager", "full"))):
+        later = run_rounds([taking(name, LONG) for name in names], 2.0, clock=clock, earlier=earlier)
+        assert later.sets == 1
+        assert set(later.samples) == set(names)
+        assert len({len(phases[FORWARD]) for phases in later.samples.values()}) == 1
+
+
+def test_a_cancelled_run_keeps_the_rounds_before_it(clock: FakeClock, taking: Make) -> None:
+    calls = [taking("eager", LONG), taking("full", LONG / 2)]
+    first = run_rounds(calls, 2.0, clock=clock)
+    later = run_rounds(calls, 2.0, clock=clock, context=Run(cancelled=lambda: True), earlier=first)
+    assert (later.samples, later.stopped) == (first.samples, Stop.CANCELLED)
+
+
+@pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (1.01, False), (1.2, True), (0.8, True)])
+def test_a_machine_that_is_another_by_then_changes_times_and_is_told_but_no_ratio(
+    clock: FakeClock, taking: Make, slower: float, drifts: bool
+) -> None:
+    def calls(factor: float) -> list[TimedCall]:
+        """Return calls of which one keeps a run from ending early."""
+        return [taking("eager", factor * LONG), taking("full", factor * LONG / 2), noisy_by(taking, "lite", LONG)]
+
+    later = run_rounds(calls(slower), 2.0, clock=clock, earlier=run_rounds(calls(1.0), 2.0, clock=clock))
+    assert (later.ratio("full", FORWARD) or Figure(0.0)).value == pytest.approx(2.0)
+    assert later.verdict("full", FORWARD) is Verdict.FASTER
+    assert bool(later.noise.drifted) is drifts
+    assert later.noise.sentence == later.noise.drifted
+    again = run_rounds(calls(slower), 2.0, clock=clock, earlier=later)
+    assert again.noise.drifted or not drifts, "it stays told"
+
+
 # ----------------------------------------------------------------------------------------------------- peaks of memory
 
 MIB = 1 << 20
