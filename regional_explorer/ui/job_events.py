@@ -159,7 +159,7 @@ JOB_EVENTS: Mapping[str, EventKind] = {
     "diagnose": EventKind(
         lambda control, event: start_job(control, event.do), when=lambda control: control.state.opened is not None
     ),
-    "cancel": EventKind(lambda control, _: control.jobs.cancel()),
+    "cancel": EventKind(lambda control, _: control.jobs.cancel(in_cell=True)),
     **dict.fromkeys(("measure for", "measure more"), EventKind(_measure_for, among(["", *map(str, BUDGETS_S)]))),
     "measure with": EventKind(_measure_with, among([str(name) for name in VariantName])),
     "budget": EventKind(_set_budget, value=is_text),

@@ -188,7 +188,7 @@ def test_a_traceback_keeps_its_lines_and_indentation() -> None:
     assert traceback("") == []
 
 
-def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(
+def test_work_of_a_cell_is_shown_and_can_be_cancelled(
     panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -204,8 +204,8 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(
         made.clear()
         run.progress("round 3", 0.3)
         assert made == ["progress"], "of all parts a report makes one anew"
-        assert not enabled(panel, "tools", "cancel")
-        assert "interrupt the kernel" in text(panel, "progress")
+        assert enabled(panel, "tools", "cancel")
+        assert "interrupt the kernel" in text(panel, "progress"), "where no message passes a running cell"
         assert not enabled(panel, "tools", "measure")
         run.progress("round 4", 1.5)
         run.progress("compiling act", 1.5)
@@ -214,6 +214,15 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(
     assert not ended.busy
     run.progress("what is told too late", 0.5)
     assert control.state == ended
+    with control.jobs.running_in_cell("Compile & measure") as run:
+        control.jobs.cancel()
+        assert not run.cancelled(), "nobody pressed anything: a page was closed"
+        panel.press("cancel")
+        assert run.cancelled()
+        assert not enabled(panel, "tools", "cancel")
+        raise CancelledError
+    assert CANCELLED_NOTE in text(panel, "progress")
+    assert enabled(panel, "tools", "measure")
 
 
 @pytest.mark.parametrize("readable", [True, False])
