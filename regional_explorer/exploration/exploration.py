@@ -42,6 +42,7 @@ from regional_explorer.exploration.code_results import RegionCode, RegionStages,
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
+from regional_explorer.exploration.plots import drawings
 from regional_explorer.exploration.results import DRAWING, Results
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.insight.diagnose import diagnose
@@ -840,11 +841,12 @@ class Exploration(Edits, Results):
     def save(self, path: str | Path) -> Path:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``.
 
-        The HTML file is an interactive page, and also lists the other measured plans.
+        The HTML file is an interactive page. It also lists the other measured plans, and has the drawings of ``plot``
+        if matplotlib is installed.
         """
         with reporting(PLAIN_RUN) as run:
             run.progress(DRAWING, 0.0)
-            return save(self.session, path, self.runs)
+            return save(self.session, path, self.runs, drawings)
 
     def show(self, *, widget: bool = True) -> None:
         """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.
