@@ -137,7 +137,7 @@ def _measure_with(control: Control, event: Event) -> None:
 
 
 def _save(control: Control, event: Event) -> None:
-    """Write a file that is not there yet; a patch takes a trace, so a job writes it."""
+    """Write a file that is not there yet; what takes longer than a press may, a job writes."""
     ending, write = WRITERS[event.of]
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
     suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
@@ -148,8 +148,8 @@ def _save(control: Control, event: Event) -> None:
         write(exploration, path, run)
         control.set(saved=str(path), note="")
 
-    if event.of == "patch":
-        control.jobs.start("Write the patch", save)
+    if event.of in {"patch", "html"}:  # the one takes a trace, the other makes pictures
+        control.jobs.start("Write the patch" if event.of == "patch" else "Write the page", save)
     else:
         save(control.exploration, control.state, PLAIN_RUN)
 
