@@ -71,6 +71,9 @@ class Stop(StrEnum):
             raise KeyboardInterrupt
 
 
+NOT_ADDED = "No rounds were added: too few were undisturbed."
+"""What is told of a run whose disturbed rounds cannot be told from the others, and that adds to an earlier one."""
+
 TOO_BUSY = "the machine was too busy"
 """Why a figure has no interval, if the rounds that were not disturbed cannot be told from the others."""
 
@@ -161,8 +164,14 @@ class RoundsResult:
     def continued(self, later: RoundsResult) -> RoundsResult:
         """Return the rounds of a later run of the same variants behind these.
 
-        Ratios are those of single rounds, so that a machine that is slower by then changes none of them.
+        Ratios are those of single rounds, so that a machine that is slower by then changes none of them. Disturbed
+        rounds would: a run that has kept some is not added, nor added to.
         """
+        if self.noise.has_kept:
+            return later
+        if later.noise.has_kept:
+            noise = replace(self.noise, added=NOT_ADDED)
+            return dataclasses.replace(self, noise=noise, stopped=later.stopped, spent_s=later.spent_s)
         noise = self.noise + later.noise
         return dataclasses.replace(
             later,
@@ -170,7 +179,7 @@ class RoundsResult:
             samples={name: _joined(own, later.samples.get(name, {})) for name, own in self.samples.items()},
             control=_joined(self.control, later.control),
             rounds=self.rounds + later.rounds,
-            noise=replace(noise, drifted=self._drift(later) or noise.drifted),
+            noise=replace(noise, added=self._drift(later) or noise.added.replace(NOT_ADDED, "")),
             sets=self.sets + 1,
         )
 

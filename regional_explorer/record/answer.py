@@ -474,7 +474,7 @@ def _first_benchmark(session: Session) -> Advice:
 def _measure_longer(session: Session) -> Advice:
     """Return the benchmark that may give a verdict, by the rounds that the last one had in its budget.
 
-    It adds to these, unless most of them were disturbed.
+    It adds to these, unless disturbed ones are among them.
     """
     conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
     quiet = ", once nothing else runs," if session.noise.is_busy else ""
@@ -487,7 +487,7 @@ def _measure_longer(session: Session) -> Advice:
         certain = max(abs(value - 1.0), SAME_WITHIN / 2.0)
         # An interval is as much narrower as the square root of the rounds.
         needed = max(needed, conditions.rounds * max(2.0, ((high - low) / 2.0 / certain) ** 2))
-    times, adds = needed / conditions.rounds, not conditions.noise.is_too_much
+    times, adds = needed / conditions.rounds, not conditions.noise.has_kept
     more_s = conditions.budget_s * (max(1.0, times - 1.0) if adds else times)
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= more_s), None)
     if budget_s is None or (speedup is not None and times > MOST_TIMES_LONGER):

@@ -38,7 +38,15 @@ from regional_explorer.measure.machine import (
     others_s,
 )
 from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, peak
-from regional_explorer.measure.rounds import COLD_MATTERS_S, FIRST_CALLS, RoundsResult, Stop, check_budget, run_rounds
+from regional_explorer.measure.rounds import (
+    COLD_MATTERS_S,
+    FIRST_CALLS,
+    NOT_ADDED,
+    RoundsResult,
+    Stop,
+    check_budget,
+    run_rounds,
+)
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
@@ -485,11 +493,11 @@ class Disturbed:
         spread = np.random.default_rng(len(name))
         return TimedCall(name, lambda: self.clock.spend(seconds * self.factor * spread.uniform(1.0, 1.3)))
 
-    def run(self) -> RoundsResult:
+    def run(self, earlier: RoundsResult | None = None) -> RoundsResult:
         calls = [self.taking("eager", LONGER), self.taking("full", LONGER / 2)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: self.fixed)
-            return run_rounds(calls, 8.0, clock=self.clock)
+            return run_rounds(calls, 8.0, clock=self.clock, earlier=earlier)
 
 
 def test_disturbed_rounds_are_left_out_and_counted(clock: FakeClock) -> None:
@@ -673,10 +681,24 @@ def test_a_machine_that_is_another_by_then_changes_times_and_is_told_but_no_rati
     later = run_rounds(calls(slower), 2.0, clock=clock, earlier=run_rounds(calls(1.0), 2.0, clock=clock))
     assert (later.ratio("full", FORWARD) or Figure(0.0)).value == pytest.approx(2.0)
     assert later.verdict("full", FORWARD) is Verdict.FASTER
-    assert bool(later.noise.drifted) is drifts
-    assert later.noise.sentence == later.noise.drifted
+    assert bool(later.noise.added) is drifts
+    assert later.noise.sentence == later.noise.added
     again = run_rounds(calls(slower), 2.0, clock=clock, earlier=later)
-    assert again.noise.drifted or not drifts, "it stays told"
+    assert again.noise.added or not drifts, "it stays told"
+
+
+def test_rounds_among_which_disturbed_ones_were_kept_are_not_added_nor_added_to(clock: FakeClock) -> None:
+    quiet, busy = repeat(1.0), [*[1.0] * 3, *[3.0] * 6]
+    calm = Disturbed(clock, quiet).run()
+    after_calm = Disturbed(clock, cycle(busy)).run(calm)
+    assert (after_calm.samples, after_calm.rounds, after_calm.sets) == (calm.samples, calm.rounds, 1)
+    assert NOT_ADDED in after_calm.noise.sentence
+    assert NOT_ADDED not in Disturbed(clock, quiet).run(after_calm).noise.sentence
+    noisy = Disturbed(clock, cycle(busy)).run()
+    assert noisy.noise.has_kept
+    again = Disturbed(clock, quiet).run(noisy)
+    assert again.sets == 1
+    assert again.verdict("full", FORWARD) is Verdict.FASTER
 
 
 # ----------------------------------------------------------------------------------------------------- peaks of memory
