@@ -130,8 +130,8 @@ def variant_failed(variant: str, what: str) -> Diagnostic:
 class RoundsResult:
     """The samples of a run, from complete rounds that nothing disturbed; a variant that raised keeps its earlier ones.
 
-    A run may continue an earlier one: then the samples are those of ``sets`` runs, and so are ``rounds``, ``budget_s``
-    and ``noise``.
+    A run may continue an earlier one: then samples, ``rounds``, ``budget_s`` and ``noise`` are those of so many
+    ``benchmarks``.
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second entry, empty without a control. ``parts`` are those of the variants that have any. ``dropped``
@@ -154,7 +154,7 @@ class RoundsResult:
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     gpu: str = ""
     pruned: tuple[str, ...] = ()
-    sets: int = 1
+    benchmarks: int = 1
 
     def can_continue(self, names: Collection[str], baseline: str) -> bool:
         """Return whether a run of these variants can add its rounds: ratios need samples of both in every round."""
@@ -180,7 +180,7 @@ class RoundsResult:
             control=_joined(self.control, later.control),
             rounds=self.rounds + later.rounds,
             noise=replace(noise, added=self._drift(later) or noise.added.replace(NOT_ADDED, "")),
-            sets=self.sets + 1,
+            benchmarks=self.benchmarks + 1,
         )
 
     def _drift(self, later: RoundsResult) -> str:
@@ -233,7 +233,7 @@ class RoundsResult:
     def verdict(self, variant: str, phase: Phase, baseline: str | None = None) -> Verdict:
         """Return the verdict on a variant against the baseline: unknown if one of them was not measured."""
         ratios = self.ratios(variant, phase, baseline)
-        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise, self.sets)
+        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise, self.benchmarks)
 
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.

@@ -135,7 +135,7 @@ def conditions_of(result: RoundsResult, environment: Environment) -> Conditions:
         smallest_difference=_smallest_difference(result),
         gpu=result.gpu,
         noise=result.noise,
-        sets=result.sets,
+        benchmarks=result.benchmarks,
     )
 
 
@@ -144,7 +144,7 @@ def _smallest_difference(result: RoundsResult) -> float | None:
     if result.noise.is_too_much:
         return None
     differences = [
-        smallest_difference(ratios, result.floor(phase), result.sets)
+        smallest_difference(ratios, result.floor(phase), result.benchmarks)
         for variant, phases in result.samples.items()
         for phase in phases
         if variant != result.baseline and (ratios := result.ratios(variant, phase)) is not None

@@ -237,8 +237,8 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, own.samples_s)
-    sets = 1 if session.conditions is None else session.conditions.sets
-    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise, sets)), median_figure(ratios), comparable)
+    benchmarks = 1 if session.conditions is None else session.conditions.benchmarks
+    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise, benchmarks)), median_figure(ratios), comparable)
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}

@@ -46,13 +46,13 @@ MAX_DRIFT = 0.02
 _POWER = 0.9
 
 
-def verdict_confidence(sets: int = 1) -> float:
+def verdict_confidence(benchmarks: int = 1) -> float:
     """Return the confidence of a single check of samples of so many benchmarks together.
 
     Nobody knows beforehand how often somebody measures more, so each further benchmark has a smaller part of the error:
     the first that of ``VERDICT_CONFIDENCE``, the k-th a k²-th of it.
     """
-    return 1.0 - (1.0 - VERDICT_CONFIDENCE) / sets**2
+    return 1.0 - (1.0 - VERDICT_CONFIDENCE) / benchmarks**2
 
 
 def iqr(samples: ArrayLike) -> float:
@@ -145,9 +145,9 @@ def floor_of(control: Floats | None) -> float:
     return max(MIN_FLOOR, high - 1.0, 1.0 / low - 1.0)
 
 
-def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET, sets: int = 1) -> Verdict:
-    """Return the verdict of the ratios of ``sets`` benchmarks; differences below ``floor`` count as none."""
-    bounds = confidence_interval(ratios, verdict_confidence(sets))
+def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> Verdict:
+    """Return the verdict of the ratios of so many benchmarks; differences below ``floor`` count as none."""
+    bounds = confidence_interval(ratios, verdict_confidence(benchmarks))
     if bounds is None or noise.is_too_much:
         return Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN
     low, high = bounds
@@ -159,12 +159,12 @@ def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET, sets: int = 1
     return Verdict.without_winner(low, high, busy=noise.is_busy)
 
 
-def smallest_difference(ratios: Floats, floor: float, sets: int = 1) -> float | None:
+def smallest_difference(ratios: Floats, floor: float, benchmarks: int = 1) -> float | None:
     """Return the smallest relative difference that such runs find with 90 % probability, or None.
 
     The spread is derived from the interval; a margin is added so that only one run in ten misses the difference.
     """
-    confidence = verdict_confidence(sets)
+    confidence = verdict_confidence(benchmarks)
     bounds = confidence_interval(ratios, confidence)
     if bounds is None:
         return None

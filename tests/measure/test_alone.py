@@ -131,7 +131,7 @@ def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setti
     def benchmarks(names=variants, *, more=True):
         """Measure, and return of how many benchmarks the samples are."""
         ex.benchmark(names, budget_s=0.3, more=more)
-        return ex.session.conditions.sets
+        return ex.session.conditions.benchmarks
 
     with timed_by(TickingClock()):
         assert benchmarks() == 1
@@ -156,7 +156,7 @@ def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setti
         ex.disable("first")
         assert benchmarks(("regional",)) == 1, "another plan"
         ex.enable("first")
-        assert ex.session.conditions.sets == 1
+        assert ex.session.conditions.benchmarks == 1
 
 
 def test_a_slow_eager_piece_shows_up_as_a_gain(two):

@@ -643,7 +643,7 @@ def test_two_runs_say_as_much_as_one_of_twice_the_time(clock: FakeClock, taking:
 
     half, whole = run_rounds(calls(), 8.0, clock=clock), run_rounds(calls(), 16.0, clock=clock)
     twice = run_rounds(calls(), 8.0, clock=clock, earlier=half)
-    assert (twice.sets, twice.budget_s) == (2, 16.0)
+    assert (twice.benchmarks, twice.budget_s) == (2, 16.0)
     assert twice.rounds == twice.noise.rounds == pytest.approx(whole.rounds, rel=0.05)
     assert {len(phases[FORWARD]) for phases in (*twice.samples.values(), twice.control)} == {twice.rounds}
     assert twice.samples["full"][FORWARD][: half.rounds] == half.samples["full"][FORWARD]
@@ -658,7 +658,7 @@ def test_rounds_are_added_to_those_of_the_same_variants_alone(clock: FakeClock, 
     )
     for earlier, names in ((first, ("eager",)), (first, ("eager", "full", "regional")), (failed, ("eager", "full"))):
         later = run_rounds([taking(name, LONG) for name in names], 2.0, clock=clock, earlier=earlier)
-        assert later.sets == 1
+        assert later.benchmarks == 1
         assert set(later.samples) == set(names)
         assert len({len(phases[FORWARD]) for phases in later.samples.values()}) == 1
 
@@ -691,13 +691,13 @@ def test_rounds_among_which_disturbed_ones_were_kept_are_not_added_nor_added_to(
     quiet, busy = repeat(1.0), [*[1.0] * 3, *[3.0] * 6]
     calm = Disturbed(clock, quiet).run()
     after_calm = Disturbed(clock, cycle(busy)).run(calm)
-    assert (after_calm.samples, after_calm.rounds, after_calm.sets) == (calm.samples, calm.rounds, 1)
+    assert (after_calm.samples, after_calm.rounds, after_calm.benchmarks) == (calm.samples, calm.rounds, 1)
     assert NOT_ADDED in after_calm.noise.sentence
     assert NOT_ADDED not in Disturbed(clock, quiet).run(after_calm).noise.sentence
     noisy = Disturbed(clock, cycle(busy)).run()
     assert noisy.noise.has_kept
     again = Disturbed(clock, quiet).run(noisy)
-    assert again.sets == 1
+    assert again.benchmarks == 1
     assert again.verdict("full", FORWARD) is Verdict.FASTER
 
 

@@ -111,8 +111,12 @@ def test_measuring_more_until_there_is_a_verdict_rarely_calls_equals_different(b
     runs, rounds = noise(17, 2000, budget_of_all), budget_of_all // 5
     wrong = 0
     for ratios in runs:
-        looks = ((sets, (sets - 1) * rounds + rounds // part) for sets in range(1, 6) for part in (16, 8, 4, 2, 1))
-        verdicts = (verdict_of(ratios[:look], 0.0, sets=sets) for sets, look in looks)
+        looks = (
+            (benchmarks, (benchmarks - 1) * rounds + rounds // part)
+            for benchmarks in range(1, 6)
+            for part in (16, 8, 4, 2, 1)
+        )
+        verdicts = (verdict_of(ratios[:look], 0.0, benchmarks=benchmarks) for benchmarks, look in looks)
         wrong += any(verdict in (Verdict.FASTER, Verdict.SLOWER) for verdict in verdicts)
     assert wrong / len(runs) <= 0.01
 
