@@ -154,8 +154,11 @@ def check_run(run: object) -> None:
     check_argument("run", run, Run, "an rx.Run, such as rx.Run(progress=print)")
 
 
-REPORT_INTERVAL_S = 0.25
-"""Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
+REPORT_INTERVAL_S = 1.0
+"""Seconds between two reports of the same kind of work, whose words count whole seconds.
+
+Each disturbs a benchmark: the page draws it, which takes time from a machine with few cores.
+"""
 
 _DIGITS = re.compile(r"\d+")
 

@@ -42,6 +42,7 @@ from regional_explorer.exploration.code_results import RegionCode, RegionStages,
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
+from regional_explorer.exploration.plots import drawings
 from regional_explorer.exploration.results import DRAWING, Results
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.insight.diagnose import diagnose
@@ -314,6 +315,7 @@ class Exploration(Edits, Results):
         budget_s: float = 5.0,
         *,
         regions: bool = True,
+        more: bool = False,
         run: Run = PLAIN_RUN,
     ) -> pd.DataFrame:
         """Compile stale partitions, check the numerics, measure, and return ``timings``.
@@ -331,6 +333,9 @@ class Exploration(Edits, Results):
                 is measured.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
+            more: whether the rounds are added to those of the last benchmark of this plan, so that twice 30 s say as
+                much as 60 s. That has to have compared the same variants, on as many threads and under the same
+                settings of torch; else all is measured anew.
             run: cancelled between compiles and samples; the results so far are kept, as they are when interrupted.
 
         Raises:
@@ -338,7 +343,7 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         with self._turn(run, "benchmark") as run:
-            self.live.benchmark(variants, budget_s, run, regions=regions)
+            self.live.benchmark(variants, budget_s, run, regions=regions, more=more)
         timings: pd.DataFrame = self.timings
         return timings
 
@@ -835,11 +840,12 @@ class Exploration(Edits, Results):
     def save(self, path: str | Path) -> Path:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``.
 
-        The HTML file is an interactive page, and also lists the other measured plans.
+        The HTML file is an interactive page. It also lists the other measured plans, and has the drawings of ``plot``
+        if matplotlib is installed.
         """
         with reporting(PLAIN_RUN) as run:
             run.progress(DRAWING, 0.0)
-            return save(self.session, path, self.runs)
+            return save(self.session, path, self.runs, drawings)
 
     def show(self, *, widget: bool = True) -> None:
         """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.

@@ -145,12 +145,12 @@ class Live:
         self._snapshot: tuple[Any, Session] | None = None
         weakref.finalize(self, _note_dropped, weakref.ref(self.capture)).atexit = False
 
-    def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool) -> None:
+    def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool, more: bool) -> None:
         """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
         results = BenchmarkResults()
         try:
             with self.capture.generated.collected():
-                self.measurements.measure(variants, budget_s, run, results, regions=regions)
+                self.measurements.measure(variants, budget_s, run, results, regions=regions, more=more)
         finally:
             self.measurements.add(results)
             if results.timings:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
+from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
@@ -22,7 +23,14 @@ from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.benchmark import BY_TORCH, Numerics, PartitionTiming, VariantName, checked_variants
+from regional_explorer.record.benchmark import (
+    BY_TORCH,
+    Numerics,
+    PartitionTiming,
+    VariantName,
+    Verdict,
+    checked_variants,
+)
 from regional_explorer.record.changes import same_code, under_plan_of
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
@@ -80,9 +88,18 @@ class Measurements:
         self._alone: dict[PartitionContent, MeasuredPartition] = {}
 
     def measure(
-        self, variants: Sequence[str], budget_s: float, run: Run, results: BenchmarkResults, *, regions: bool
+        self,
+        variants: Sequence[str],
+        budget_s: float,
+        run: Run,
+        results: BenchmarkResults,
+        *,
+        regions: bool,
+        more: bool = False,
     ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
+
+        With ``more`` the rounds are added to those that were measured of the same code under the same settings.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
@@ -90,6 +107,7 @@ class Measurements:
         check_budget(budget_s)
         names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
+        check_flag("more", more)
         alone = regions and VariantName.REGIONAL in names
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
@@ -101,11 +119,22 @@ class Measurements:
         # The current number of threads: artifacts are compiled for it, and all variants run with it.
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
+        results.setting = context.environment.threads, surroundings()
+        if more:
+            self._continue(results)
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
             if benchmark(self._variants, names, budget_s, whole, results) and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
+
+    def _continue(self, results: BenchmarkResults) -> None:
+        """Begin with the rounds of the plan at hand under the same setting, if there are any, all of the same code."""
+        measured = self.of(partitions(self._variants.program))
+        earlier = BenchmarkResults() if measured is None else measured.results
+        same_code = all(timing.verdict is not Verdict.NONE for timing in earlier.timings)
+        if earlier.setting == results.setting and same_code:
+            results.rounds, results.alone, results.cut = earlier.rounds, dict(earlier.alone), earlier.cut
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: BenchmarkResults) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""

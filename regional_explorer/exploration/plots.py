@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import MeasureError, require_notebook, user_facing_methods
+from regional_explorer.errors import MeasureError, MissingPackageError, require_notebook, user_facing_methods
 from regional_explorer.picture.page_records import groups_of
 from regional_explorer.record.answer import ends
 from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
@@ -15,7 +17,8 @@ from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
-from regional_explorer.style.css import HUES, LIGHT, paint
+from regional_explorer.style.css import DARK, HUES, LIGHT, paint
+from regional_explorer.style.element import markup
 from regional_explorer.style.formats import word
 
 if TYPE_CHECKING:
@@ -157,3 +160,78 @@ def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:
     """Return the operations of a kernel per byte, and how many billions of them it does in a second."""
     operations = kernel.operations or 0
     return operations / (kernel.bytes_moved or 1), 1e-9 * operations / time.seconds.value
+
+
+# ------------------------------------------------------------------------------------------------------ in saved pages
+
+DRAWINGS: Mapping[str, tuple[str, str]] = {
+    "gain": ("Gain", "What each region saves of a call, measured alone, and the plan of the whole, with intervals"),
+    "samples": ("Samples", "The time of a call in each round, by variant"),
+    "roofline": ("Roofline", "Kernels by their operations per byte and their speed, under what this machine reached"),
+    "timeline": ("Timeline", "The ops of one eager call one after the other, coloured by module"),
+}
+"""The title of each drawing, and what it shows."""
+
+LARGEST_DRAWING = 1 << 20
+"""The most bytes of a drawing in a page: one of more has many thousand marks."""
+
+_PAGE_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "regional_explorer",
+    "text.parse_math": False,
+    "legend.framealpha": 0.0,
+    "axes.prop_cycle": "cycler('color', ['" + LIGHT.quiet + "'])",
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), LIGHT.ink),
+    **dict.fromkeys(("axes.edgecolor", "legend.edgecolor"), LIGHT.edge),
+}
+"""The settings of matplotlib for a page: texts stay texts, and every colour has another one for a dark page."""
+
+_DARK_COLOURS = {
+    "#000000": DARK.ink,
+    LIGHT.ink: DARK.ink,
+    LIGHT.quiet: DARK.quiet,
+    LIGHT.edge: DARK.edge,
+    **{paint(number).light.stroke: paint(number).dark.stroke for number in range(HUES)},
+}
+"""The colour on a dark page for each on a light one."""
+
+
+def drawings(session: Session) -> dict[str, str]:
+    """Return the drawings of what was measured as SVG, by title; none without matplotlib."""
+    try:
+        plots = Plots(session)
+    except MissingPackageError:
+        return {}
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Sheet  # pyplot would choose a backend, and keep the figure
+
+    drawn = {}
+    for name, (title, about) in DRAWINGS.items():
+        file = io.StringIO()
+        with rc_context(_PAGE_STYLE):
+            sheet = Sheet(figsize=(8.0, 3.6), layout="constrained")
+            try:
+                getattr(plots, name)(sheet.add_subplot())
+            except MeasureError:
+                continue
+            sheet.savefig(file, format="svg", transparent=True)
+        if len(file.getvalue()) <= LARGEST_DRAWING:
+            drawn[title] = _for_page(file.getvalue(), name, title, about)
+    return drawn
+
+
+def _for_page(svg: str, name: str, title: str, about: str) -> str:
+    """Return matplotlib's SVG as an element of a page: with ids of its own, and in the colours of the page's theme."""
+    start, _, content = svg[svg.index("<svg ") :].partition(">")
+    (view_box,) = re.findall(r'viewBox="[^"]*"', start)
+    # Its style sheet would be the page's, too.
+    content = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", content, flags=re.DOTALL)
+    content = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", content)
+    colours = f"(?<=: )(?:{'|'.join(_DARK_COLOURS)})"
+    content = re.sub(colours, lambda light: f"light-dark({light[0]},{_DARK_COLOURS[light[0]]})", content)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {view_box} '
+        f'role="img" aria-labelledby="{name}-title {name}-about" '
+        f'style="max-width:60rem;stroke-linejoin:round"><title id="{name}-title">{markup(title)}</title>'
+        f'<desc id="{name}-about">{markup(about)}</desc>{content}'
+    )

@@ -17,7 +17,7 @@ from regional_explorer.errors import (
     user_facing_methods,
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
-from regional_explorer.exploration.plots import Plots
+from regional_explorer.exploration.plots import Plots, drawings
 from regional_explorer.export.save import save
 from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_html, session_text
@@ -150,7 +150,7 @@ class Results:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``."""
         with reporting(PLAIN_RUN) as run:
             run.progress(DRAWING, 0.0)
-            return save(self.session, path)
+            return save(self.session, path, drawings=drawings)
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from regional_explorer.errors import PlanError, SessionError
@@ -20,10 +20,15 @@ from regional_explorer.tables.plan import measured_plans
 ENDINGS = (".json", ".html", ".svg", ".csv")
 
 
-def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Path:
+def save(
+    session: Session,
+    path: str | Path,
+    runs: Sequence[Session] = (),
+    drawings: Callable[[Session], Mapping[str, str]] = lambda _: {},
+) -> Path:
     """Write ``session`` to ``path``: ``.json`` (all of it), ``.html``, ``.svg`` (picture), ``.csv`` (timings).
 
-    The HTML page also lists the measured plans, those of ``runs``.
+    The HTML page also lists the measured plans, those of ``runs``, and has the ``drawings``: SVG by title.
 
     Raises:
         SessionError: the extension is not one of these, or the file cannot be written.
@@ -33,7 +38,7 @@ def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Pa
         case ".json":
             text = dump_session(session)
         case ".html":
-            text = page_html(session, measured_plans(runs, session))
+            text = page_html(session, measured_plans(runs, session), drawings(session))
         case ".svg":
             text = session_svg(session)
         case ".csv":

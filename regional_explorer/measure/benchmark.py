@@ -61,7 +61,9 @@ class BenchmarkResults:
     """What a benchmark has found so far. It is filled in place, so that an interrupt loses nothing.
 
     Of partitions measured alone, ``cures`` has the config under which one passes its numerics check, None if none was
-    found. ``cut`` are the rounds of the cut graph with all regions eager against ``aot_eager``.
+    found. ``rounds`` are those of the call, ``alone`` those of each kind of partition, ``cut`` those of the cut graph
+    with all regions eager against ``aot_eager``: a benchmark adds to those that are here when it begins. ``setting`` is
+    what has to be the same for that: the threads, and torch's settings.
     """
 
     timings: list[Timing] = field(default_factory=list)
@@ -73,7 +75,10 @@ class BenchmarkResults:
     partition_timings: list[PartitionTiming] = field(default_factory=list)
     partition_numerics: list[Numerics] = field(default_factory=list)
     cures: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    rounds: RoundsResult | None = None
+    alone: dict[Any, RoundsResult] = field(default_factory=dict)
     cut: RoundsResult | None = None
+    setting: Any = None
     reconciliation: tuple[Reconciled, ...] = ()
 
     def add_noise(self, noise: Noise) -> None:
@@ -106,7 +111,9 @@ def benchmark(
     timed_calls = [variants.get(name) for name in ready]
     try:
         with variants.call.restoring():
-            rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER)
+            rounds = results.rounds = measure_rounds(
+                timed_calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.rounds
+            )
     finally:
         variants.program.select_regional(on=True)
     timings = timings_of(rounds, verdicts, by_trace)

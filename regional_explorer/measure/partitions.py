@@ -90,12 +90,16 @@ def distinct(program: Program) -> list[list[Switch]]:
     program.apply_artifacts()
     kinds: dict[tuple[Any, ...], list[Switch]] = {}
     for switch in program.switches:
-        artifact, workpiece = switch.artifact, switch.workpiece
-        code_hash = None if artifact is None else program.store.code_hash(artifact.key) or artifact.key
-        # A piece that the call does not run, with inputs of unknown sizes, has no fingerprint: it is its own kind.
-        kind = (switch,) if workpiece is None else (code_hash, workpiece.fingerprint, workpiece.inputs)
-        kinds.setdefault(kind, []).append(switch)
+        kinds.setdefault(_kind(program, switch), []).append(switch)
     return list(kinds.values())
+
+
+def _kind(program: Program, switch: Switch) -> tuple[Any, ...]:
+    artifact, workpiece = switch.artifact, switch.workpiece
+    if workpiece is None:  # of inputs of unknown sizes, as the call does not run it: it has no fingerprint
+        return (switch,)
+    code_hash = None if artifact is None else program.store.code_hash(artifact.key) or artifact.key
+    return code_hash, workpiece.fingerprint, workpiece.inputs
 
 
 def _measure_kind(
@@ -129,7 +133,10 @@ def _measure_kind(
         results.cures[name] = check.cure
     numerics = {} if check is None else {COMPILED: check.verdict}
     with as_in_the_call():
-        rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER)
+        kind = _kind(program, switch)
+        rounds = results.alone[kind] = measure_rounds(
+            calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.alone.get(kind)
+        )
     results.add_noise(rounds.noise)
     timings = {timing.variant: replace(timing, phase=_phase(switch)) for timing in timings_of(rounds, numerics)}
     worst = None if check is None else check.worst
@@ -182,7 +189,12 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
     try:
         with variants.call.restoring():
             results.cut = run_rounds(
-                calls, budget_s, baseline=AOT_EAGER, clock=context.clock, context=context.run.silent()
+                calls,
+                budget_s,
+                baseline=AOT_EAGER,
+                clock=context.clock,
+                context=context.run.silent(),
+                earlier=results.cut,
             )
     except MeasureError as error:
         message = f"The cut graph with eager regions: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from regional_explorer.capture.restore import audible
 from regional_explorer.compiler.run import Run, T
@@ -24,6 +26,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.statistics import (
     CONFIDENCE,
+    MAX_DRIFT,
     STOP_CHECKS,
     VERDICT_CONFIDENCE,
     Floats,
@@ -34,6 +37,7 @@ from regional_explorer.record.statistics import (
     paired_ratios,
     verdict_of,
 )
+from regional_explorer.style.formats import duration
 
 PRECISION = 0.01
 """The relative half width at which the CI of a speedup is narrow enough to stop."""
@@ -66,6 +70,9 @@ class Stop(StrEnum):
         if self is Stop.INTERRUPTED:
             raise KeyboardInterrupt
 
+
+NOT_ADDED = "No rounds were added: too few were undisturbed."
+"""What is told of a run whose disturbed rounds cannot be told from the others, and that adds to an earlier one."""
 
 TOO_BUSY = "the machine was too busy"
 """Why a figure has no interval, if the rounds that were not disturbed cannot be told from the others."""
@@ -123,6 +130,9 @@ def variant_failed(variant: str, what: str) -> Diagnostic:
 class RoundsResult:
     """The samples of a run, from complete rounds that nothing disturbed; a variant that raised keeps its earlier ones.
 
+    A run may continue an earlier one: then samples, ``rounds``, ``budget_s`` and ``noise`` are those of so many
+    ``benchmarks``.
+
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second entry, empty without a control. ``parts`` are those of the variants that have any. ``dropped``
     says by variant what was raised, and when; ``pruned`` are those that were taken out because no more rounds of them
@@ -144,6 +154,46 @@ class RoundsResult:
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     gpu: str = ""
     pruned: tuple[str, ...] = ()
+    benchmarks: int = 1
+
+    def can_continue(self, names: Collection[str], baseline: str) -> bool:
+        """Return whether a run of these variants can add its rounds: ratios need samples of both in every round."""
+        whole = not self.dropped and not self.pruned and self.samples.keys() == set(names)
+        return whole and self.baseline == baseline and not self.parts
+
+    def continued(self, later: RoundsResult) -> RoundsResult:
+        """Return the rounds of a later run of the same variants behind these.
+
+        Ratios are those of single rounds, so that a machine that is slower by then changes none of them. Disturbed
+        rounds would: a run that has kept some is not added, nor added to.
+        """
+        if self.noise.has_kept:
+            return later
+        if later.noise.has_kept:
+            noise = replace(self.noise, added=NOT_ADDED)
+            return dataclasses.replace(self, noise=noise, stopped=later.stopped, spent_s=later.spent_s)
+        noise = self.noise + later.noise
+        return dataclasses.replace(
+            later,
+            budget_s=self.budget_s + later.budget_s,
+            samples={name: _joined(own, later.samples.get(name, {})) for name, own in self.samples.items()},
+            control=_joined(self.control, later.control),
+            rounds=self.rounds + later.rounds,
+            noise=replace(noise, added=self._drift(later) or noise.added.replace(NOT_ADDED, "")),
+            benchmarks=self.benchmarks + 1,
+        )
+
+    def _drift(self, later: RoundsResult) -> str:
+        """Return in words that the baseline takes longer or shorter in a later run, beyond its interval and 2 %."""
+        phase = list(self.samples[self.baseline])[-1]
+        if not later.samples.get(self.baseline, {}).get(phase):
+            return ""
+        before, after = self.time(self.baseline, phase), later.time(self.baseline, phase)
+        low, high = (figure.bounds for figure in sorted((before, after), key=lambda figure: figure.value))
+        if low is None or high is None or high[0] <= low[1] or high[0] / low[1] <= 1.0 + MAX_DRIFT:
+            return ""
+        times = f"{duration(before.value)} in the benchmark before and {duration(after.value)} in this one"
+        return f"{self.baseline.capitalize()} took {times}: times are of both, ratios of rounds of either."
 
     @property
     def failures(self) -> list[Diagnostic]:
@@ -183,7 +233,7 @@ class RoundsResult:
     def verdict(self, variant: str, phase: Phase, baseline: str | None = None) -> Verdict:
         """Return the verdict on a variant against the baseline: unknown if one of them was not measured."""
         ratios = self.ratios(variant, phase, baseline)
-        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise)
+        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise, self.benchmarks)
 
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
@@ -203,6 +253,14 @@ class RoundsResult:
         figures = [ratios for ratios in all_ratios if ratios is not None]
         figures = figures or [np.array(seconds) for phases in self.samples.values() for seconds in phases.values()]
         return not self.noise.is_too_much and not self.parts and all(map(_is_narrow, figures))
+
+
+_Samples = Mapping[Phase, tuple[float, ...]]
+"""Seconds per call by phase, in the order of the rounds."""
+
+
+def _joined(earlier: _Samples, later: _Samples) -> _Samples:
+    return {phase: (*seconds, *later.get(phase, ())) for phase, seconds in earlier.items()}
 
 
 def _is_narrow(values: Floats) -> bool:
@@ -254,6 +312,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
     first_calls: int = FIRST_CALLS,
     between: Callable[[], object] = do_nothing,
     prune: Prune = keep_all,
+    earlier: RoundsResult | None = None,
 ) -> RoundsResult:
     """Measure the calls against each other.
 
@@ -273,14 +332,27 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
             stop early, and after the last; not counted in the budget.
         prune: takes variants out of the rounds that follow; the time goes to the others. The baseline stays, and so
             does the number of calls per sample, so that samples of all rounds can be compared.
+        earlier: the rounds of an earlier run, which this one adds to if it measured the same variants.
 
     Raises:
         MeasureError: there is no call, or all of them raised before the first round was complete.
     """
     clock = clock or CpuClock()
     watch = Watch(clock, fixed_work(clock))
+    if earlier is not None and not earlier.can_continue([timed_call.name for timed_call in timed_calls], baseline):
+        earlier = None
     run = _RoundsRun(
-        timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), watch, first_calls, between, prune
+        timed_calls,
+        check_budget(budget_s),
+        baseline,
+        seed if earlier is None else seed + earlier.rounds,
+        clock,
+        context or Run(),
+        watch,
+        first_calls,
+        between,
+        prune,
+        earlier,
     )
     stopped = run.go()
     if stopped is Stop.FAILED and not run.history:
@@ -305,6 +377,7 @@ class _RoundsRun:
     first_calls: int
     between: Callable[[], object]
     prune: Prune
+    earlier: RoundsResult | None
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     pruned: list[str] = field(default_factory=list)
@@ -352,7 +425,7 @@ class _RoundsRun:
             if timed_call.parts is not None and by_entry[timed_call.name]
         }
         control = samples.pop(_CONTROL_ENTRY, {})
-        return RoundsResult(
+        own = RoundsResult(
             baseline=self.baseline,
             budget_s=self.budget_s,
             samples=samples,
@@ -366,6 +439,7 @@ class _RoundsRun:
             parts=parts,
             pruned=tuple(self.pruned),
         )
+        return own if self.earlier is None else self.earlier.continued(own)
 
     def _make_first_calls(self) -> None:
         for name in list(self.entries):
@@ -416,6 +490,8 @@ class _RoundsRun:
         few_enough = math.ceil(budget_s / (_MAX_ROUNDS * round_s))
         self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_TARGET_ROUNDS * round_s))))
         has_time = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
+        if self.earlier is not None:  # one sample is like the other, and each round of the control has its baseline
+            self.calls, has_time = self.earlier.calls_per_sample, bool(self.earlier.control)
         if has_time and self.baseline in self.entries and len(self.entries) > 1:
             self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
 

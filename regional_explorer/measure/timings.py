@@ -29,6 +29,7 @@ from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     CONFIDENCE,
+    MAX_DRIFT,
     MIN_FLOOR,
     VERDICT_CONFIDENCE,
     confidence_interval,
@@ -38,7 +39,6 @@ from regional_explorer.record.statistics import (
     trend,
 )
 
-_MAX_DRIFT = 0.02
 _MIN_CALL_S = 1e-6
 
 
@@ -113,7 +113,7 @@ def _warnings(result: RoundsResult, variant: str, phase: Phase, speedup: Figure 
         if disagrees := disagreement(float(eager_s / own_s), speedup):
             yield disagrees
         drift = trend(ratios)
-        if abs(drift) > _MAX_DRIFT:
+        if abs(drift) > MAX_DRIFT:
             yield f"the speedup drifted while measuring, by {drift:+.0%}: the variant may not have been warm"
     if np.median(result.samples[variant][phase]) < _MIN_CALL_S:
         yield "under a microsecond per call: the clock's own overhead matters in this figure"
@@ -135,6 +135,7 @@ def conditions_of(result: RoundsResult, environment: Environment) -> Conditions:
         smallest_difference=_smallest_difference(result),
         gpu=result.gpu,
         noise=result.noise,
+        benchmarks=result.benchmarks,
     )
 
 
@@ -143,7 +144,7 @@ def _smallest_difference(result: RoundsResult) -> float | None:
     if result.noise.is_too_much:
         return None
     differences = [
-        smallest_difference(ratios, result.floor(phase))
+        smallest_difference(ratios, result.floor(phase), result.benchmarks)
         for variant, phases in result.samples.items()
         for phase in phases
         if variant != result.baseline and (ratios := result.ratios(variant, phase)) is not None
@@ -177,6 +178,7 @@ def measure_rounds(
     *,
     baseline: str,
     prune: Prune = keep_all,
+    earlier: RoundsResult | None = None,
 ) -> RoundsResult:
     """Measure the calls against ``baseline``; of a GPU also its state, and which calls are launch-bound.
 
@@ -185,7 +187,9 @@ def measure_rounds(
     """
     run, device = context.run, context.environment.device
     before = device_state(device)
-    result = run_rounds(timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run, prune=prune)
+    result = run_rounds(
+        timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run, prune=prune, earlier=earlier
+    )
     after = device_state(device)
     if before is None or after is None:
         return result
@@ -196,5 +200,5 @@ def measure_rounds(
             warnings = launch_warnings(measured_calls, context.clock, run.threads)
         except KeyboardInterrupt:
             result = dataclasses.replace(result, stopped=Stop.INTERRUPTED)
-    noise = replace(result.noise, throttled=after.throttled_since(before))
+    noise = replace(result.noise, throttled=after.throttled_since(before) or result.noise.throttled)
     return dataclasses.replace(result, noise=noise, warnings=warnings, gpu=after.described_since(before))

@@ -207,7 +207,10 @@ def _cost(answer: Answer) -> str:
 
 def _regions(answer: Answer) -> str:
     named = {word: regions for word in ("faster", "slower") if (regions := getattr(answer, word))}
-    alone = [f"{_listed(regions)} {'is' if len(regions) == 1 else 'are'} {word}" for word, regions in named.items()]
+    alone = [
+        f"the {'region' if len(regions) == 1 else 'regions'} {_listed(regions)} {_is(len(regions))} {word}"
+        for word, regions in named.items()
+    ]
     over = ", against traced ops that are slower than the program's own" if answer.over_trace else ""
     clauses = [f"Measured alone, {' and '.join(alone)} compiled{over}."] if alone else []
     if answer.failed:
@@ -227,7 +230,8 @@ def _is(number: int) -> str:
 
 
 def _listed(regions: tuple[str, ...]) -> str:
-    return listing([clean(name, SHORT) for name in regions], MOST_NAMED)
+    names = [clean(name, SHORT) for name in regions]
+    return listing(names, MOST_NAMED) if len(names) > MOST_NAMED else listing(names, joint=" and ")
 
 
 def others_text(answer: Answer) -> str:

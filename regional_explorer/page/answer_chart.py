@@ -21,10 +21,10 @@ def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node
     """Return the chart; nothing without bars."""
     if not bars:
         return []
-    longest_s = max((max(ends(bar.seconds)) for bar in bars if bar.seconds is not None), default=0.0)
+    longest_s = max((max(ends(bar.drawn_s)) for bar in bars if bar.drawn_s is not None), default=0.0)
     rows = [_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
-    note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."
+    note = f"×: eager ÷ this, of the same rounds. Bars and whiskers draw it with its {100 * CONFIDENCE:.0f} % interval."
     about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
     table = node("table", node("tbody", *rows), aria_label="Time of a call", class_="rx-times")
     return [node("div", table, node("p", f"{note}{about}", class_="rx-quiet"))]
@@ -45,7 +45,7 @@ def _row(bar: Bar, longest_s: float, button: Node | None) -> Node:
 
 
 def _drawn(bar: Bar, seconds: Figure, longest_s: float) -> Node:
-    low, value, high = (100.0 * end / longest_s for end in ends(seconds))
+    low, value, high = (100.0 * end / longest_s for end in ends(bar.drawn_s or seconds))
     tone = TONES.get(bar.verdict, "quiet")
     return node(
         "div",

@@ -10,7 +10,8 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from regional_explorer.errors import sendable
@@ -37,8 +38,8 @@ GRAPH_HEIGHT = 520
 """The height of the drawing in pixels; its lower edge can be dragged."""
 
 
-def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
-    """Return ``session`` as a page; ``plans`` is the table of measured plans."""
+def page_html(session: Session, plans: Sequence[Node] = (), drawings: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return ``session`` as a page; ``plans`` is the table of measured plans, ``drawings`` are SVG by title."""
     state = _page_state(session)
     names = [f"{graph['id']}:{name}" for graph in state["graphs"] for name in graph["names"]]
     numbers = {name: number for number, name in enumerate(names)}
@@ -80,10 +81,18 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
         f"{to_html(views)}"
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
-        f'<div class="rx-results">{to_html(*below)}</div></main>'
+        f'<div class="rx-results">{to_html(*below)}{_drawn(drawings)}</div></main>'
         f'<script type="text/plain" id="rx-data">{_packed(state)}</script>'
         f'<script type="module">{page_script}</script></body></html>\n'
     )
+
+
+def _drawn(drawings: Mapping[str, str]) -> str:
+    """Return the drawings, each in a fold; nothing if there are none."""
+    folds = (
+        f"<details><summary>{markup(title)}</summary>{picture_html(svg)}</details>" for title, svg in drawings.items()
+    )
+    return f"<h4>Drawings</h4>{''.join(folds)}" if drawings else ""
 
 
 def _security_policy(page_script: str) -> str:

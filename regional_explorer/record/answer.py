@@ -236,7 +236,8 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, own.samples_s)
-    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios), comparable)
+    benchmarks = 1 if session.conditions is None else session.conditions.benchmarks
+    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise, benchmarks)), median_figure(ratios), comparable)
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
@@ -470,7 +471,10 @@ def _first_benchmark(session: Session) -> Advice:
 
 
 def _measure_longer(session: Session) -> Advice:
-    """Return the benchmark that may give a verdict, by the rounds that the last one had in its budget."""
+    """Return the benchmark that may give a verdict, by the rounds that the last one had in its budget.
+
+    It adds to these, unless disturbed ones are among them.
+    """
     conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
     quiet = ", once nothing else runs," if session.noise.is_busy else ""
     if conditions is None or not conditions.rounds or timing is None:
@@ -482,15 +486,17 @@ def _measure_longer(session: Session) -> Advice:
         certain = max(abs(value - 1.0), SAME_WITHIN / 2.0)
         # An interval is as much narrower as the square root of the rounds.
         needed = max(needed, conditions.rounds * max(2.0, ((high - low) / 2.0 / certain) ** 2))
-    times = needed / conditions.rounds
-    budget_s = next((seconds for seconds in BUDGETS_S if seconds >= times * conditions.budget_s), None)
+    times, adds = needed / conditions.rounds, not conditions.noise.has_kept
+    more_s = conditions.budget_s * (max(1.0, times - 1.0) if adds else times)
+    budget_s = next((seconds for seconds in BUDGETS_S if seconds >= more_s), None)
     if budget_s is None or (speedup is not None and times > MOST_TIMES_LONGER):
         return BENCHMARKS, " on a quiet machine may tell: these figures vary too much for a longer run to help."
-    again = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s})
+    again = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s, **({"more": True} if adds else {})})
     threads = (
         " With torch.set_num_threads(1) other work disturbs less." if quiet and session.environment.threads > 1 else ""
     )
-    return again, f"{quiet} takes about {budget_s} s and may give a verdict.{threads}"
+    does = f"adds rounds for about {budget_s} s" if adds else f"takes about {budget_s} s"
+    return again, f"{quiet} {does} and may give a verdict.{threads}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the answer

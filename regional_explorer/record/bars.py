@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
 from regional_explorer.record.answer import (
     NOT_MEASURED,
     WORDS,
@@ -37,6 +41,9 @@ class Bar(Record, frozen=True):
     """The plan that can be taken in place of the one at hand; None if it is that one, or none of ours."""
     apart: bool = False
     """Whether it was measured in other rounds than the bars before it."""
+    drawn_s: Figure | None = None
+    """How long it is drawn: the length of what ``speed`` is against ÷ ``speed``, so that bars and ratios say the same;
+    the time of a call without a ratio."""
 
     @property
     def verdict(self) -> str:
@@ -63,7 +70,22 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
         if word in answer.times.keys() | missing
     ]
     bars[1:1] = [] if answer.of_search else _traced(session)
-    return *bars, *_found(session, answer)
+    return tuple(_with_lengths((*bars, *_found(session, answer))))
+
+
+def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
+    """Yield bars with their lengths; what one is compared with comes before it.
+
+    Medians of all rounds may say another ratio than the rounds do, where the machine was not the same in all of them.
+    """
+    lengths_s: dict[str, float] = {}
+    for bar in bars:
+        against_s = None if bar.speed is None else lengths_s.get(bar.speed.against)
+        ratio = None if bar.speed is None else bar.speed.speedup
+        drawn_s = bar.seconds if against_s is None or ratio is None or bar.seconds is None else against_s / ratio
+        if drawn_s is not None:
+            lengths_s[bar.word] = drawn_s.value
+        yield replace(bar, drawn_s=drawn_s)
 
 
 def _traced(session: Session) -> list[Bar]:

@@ -220,6 +220,13 @@ class Conditions(Record, frozen=True):
     """The same for each measurement of a partition or of the cut graph."""
     memory_left_out: tuple[str, ...] = ()
     """The variants whose one call takes too long, beside the budget, to read its memory."""
+    benchmarks: Count = 1
+    """Of how many benchmarks the samples are: each adds to those before."""
+
+    def __post_init__(self) -> None:
+        """Check that the samples are of a benchmark: a file may say anything."""
+        if self.benchmarks < 1:
+            raise ValueError("samples are of no benchmark")
 
 
 TWIN_NOTE = "checked on a twin compiled with fallback_random"

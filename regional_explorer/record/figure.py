@@ -80,7 +80,12 @@ OFTEN = 0.1
 """A machine was busy if this part of the rounds was disturbed, or if other processes used this part of its cores."""
 
 LEAST_QUIET = 1 / 3
-"""With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict."""
+"""With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict.
+
+Other work does not disturb the calls of a round alike: at the end of each parallel kernel all threads wait for the one
+that was interrupted, so that a call of many small kernels suffers far more than one of few. Their ratio then says which
+has more kernels, whatever its interval.
+"""
 
 
 class Noise(Record, frozen=True):
@@ -98,11 +103,18 @@ class Noise(Record, frozen=True):
     """How many cores there are."""
     throttled: str = ""
     """How the clock of a GPU fell, in words; empty if it did not."""
+    added: str = ""
+    """What there is to say of rounds that were added to those of an earlier benchmark; empty if there is nothing."""
 
     @property
     def is_too_much(self) -> bool:
         """Whether too many rounds were disturbed to pick out the undisturbed ones."""
         return self.rounds - self.disturbed < self.rounds * LEAST_QUIET
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether disturbed rounds are in the figures, because too few would be left without them."""
+        return self.disturbed > self.left_out
 
     @property
     def is_often_disturbed(self) -> bool:
@@ -129,7 +141,7 @@ class Noise(Record, frozen=True):
             # A virtual machine's neighbours, or the clock of the processor, disturb without being counted.
             facts.append(used if round(self.others, 1) else "no other process of this system took part")
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""
-        return " ".join(filter(None, (busy, self.throttled)))
+        return " ".join(filter(None, (busy, self.throttled, self.added)))
 
     def __add__(self, other: Noise) -> Noise:
         """Return the noise of both measurements; what other processes used counts by rounds."""
@@ -142,6 +154,7 @@ class Noise(Record, frozen=True):
             sum(noise.rounds * (noise.others or 0.0) for noise in known) / rounds if rounds else None,
             max(self.cores, other.cores),
             self.throttled or other.throttled,
+            self.added or other.added,
         )
 
 

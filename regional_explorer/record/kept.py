@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.session import Session
+from regional_explorer.record.session import Session, derived
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Kept:
     """Its size; None if it is dynamic."""
 
 
-def kept_for_backward(session: Session) -> list[Kept]:
+@derived
+def kept_for_backward(session: Session) -> tuple[Kept, ...]:
     """Return the tensors that forwards keep for their backward, largest first.
 
     Parameters, inputs and views of them are left out: they are in memory anyway.
@@ -36,7 +37,7 @@ def kept_for_backward(session: Session) -> list[Kept]:
         and (forward := graphs.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
         for tensor in _kept_of(session, graph, forward)
     ]
-    return sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0))
+    return tuple(sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0)))
 
 
 def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept]:
@@ -67,6 +68,7 @@ def _base(node: Node, graph: Graph) -> Node:
     return node
 
 
+@derived
 def recomputed_ops(session: Session) -> Mapping[str, Node]:
     """Return the ops of the forward that the backward repeats instead of keeping their results, by ``graph:name``."""
     backwards = (graph for graph in session.graphs if graph.kind is GraphKind.BACKWARD)

@@ -40,7 +40,19 @@ In simulated rounds of which other work disturbs a third, with 1.1 one run in si
 with 2, where it disturbs a half, 99 % intervals of a time cover in 96 %, and with 3 in a quarter of all runs.
 """
 
+MAX_DRIFT = 0.02
+"""A larger relative change between rounds, or between benchmarks, is told."""
+
 _POWER = 0.9
+
+
+def verdict_confidence(benchmarks: int = 1) -> float:
+    """Return the confidence of a single check of samples of so many benchmarks together.
+
+    Nobody knows beforehand how often somebody measures more, so each further benchmark has a smaller part of the error:
+    the first that of ``VERDICT_CONFIDENCE``, the k-th a k²-th of it.
+    """
+    return 1.0 - (1.0 - VERDICT_CONFIDENCE) / benchmarks**2
 
 
 def iqr(samples: ArrayLike) -> float:
@@ -133,9 +145,9 @@ def floor_of(control: Floats | None) -> float:
     return max(MIN_FLOOR, high - 1.0, 1.0 / low - 1.0)
 
 
-def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET) -> Verdict:
-    """Return the verdict of the ratios, measured beside ``noise``; differences below ``floor`` count as none."""
-    bounds = confidence_interval(ratios, VERDICT_CONFIDENCE)
+def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> Verdict:
+    """Return the verdict of the ratios of so many benchmarks; differences below ``floor`` count as none."""
+    bounds = confidence_interval(ratios, verdict_confidence(benchmarks))
     if bounds is None or noise.is_too_much:
         return Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN
     low, high = bounds
@@ -147,17 +159,18 @@ def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET) -> Verdict:
     return Verdict.without_winner(low, high, busy=noise.is_busy)
 
 
-def smallest_difference(ratios: Floats, floor: float) -> float | None:
-    """Return the smallest relative difference that such a run finds with 90 % probability, or None.
+def smallest_difference(ratios: Floats, floor: float, benchmarks: int = 1) -> float | None:
+    """Return the smallest relative difference that such runs find with 90 % probability, or None.
 
     The spread is derived from the interval; a margin is added so that only one run in ten misses the difference.
     """
-    bounds = confidence_interval(ratios, VERDICT_CONFIDENCE)
+    confidence = verdict_confidence(benchmarks)
+    bounds = confidence_interval(ratios, confidence)
     if bounds is None:
         return None
     half_width = (bounds[1] - bounds[0]) / 2.0 / float(np.median(ratios))
     normal = NormalDist()
-    margin = half_width * normal.inv_cdf(_POWER) / normal.inv_cdf((1.0 + VERDICT_CONFIDENCE) / 2.0)
+    margin = half_width * normal.inv_cdf(_POWER) / normal.inv_cdf((1.0 + confidence) / 2.0)
     return max(half_width, floor) + margin
 
 

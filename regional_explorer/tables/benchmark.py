@@ -212,12 +212,13 @@ def conditions(session: Session) -> str:
     benchmark = session.conditions
     if benchmark is None:
         return ""
+    together = f" in {benchmark.benchmarks} benchmarks" if benchmark.benchmarks > 1 else ""
     facts = [
         clean(benchmark.device),
         clean(benchmark.gpu),
         count(benchmark.threads, "thread"),
         f"torch {clean(benchmark.torch)}",
-        count(benchmark.rounds, "round"),
+        f"{count(benchmark.rounds, 'round')}{together}",
         f"{100 * benchmark.confidence:.4g}% confidence",
         f"budget {duration(benchmark.budget_s)}",
         f"stopped: {clean(benchmark.stopped)}" if benchmark.stopped else "",

@@ -16,7 +16,7 @@ from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.partition import Partition, keys_of_same_code
-from regional_explorer.record.session import Session
+from regional_explorer.record.session import Session, derived
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
 from regional_explorer.style.formats import (
@@ -78,6 +78,7 @@ def kept_table(session: Session) -> Table[Kept]:
     )
 
 
+@derived
 def kept_text(session: Session) -> str:
     """Return how much the forwards keep for their backwards, and how many ops are recomputed instead; maybe empty."""
     kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
@@ -248,7 +249,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("", _against_first, "against plan 1", text=_ratio_text),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
-            Number("compile_s", lambda run: once(run.session.compile_s), "waited"),
+            Number("compile_s", lambda run: once(run.session.compile_s), "new code"),
         ),
         [
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
@@ -256,7 +257,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
         ],
         heads=(
             *([word(VariantName.REGIONAL)] if VariantName.REGIONAL in variants else []),
-            *("your plan: speedup", "CI", "against plan 1", "waited", "numerics"),
+            *("your plan: speedup", "CI", "against plan 1", "new code", "numerics"),
         ),
     )
 

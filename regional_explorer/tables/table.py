@@ -368,6 +368,7 @@ ABOUT: Mapping[str, str] = {
     # compiles
     "what": "What was compiled",
     "waited": "Its part of the seconds waited, where compiles ran side by side",
+    "new code": "Seconds waited for compiling what no plan above it has",
     "cache": "Whether a cache had it (warm) or not (cold)",
     "answer": "What Inductor's cache answered",
     "why": "Why it was compiled again, or not",

@@ -121,9 +121,17 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     benchmark = actions.get(ActionKind.BENCHMARK)
     seconds = benchmark.options.get("budget_s") if benchmark else None
     if benchmark and (unsure or answer.of_earlier_plan or seconds):
+        adds = "more" in benchmark.options
         text = f"Measure {seconds} s" if seconds else f"Measure {'this plan' if answer.of_earlier_plan else 'again'}"
         about = words_of(answer.next[1:]).strip()
-        again = button(text, "measure for", str(seconds or ""), title=about, class_="rx-primary", disabled=busy)
+        again = button(
+            f"{text}{' more' if adds else ''}",
+            "measure more" if adds else "measure for",
+            str(seconds or ""),
+            title=about,
+            class_="rx-primary",
+            disabled=busy,
+        )
         why = None if unsure or answer.of_earlier_plan else node("span", about, class_="rx-quiet")
         yield node("div", again, *_again(answer, QUIET, busy=busy), search, why, class_="rx-line")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:

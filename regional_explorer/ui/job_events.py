@@ -52,12 +52,17 @@ def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
     ex.benchmark(state.variants, state.budget_s, run=run)
 
 
+def _measure_more(ex: Exploration, state: PanelState, run: Run) -> None:
+    ex.benchmark(state.variants, state.budget_s, more=True, run=run)
+
+
 def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
     ex.tune(TUNE_S, run=run)
 
 
 JOBS: Mapping[str, tuple[str, Work]] = {
     "measure": ("Compile & measure", _measure),
+    "measure more": ("Measure more", _measure_more),
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
@@ -112,7 +117,7 @@ def _measure_for(control: Control, event: Event) -> None:
     """Measure for so many seconds, which the next measurement then takes too."""
     if event.of:
         control.set(budget_s=float(event.of))
-    start_job(control, "measure")
+    start_job(control, "measure more" if event.do == "measure more" else "measure")
 
 
 WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = {
@@ -132,7 +137,7 @@ def _measure_with(control: Control, event: Event) -> None:
 
 
 def _save(control: Control, event: Event) -> None:
-    """Write a file that is not there yet; a patch takes a trace, so a job writes it."""
+    """Write a file that is not there yet; what takes longer than a press may, a job writes."""
     ending, write = WRITERS[event.of]
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
     suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
@@ -143,8 +148,8 @@ def _save(control: Control, event: Event) -> None:
         write(exploration, path, run)
         control.set(saved=str(path), note="")
 
-    if event.of == "patch":
-        control.jobs.start("Write the patch", save)
+    if event.of in {"patch", "html"}:  # the one takes a trace, the other makes pictures
+        control.jobs.start("Write the patch" if event.of == "patch" else "Write the page", save)
     else:
         save(control.exploration, control.state, PLAIN_RUN)
 
@@ -154,8 +159,10 @@ JOB_EVENTS: Mapping[str, EventKind] = {
     "diagnose": EventKind(
         lambda control, event: start_job(control, event.do), when=lambda control: control.state.opened is not None
     ),
-    "cancel": EventKind(lambda control, _: control.jobs.cancel()),
-    "measure for": EventKind(_measure_for, among(lambda _: ["", *map(str, BUDGETS_S)])),
+    "cancel": EventKind(lambda control, _: control.jobs.cancel(in_cell=True)),
+    **dict.fromkeys(
+        ("measure for", "measure more"), EventKind(_measure_for, among(lambda _: ["", *map(str, BUDGETS_S)]))
+    ),
     "measure with": EventKind(_measure_with, among(lambda _: map(str, VariantName))),
     "budget": EventKind(_set_budget, value=is_text),
     "variant": EventKind(_toggle_variant, among(lambda _: map(str, VariantName)), is_flag),

@@ -300,7 +300,7 @@ class Jobs:
         with self._starting(Job(name, in_cell=True)):
             pass
         with self._ending(in_cell=True):
-            yield self._reporting_run()
+            yield replace(self._reporting_run(), cancelled=self._cancelled.is_set)
 
     def _reporting_run(self) -> Run:
         """Return a run whose reports the panels show."""
@@ -341,8 +341,9 @@ class Jobs:
                 raise
         except BaseException as error:
             # A measurement that is cancelled while it waits for the main thread raises CancelledError.
-            problem = None if isinstance(error, CancelledError) and self._cancelled.is_set() else Problem.of(error)
-            if in_cell:
+            was_cancelled = isinstance(error, CancelledError) and self._cancelled.is_set()
+            problem = None if was_cancelled else Problem.of(error)
+            if in_cell and not was_cancelled:
                 raise
         finally:
             self._stop_watching()
@@ -378,11 +379,11 @@ class Jobs:
         self._stop_note = note
         self._cancelled.set()
 
-    def cancel(self, note: str = CANCELLED_NOTE) -> None:
-        """Ask the job on the thread to stop; ``note`` is shown once it has."""
+    def cancel(self, note: str = CANCELLED_NOTE, *, in_cell: bool = False) -> None:
+        """Ask the job on the thread to stop, or with ``in_cell`` that of a cell; ``note`` is shown once it has."""
         with self._control.lock:
             job = self._control.state.job
-            if job is not None and not job.in_cell:
+            if job is not None and (in_cell or not job.in_cell):
                 self._stop(note)
                 self._change_job(cancelling=True)
 

@@ -67,7 +67,7 @@ NO_OWNER = "...  # Put your exploration here: no variable holds the one that was
 def tool_bar(shown: Shown) -> list[Node]:
     """Return the buttons, each enabled where it applies, the budget, and the choice of variants."""
     state, busy, job = shown.state, shown.state.busy, shown.state.job
-    stoppable = job is not None and not job.in_cell and not job.cancelling
+    stoppable = job is not None and not job.cancelling
     return [
         button(
             "▶ Compile & measure",
@@ -210,7 +210,7 @@ def progress(shown: Shown) -> list[Node]:
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
     elif job.in_cell:
-        doing += " (to stop, interrupt the kernel)"
+        doing += " (Cancel stops it, or interrupt the kernel)"
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
     stop = [] if job.in_cell or job.stop == CANCEL else [button(job.stop, "cancel", disabled=job.cancelling)]
     return [bar, node("span", doing, role="status"), *stop]

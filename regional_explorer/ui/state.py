@@ -46,7 +46,8 @@ CANCEL = "Cancel"
 class Job:
     """A running job; ``left`` is how long it still takes, or has taken.
 
-    With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it. One in the ``background`` was
+    With ``in_cell`` a notebook cell runs it: a kernel interrupt stops it everywhere, its button where the front end's
+    messages pass a running cell, as in JupyterLab with ipykernel 7. One in the ``background`` was
     asked for by nobody: it is cancelled by whatever else is. ``shapes`` are those that it traces the call with, empty
     if it does something else. ``stop`` is what its button says that stops it.
     """

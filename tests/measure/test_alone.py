@@ -12,12 +12,14 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.alone import copied, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounding import Rounded
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
+from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api.graphs import inductor_keeps_draws_in_order
 from tests.shared import programs
 from tests.shared.checks import change_code, codes, only, version_of
@@ -121,6 +123,40 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
 
     ex.configure("layers", {"size_asserts": False}).compile()  # other code of the same kernels
     assert ex.region_timings.empty, "figures of artifacts that no longer run"
+
+
+def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setting(two):
+    ex, variants = two, ("aot_eager", "regional")
+
+    def benchmarks(names=variants, *, more=True):
+        """Measure, and return of how many benchmarks the samples are."""
+        ex.benchmark(names, budget_s=0.3, more=more)
+        return ex.session.conditions.benchmarks
+
+    with timed_by(TickingClock()):
+        assert benchmarks() == 1
+        first = ex.session
+        assert benchmarks() == 2
+        second = ex.session
+        of_call = zip(first.timings, second.timings, strict=True)
+        alone = zip(first.partition_timings, second.partition_timings, strict=True)
+        pairs = [*of_call, *((old.eager, new.eager) for old, new in alone)]
+        for before, now in pairs:
+            assert now.samples_s[: len(before.samples_s)] == before.samples_s
+            assert len(now.samples_s) > len(before.samples_s) or not before.samples_s
+        assert second.conditions.rounds == len(second.timings[0].samples_s)
+        assert second.conditions.budget_s == 0.6
+        assert "in 2 benchmarks" in timings_table(second).notes()[0]
+        assert len(ex.runs) == 1
+        assert benchmarks() == 3
+        assert benchmarks(more=False) == 1
+        assert benchmarks(("regional",)) == 1, "other variants"
+        with torch_threads(torch.get_num_threads() + 1):
+            assert benchmarks(("regional",)) == 1, "other threads"
+        ex.disable("first")
+        assert benchmarks(("regional",)) == 1, "another plan"
+        ex.enable("first")
+        assert ex.session.conditions.benchmarks == 1
 
 
 def test_a_slow_eager_piece_shows_up_as_a_gain(two):

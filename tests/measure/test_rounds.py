@@ -42,7 +42,15 @@ from regional_explorer.measure.machine import (
     others_s,
     peak,
 )
-from regional_explorer.measure.rounds import COLD_MATTERS_S, FIRST_CALLS, RoundsResult, Stop, check_budget, run_rounds
+from regional_explorer.measure.rounds import (
+    COLD_MATTERS_S,
+    FIRST_CALLS,
+    NOT_ADDED,
+    RoundsResult,
+    Stop,
+    check_budget,
+    run_rounds,
+)
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
@@ -489,11 +497,11 @@ class Disturbed:
         spread = np.random.default_rng(len(name))
         return TimedCall(name, lambda: self.clock.spend(seconds * self.factor * spread.uniform(1.0, 1.3)))
 
-    def run(self) -> RoundsResult:
+    def run(self, earlier: RoundsResult | None = None) -> RoundsResult:
         calls = [self.taking("eager", LONGER), self.taking("full", LONGER / 2)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: self.fixed)
-            return run_rounds(calls, 8.0, clock=self.clock)
+            return run_rounds(calls, 8.0, clock=self.clock, earlier=earlier)
 
 
 def test_disturbed_rounds_are_left_out_and_counted(clock: FakeClock) -> None:
@@ -624,6 +632,77 @@ def test_failure_after_gpu_rounds_loses_none(
     assert rounds.verdict("regional", FORWARD) is Verdict.FASTER
     assert (rounds.stopped is Stop.INTERRUPTED) is (error is KeyboardInterrupt)
     assert not rounds.warnings
+
+
+# --------------------------------------------------------------------------------------------------------- more rounds
+
+
+def test_two_runs_say_as_much_as_one_of_twice_the_time(clock: FakeClock, taking: Make) -> None:
+    def calls() -> list[TimedCall]:
+        return [noisy_by(taking, "eager", LONGER), noisy_by(taking, "full", LONGER)]
+
+    def width(result: RoundsResult) -> float:
+        low, high = (result.ratio("full", FORWARD) or Figure(0.0)).bounds or (0.0, 9.0)
+        return high - low
+
+    half, whole = run_rounds(calls(), 8.0, clock=clock), run_rounds(calls(), 16.0, clock=clock)
+    twice = run_rounds(calls(), 8.0, clock=clock, earlier=half)
+    assert (twice.benchmarks, twice.budget_s) == (2, 16.0)
+    assert twice.rounds == twice.noise.rounds == pytest.approx(whole.rounds, rel=0.05)
+    assert {len(phases[FORWARD]) for phases in (*twice.samples.values(), twice.control)} == {twice.rounds}
+    assert twice.samples["full"][FORWARD][: half.rounds] == half.samples["full"][FORWARD]
+    assert width(twice) == pytest.approx(width(whole), rel=0.3)
+    assert width(twice) < width(half)
+
+
+def test_rounds_are_added_to_those_of_the_same_variants_alone(clock: FakeClock, taking: Make) -> None:
+    first = run_rounds([taking("eager", LONG), taking("full", LONG / 2)], 2.0, clock=clock)
+    failed = run_rounds(
+        [taking("eager", LONGER), TimedCall("full", raising(ValueError("x"), clock, 9))], 2.0, clock=clock
+    )
+    for earlier, names in ((first, ("eager",)), (first, ("eager", "full", "regional")), (failed, ("eager", "full"))):
+        later = run_rounds([taking(name, LONG) for name in names], 2.0, clock=clock, earlier=earlier)
+        assert later.benchmarks == 1
+        assert set(later.samples) == set(names)
+        assert len({len(phases[FORWARD]) for phases in later.samples.values()}) == 1
+
+
+def test_a_cancelled_run_keeps_the_rounds_before_it(clock: FakeClock, taking: Make) -> None:
+    calls = [taking("eager", LONG), taking("full", LONG / 2)]
+    first = run_rounds(calls, 2.0, clock=clock)
+    later = run_rounds(calls, 2.0, clock=clock, context=Run(cancelled=lambda: True), earlier=first)
+    assert (later.samples, later.stopped) == (first.samples, Stop.CANCELLED)
+
+
+@pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (1.01, False), (1.2, True), (0.8, True)])
+def test_a_machine_that_is_another_by_then_changes_times_and_is_told_but_no_ratio(
+    clock: FakeClock, taking: Make, slower: float, drifts: bool
+) -> None:
+    def calls(factor: float) -> list[TimedCall]:
+        """Return calls of which one keeps a run from ending early."""
+        return [taking("eager", factor * LONG), taking("full", factor * LONG / 2), noisy_by(taking, "lite", LONG)]
+
+    later = run_rounds(calls(slower), 2.0, clock=clock, earlier=run_rounds(calls(1.0), 2.0, clock=clock))
+    assert (later.ratio("full", FORWARD) or Figure(0.0)).value == pytest.approx(2.0)
+    assert later.verdict("full", FORWARD) is Verdict.FASTER
+    assert bool(later.noise.added) is drifts
+    assert later.noise.sentence == later.noise.added
+    again = run_rounds(calls(slower), 2.0, clock=clock, earlier=later)
+    assert again.noise.added or not drifts, "it stays told"
+
+
+def test_rounds_among_which_disturbed_ones_were_kept_are_not_added_nor_added_to(clock: FakeClock) -> None:
+    quiet, busy = repeat(1.0), [*[1.0] * 3, *[3.0] * 6]
+    calm = Disturbed(clock, quiet).run()
+    after_calm = Disturbed(clock, cycle(busy)).run(calm)
+    assert (after_calm.samples, after_calm.rounds, after_calm.benchmarks) == (calm.samples, calm.rounds, 1)
+    assert NOT_ADDED in after_calm.noise.sentence
+    assert NOT_ADDED not in Disturbed(clock, quiet).run(after_calm).noise.sentence
+    noisy = Disturbed(clock, cycle(busy)).run()
+    assert noisy.noise.has_kept
+    again = Disturbed(clock, quiet).run(noisy)
+    assert again.benchmarks == 1
+    assert again.verdict("full", FORWARD) is Verdict.FASTER
 
 
 # ----------------------------------------------------------------------------------------------------- peaks of memory

@@ -105,6 +105,22 @@ def test_early_stopping_rarely_calls_equals_different() -> None:
     assert wrong / len(runs) <= 0.01
 
 
+@pytest.mark.parametrize("budget_of_all", [320, 1600])
+def test_measuring_more_until_there_is_a_verdict_rarely_calls_equals_different(budget_of_all: int) -> None:
+    """Each of up to five benchmarks is looked at as often as one that may stop early, and so are all before it."""
+    runs, rounds = noise(17, 2000, budget_of_all), budget_of_all // 5
+    wrong = 0
+    for ratios in runs:
+        looks = (
+            (benchmarks, (benchmarks - 1) * rounds + rounds // part)
+            for benchmarks in range(1, 6)
+            for part in (16, 8, 4, 2, 1)
+        )
+        verdicts = (verdict_of(ratios[:look], 0.0, benchmarks=benchmarks) for benchmarks, look in looks)
+        wrong += any(verdict in (Verdict.FASTER, Verdict.SLOWER) for verdict in verdicts)
+    assert wrong / len(runs) <= 0.01
+
+
 def test_three_per_cent_are_found_and_called_by_their_side() -> None:
     ratios, control = noise(11, 200, 320), noise(12, 200, 320)
     floors = [floor_of(equal) for equal in control]

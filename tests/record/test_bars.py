@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.answer import answer_nodes, answer_text
 from regional_explorer.page.answer_chart import chart_nodes
-from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of
+from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of, ends
 from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
@@ -110,6 +110,35 @@ def test_search_without_tries_says_so() -> None:
     text = " ".join(answer_text(answer_of(untouched)).split())
     assert "The search had no time to try a plan" in text
     assert "1.33× eager (1.31–1.36), faster" in text
+
+
+def test_bars_are_as_long_as_their_ratios_say_and_medians_may_say_otherwise() -> None:
+    measured = sessions.measured()
+    eager = measured.whole_timings["eager"].median_s.value
+    faster = replace(measured.whole_timings["regional"], median_s=Figure(2 * eager, eager, 3 * eager))
+    timings = tuple(faster if one == measured.whole_timings["regional"] else one for one in measured.timings)
+    drawn = {bar.word: bar for bar in bars_of(searched(replace(measured, timings=timings)))}
+    for bar in drawn.values():
+        assert bar.drawn_s
+        if bar.speed is None or bar.speed.speedup is None:
+            assert bar.drawn_s == bar.seconds
+        else:
+            assert bar.drawn_s == eager / bar.speed.speedup
+    assert drawn["your plan"].seconds == faster.median_s
+    assert BEST in drawn, "of other rounds"
+    longest_s = max(max(ends(bar.drawn_s)) for bar in drawn.values() if bar.drawn_s)
+    own = drawn["your plan"].drawn_s
+    assert own
+    assert f"width:{100 * own.value / longest_s:.1f}%" in str(chart_nodes(tuple(drawn.values())))
+
+
+def test_a_plan_that_only_raced_torch_compile_is_drawn_by_that() -> None:
+    raced = replace(final("quick", 2e-2, FOUND, final=False, speedup=None), over_full=Figure(1.5, 1.4, 1.6))
+    measured = sessions.measured()
+    bars = {bar.word: bar for bar in bars_of(searched(measured, Tuning((final(EAGER, 4e-2, final=False), raced))))}
+    full = bars["torch.compile"].drawn_s
+    assert full
+    assert bars[SO_FAR].drawn_s == full.value / Figure(1.5, 1.4, 1.6)
 
 
 def test_chart_has_its_words() -> None:

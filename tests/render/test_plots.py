@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -10,11 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.exploration.plots import WHOLE, Plots
+from regional_explorer.exploration.plots import DRAWINGS, WHOLE, Plots, drawings
 from regional_explorer.exploration.results import SavedSession
+from regional_explorer.export.save import save
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.session import Session
 from tests.shared import sessions
 from tests.shared.drawn_sessions import drawn
 
@@ -65,6 +70,48 @@ def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None
     assert points == pytest.approx(np.array([[4.0, 2.0], [0.5, 1.0]]))
     assert copying[0] == pytest.approx(np.array([0.25, 1.0]))  # 2,000 bytes in half a µs
     assert products[0, 1] == pytest.approx(4.0)  # 8,000 operations in 2 µs
+
+
+def drawn_everything() -> Session:
+    """Return a session of which everything was measured, whose names are markup, and no formula."""
+    name = "<b>&$x_{1$"
+    session = sessions.profiled(sessions.measured_alone())
+    return replace(session, title=name, timings=sessions.measured().timings)
+
+
+def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
+    session = drawn_everything()
+    page = save(session, tmp_path / "page.html", drawings=drawings).read_text(encoding="utf-8")
+    assert page.count("<h4>Drawings</h4>") == 1
+    for title in ("Gain", "Samples", "Timeline"):
+        assert f"<details><summary>{title}</summary>" in page
+    assert "<summary>Roofline</summary>" not in page, "no kernel was timed"
+    assert "Drawings" not in save(sessions.trained(1), tmp_path / "bare.html", drawings=drawings).read_text(
+        encoding="utf-8"
+    )
+
+
+def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None:
+    found = {title: ET.fromstring(svg) for title, svg in drawings(drawn_everything()).items()}  # noqa: S314 - our own
+    ids = [one.get("id") for svg in found.values() for one in svg.iter() if one.get("id")]
+    assert len(set(ids)) == len(ids)
+    for title, svg in found.items():
+        named = {one.get("id"): one.text for one in svg if one.tag.endswith(("title", "desc"))}
+        assert [named[name] for name in svg.get("aria-labelledby", "").split()] == [title, DRAWINGS[title.lower()][1]]
+        texts = [one.text for one in svg.iter() if one.tag.endswith("text")]
+        assert "<b>&$x_{1$" in texts
+        styles = " ".join(one.get("style", "") for one in svg.iter())
+        assert "light-dark(" in styles
+        assert not re.findall(r": #[0-9a-f]{6}", styles), "black on black"
+        assert not [one for one in svg.iter() if one.tag.endswith("style")], "it would be the page's"
+
+
+def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regional_explorer.exploration.plots.LARGEST_DRAWING", 1000)
+    assert drawings(drawn_everything()) == {}
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert drawings(drawn_everything()) == {}
 
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])

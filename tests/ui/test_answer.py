@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace as replaced
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -87,21 +88,22 @@ def test_a_search_is_a_job_that_keeps_the_best_when_it_is_stopped(
     assert "results so far are kept" in text(panel, "progress")
 
 
-def test_without_a_verdict_the_panel_offers_as_long_a_measurement_as_the_answer(
+def test_without_a_verdict_the_panel_offers_to_measure_as_much_more_as_the_answer(
     control: Control, panel: Panel, exploration: Exploration
 ) -> None:
     measured = sessions.measured()
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))
-    (again,) = elements(answer_part(shown), data_do="measure for")
+    (again,) = elements(answer_part(shown), data_do="measure more")
+    assert words(again) == f"Measure {again[1]['data-of']} s more"
     assert elements(answer_part(shown), data_do="tune"), "the search is offered too"
-    work = Blocked()
-    exploration.benchmark = work  # type: ignore[method-assign]
-    panel.press("measure for", again[1]["data-of"])
+    exploration.benchmark = work = Blocked(then=(ended := Mock()))  # type: ignore[method-assign]
+    panel.press("measure more", again[1]["data-of"])
     assert work.begun.wait(10)
     work.go_on.set()
     assert control.jobs.wait(10)
     assert work.calls[0][1] == float(again[1]["data-of"])
+    assert ended.call_args.kwargs["more"]
     assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
 
 

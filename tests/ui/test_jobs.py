@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import signal
 import threading
@@ -188,7 +189,7 @@ def test_a_traceback_keeps_its_lines_and_indentation() -> None:
     assert traceback("") == []
 
 
-def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(
+def test_work_of_a_cell_is_shown_and_can_be_cancelled(
     panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -204,8 +205,8 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(
         made.clear()
         run.progress("round 3", 0.3)
         assert made == ["progress"], "of all parts a report makes one anew"
-        assert not enabled(panel, "tools", "cancel")
-        assert "interrupt the kernel" in text(panel, "progress")
+        assert enabled(panel, "tools", "cancel")
+        assert "interrupt the kernel" in text(panel, "progress"), "where no message passes a running cell"
         assert not enabled(panel, "tools", "measure")
         run.progress("round 4", 1.5)
         run.progress("compiling act", 1.5)
@@ -214,6 +215,15 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(
     assert not ended.busy
     run.progress("what is told too late", 0.5)
     assert control.state == ended
+    with control.jobs.running_in_cell("Compile & measure") as run:
+        control.jobs.cancel()
+        assert not run.cancelled(), "nobody pressed anything: a page was closed"
+        panel.press("cancel")
+        assert run.cancelled()
+        assert not enabled(panel, "tools", "cancel")
+        raise CancelledError
+    assert CANCELLED_NOTE in text(panel, "progress")
+    assert enabled(panel, "tools", "measure")
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -232,6 +242,38 @@ def test_an_interrupt_ends_the_job_of_a_cell_and_of_a_button_and_is_noted(
     assert control.jobs.wait(10)
     assert not control.state.busy
     assert INTERRUPTED_NOTE in text(panel, "progress")
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("note", [INTERRUPTED_NOTE, CANCELLED_NOTE])
+def test_what_a_cell_has_measured_until_its_end_is_shown_and_can_be_worked_with(
+    own_exploration: Exploration, note: str
+) -> None:
+    control = control_of(own_exploration)
+    panel = Panel(control)
+    told: list[str] = []
+
+    def end_it(doing: str, fraction: float) -> None:
+        told.append(control.state.job.left if control.state.job else "")
+        if doing.startswith("round") and fraction > 0.05:
+            if note == CANCELLED_NOTE:
+                on_a_thread(lambda: panel.press("cancel")).result(10)
+            else:
+                signal.raise_signal(signal.SIGINT)
+
+    with contextlib.suppress(KeyboardInterrupt), control.jobs.running_in_cell("Compile & measure") as run:
+        shown = run.also_reporting(Run(progress=end_it))
+        own_exploration.benchmark(("regional",), 60.0, run=shown)
+    assert any(left.startswith("about") for left in told), "how long it still takes"
+    assert not control.state.busy
+    assert note in text(panel, "progress")
+    assert {timing.variant for timing in control.session.timings} == {"eager", "regional"}
+    assert control.session.conditions
+    assert control.session.conditions.stopped in {"interrupted", "cancelled"}
+    assert enabled(panel, "tools", "measure")
+    panel.press("remove", "act")
+    assert [region.name for region in own_exploration.plan.regions] == ["mm"]
+    panel.close()
 
 
 def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, control: Control) -> None:

@@ -18,6 +18,7 @@ from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.page.columns import COLUMNS
+from regional_explorer.record import kept
 from regional_explorer.record.figure import Noise
 from regional_explorer.record.json_file import load_plan, load_plan_file
 from regional_explorer.record.session import Session
@@ -46,6 +47,14 @@ def checked(panel: Panel, name: str) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
+
+
+def test_an_edit_finds_once_what_the_graphs_keep(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header, table and note say it."""
+    monkeypatch.setattr(kept, "_kept_of", found := Mock(side_effect=kept._kept_of))
+    switch(panel, "mm", on=False)
+    assert "Kept for the backward" in text(panel, "results")
+    assert found.call_count == 1, "of the one backward"
 
 
 def test_each_region_has_a_row_with_its_state_whoever_changed_it(panel: Panel, exploration: Exploration) -> None:

@@ -332,10 +332,10 @@ EMPTY: dict[str, str] = {}
 def test_in_a_cell_the_progress_line_is_one_output_that_is_emptied(cell: Cell, clock: Clock) -> None:
     line = ProgressLine(CellPlace(cell.publish), clock)
     for number in range(8):
-        clock.now_s += 0.5
+        clock.now_s += REPORT_INTERVAL_S
         line(f"round <{number}>", number / 8)
     (output,) = cell.outputs.values()
-    assert output["text/plain"] == "round <7> · 4 s so far"
+    assert output["text/plain"] == "round <7> · 8 s so far"
     assert '<progress max="1" value="0.875">' in output["text/html"]
     assert "round &lt;7&gt;" in output["text/html"]
     line.close()
