@@ -396,13 +396,14 @@ class Exploration(Edits, Results):
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
 
         They follow from the graphs, and from ``ex.profile()`` if it was run. Without a budget nothing is compiled or
-        run, and the order is a guess. With one each is compiled and its distinct pieces are measured alone, on the
-        inputs that they get in the call: a suggestion gains what all its pieces do, less the cost of the cut.
+        run: those that were measured before come first, and the order of the others is a guess. With one each is
+        compiled and its distinct pieces are measured alone, on the inputs that they get in the call: a suggestion gains
+        what all its pieces do, less the cost of the cut.
         Nothing is marked: ``ex.mark(one.name, *one.selectors)`` does that.
 
         Args:
             budget_s: seconds for compiling and measuring; what they do not reach keeps its guess.
-            run: cancelled between steps; what was measured stays.
+            run: cancelled between steps; what was measured stays, as it does when interrupted: ``suggest()`` has it.
 
         Raises:
             MeasureError: the budget is invalid.
@@ -416,10 +417,10 @@ class Exploration(Edits, Results):
         check_run(run)
         with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("suggest"):
             self.live.require_open()
-            measured = self.live.measure_suggestions(
+            self.live.measure_suggestions(
                 found, budget_s, run, lambda measuring: self.exclusive_use.step(run, "suggest" if measuring else "")
             )
-        return SuggestionList(measured)
+        return super().suggest()
 
     # ------------------------------------------------------------------------------------------ code, time and roofline
 

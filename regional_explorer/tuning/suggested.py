@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 
@@ -15,22 +14,27 @@ from regional_explorer.measure.partitions import dispatch_s
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, Region
-from regional_explorer.record.suggestion import Suggestion
+from regional_explorer.record.suggestion import Suggestion, best_first
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.spending import Spending
 
 NO_BUDGET = "the budget was spent before"
 CANCELLED = "it was cancelled before"
+INTERRUPTED = "it was interrupted before"
 
 
-def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float) -> list[Suggestion]:
-    """Return suggestions with what each would gain, the best first, then those that were not measured.
+def measure_suggestions(
+    bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float, keep: Callable[[Sequence[Suggestion]], object]
+) -> None:
+    """Measure what each suggestion would gain; cancelled, interrupted or not, ``keep`` gets all at the end.
 
+    The best come first, then those that were not measured; what is not reached keeps the figures that it had before.
     Nothing is marked, and the plan at hand stays. All have the same time to be measured; pieces of equal code are
-    compiled once. Cancelled, it returns what it has.
+    compiled once.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
+        KeyboardInterrupt: it was interrupted.
     """
     time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
     found: list[Suggestion] = []
@@ -38,16 +42,28 @@ def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budge
         with time.step("compiling", "starting the toolchain"):
             bench.start()
         timing_s = budget_s / (2 * max(1, len(suggested)))
-        found.extend(_measured(bench, time, one, timing_s) for one in suggested)
+        for one in suggested:
+            found.append(_measured(bench, time, one, timing_s))  # noqa: PERF401 - an interrupt keeps those before it
     except CancelledError:
         why_not = CANCELLED
-    missing = [replace(one, why_not=why_not) for one in suggested[len(found) :]]
-    return sorted([*found, *missing], key=lambda one: -(one.gain_s.value if one.gain_s else -math.inf))
+    except KeyboardInterrupt:
+        why_not = INTERRUPTED
+        raise
+    except Exception as error:
+        why_not = in_a_line(error)
+        raise
+    finally:
+        keep(best_first([*found, *(_not_reached(one, why_not) for one in suggested[len(found) :])]))
+
+
+def _not_reached(one: Suggestion, why_not: str) -> Suggestion:
+    return one if one.gain_s is not None else replace(one, why_not=why_not)
 
 
 def _measured(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
     if time.now() >= time.end_s:
-        return replace(one, why_not=NO_BUDGET)
+        return _not_reached(one, NO_BUDGET)
+    one = replace(one, gain_s=None, compile_s=None, why_not="")
     plan = Plan((Region(one.name, one.selectors),), tracing=bench.at_hand.tracing)
     try:
         with time.step("tracing", f"cutting {one.name}"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config as inductor_config
 
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, Run
@@ -16,6 +18,8 @@ from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming,
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.tables.suggestion import SuggestionList, suggestions_table
+from regional_explorer.tuning import suggested
+from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.suggested import gain_alone_less_cut_s
 from tests.shared import programs
 
@@ -72,6 +76,12 @@ def test_what_is_measured_is_compiled_and_left_unmarked(tmp_path: Path) -> None:
         assert any(one.compile_s for one in measured)
         assert not ex.plan.regions
         assert not ex.session.artifacts
+        assert ex.suggest() == measured
+        saved = rx.load(ex.save(tmp_path / "session.json"))
+        assert saved.suggest() == measured
+        with inductor_config.patch(max_fusion_size=3):  # figures of other settings are not those of these
+            assert ex.suggest() == guessed
+        assert ex.retrace(dynamic=False).suggest() == guessed
 
 
 def test_a_cancelled_measurement_returns_the_guesses() -> None:
@@ -79,6 +89,32 @@ def test_a_cancelled_measurement_returns_the_guesses() -> None:
         measured = ex.suggest(budget_s=5, run=Run(cancelled=lambda: True))
         assert {one.name for one in measured} == {one.name for one in ex.suggest()}
         assert {one.why_not for one in measured} == {"it was cancelled before"}
+
+
+@pytest.mark.compiles
+def test_an_interrupt_keeps_what_was_measured_and_a_shorter_run_what_it_does_not_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure_alone, measured = LiveBench.alone, list[Any]()
+
+    def interrupted(*args: Any) -> Any:
+        if measured:
+            raise KeyboardInterrupt
+        measured.append(args)
+        return measure_alone(*args)
+
+    monkeypatch.setattr(LiveBench, "alone", interrupted)
+    monkeypatch.setattr(suggested, "gain_alone_less_cut_s", lambda *_: Figure(1e-3, 0.5e-3, 2e-3))
+    with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
+        with pytest.raises(KeyboardInterrupt):
+            ex.suggest(budget_s=20)
+        first, *others = ex.suggest()
+        assert first.gain_s is not None
+        assert first.compile_s
+        assert {one.why_not for one in others} == {"it was interrupted before"}
+        first_again, *others = ex.suggest(budget_s=5, run=Run(cancelled=lambda: True))
+        assert first_again == first
+        assert {one.why_not for one in others} == {"it was cancelled before"}
 
 
 def test_a_wrong_budget_is_refused() -> None:
