@@ -356,7 +356,8 @@ class Exploration(Edits, Results):
         Args:
             budget_s: seconds for everything, compiles included; what has begun and cannot be cancelled is completed.
             numerics: ``"close"`` for results that the numerics check passes, ``"bitwise"`` for eager's to the bit.
-            max_memory: the most bytes of a plan's peak; by default what eager needs.
+            max_memory: the most bytes that a plan needs, its peak and the frozen weights in its code; by default its
+                peak is at most that of eager, and frozen weights are not counted.
             max_compile_s: the most seconds of a plan's compile.
             keys: configs to try, such as ``[{"max_fusion_size": 8}]``; by default those that are known to matter.
             ledger: the file that remembers tries, so that no later search repeats them; by default one beside

@@ -77,6 +77,14 @@ class Constants:
     values: Mapping[str, Any]
     inputs: tuple[int, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """The memory that they take; of those that a library has packed what torch tells of it."""
+        tensors = [value for value in self.values.values() if isinstance(value, torch.Tensor)]
+        packed: int = sum(torch.ops.mkldnn._nbytes(tensor) for tensor in tensors if tensor.is_mkldnn)
+        storages = {storage_key(tensor): tensor.untyped_storage() for tensor in tensors if not tensor.is_mkldnn}
+        return packed + sum(storage.nbytes() for storage in storages.values())
+
 
 @dataclass(frozen=True)
 class Frozen:

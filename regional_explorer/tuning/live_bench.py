@@ -63,6 +63,12 @@ class LivePlan:
         """The cut graphs."""
         return self.variants.program
 
+    @property
+    def constant_bytes(self) -> int:
+        """What the frozen weights in its code take, once it is compiled."""
+        artifacts = map(self.program.store.artifacts.get, set(self.program.keys().values()))
+        return sum(one.constants.size_bytes for one in artifacts if one is not None and one.constants is not None)
+
 
 class LiveBench:
     """What a search does with the plans of a call, done for real.
