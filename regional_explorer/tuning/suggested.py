@@ -28,22 +28,22 @@ def measure_suggestions(
 ) -> None:
     """Measure what each suggestion would gain; cancelled, interrupted or not, ``keep`` gets all at the end.
 
-    The best come first, then those that were not measured; what is not reached keeps the figures that it had before.
-    Nothing is marked, and the plan at hand stays. All have the same time to be measured; pieces of equal code are
-    compiled once.
+    The best come first, then those that were not measured. What has figures from before is measured last, and keeps
+    them if it is not reached. Nothing is marked, and the plan at hand stays. All have the same time to be measured;
+    pieces of equal code are compiled once.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
         KeyboardInterrupt: it was interrupted.
     """
     time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
-    found: list[Suggestion] = []
+    todo, found = sorted(suggested, key=lambda one: one.gain_s is not None), list[Suggestion]()
     try:
         with time.step("compiling", "starting the toolchain"):
             bench.start()
-        timing_s = budget_s / (2 * max(1, len(suggested)))
-        for one in suggested:
-            found.append(_measured(bench, time, one, timing_s))  # noqa: PERF401 - an interrupt keeps those before it
+        timing_s = budget_s / (2 * max(1, len(todo)))
+        for one in todo:
+            found.append(_measured(bench, time, one, timing_s))
     except CancelledError:
         why_not = CANCELLED
     except KeyboardInterrupt:
@@ -53,7 +53,7 @@ def measure_suggestions(
         why_not = in_a_line(error)
         raise
     finally:
-        keep(best_first([*found, *(_not_reached(one, why_not) for one in suggested[len(found) :])]))
+        keep(best_first([*found, *(_not_reached(one, why_not) for one in todo[len(found) :])]))
 
 
 def _not_reached(one: Suggestion, why_not: str) -> Suggestion:

@@ -170,10 +170,11 @@ def suggestion_row(shown: Shown) -> list[Node]:
         )
         for one in suggested(session)
     )
-    is_measured = any(one.gain_s is not None for one in suggested(session))
-    order = "the most saved first" if is_measured else "by a guess"
+    measured = [one.gain_s is not None for one in suggested(session)]
+    order = "the most saved first" if any(measured) else "by a guess"
+    which = "again" if all(measured) else "the others" if any(measured) else "these"
     measure = button(
-        f"Measure {'again' if is_measured else 'these'}, {SUGGEST_S:.0f} s",
+        f"Measure {which}, {SUGGEST_S:.0f} s",
         MEASURE_SUGGESTED,
         title="Compile each region alone, without marking it, and measure what it saves",
         disabled=busy,

@@ -16,6 +16,7 @@ from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.tables.suggestion import SuggestionList, suggestions_table
 from regional_explorer.tuning import suggested
@@ -115,6 +116,17 @@ def test_an_interrupt_keeps_what_was_measured_and_a_shorter_run_what_it_does_not
         first_again, *others = ex.suggest(budget_s=5, run=Run(cancelled=lambda: True))
         assert first_again == first
         assert {one.why_not for one in others} == {"it was cancelled before"}
+        prepared = list[Plan]()
+
+        def prepare(_bench: LiveBench, plan: Plan) -> Any:
+            prepared.append(plan)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(LiveBench, "prepare", prepare)
+        with pytest.raises(KeyboardInterrupt):
+            ex.suggest(budget_s=20)
+        assert [plan.regions[0].name for plan in prepared] == [others[0].name], "those without figures come first"
+        assert ex.suggest()[0] == first
 
 
 def test_a_wrong_budget_is_refused() -> None:
