@@ -137,7 +137,7 @@ def _why_missed(found: Tuning, titles: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- what it costs
 
 
-def plan_time_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row]:
+def plan_time_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | str]:
     """Search for the plan of the quickstart's GPT, beside compiling each of its plans by plain torch.compile.
 
     All caches are empty at the beginning of the search, and of each compile, but for the toolchain's. Plans with equal
@@ -148,6 +148,9 @@ def plan_time_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row]:
         with fresh_cache():
             found = search_anew(ex, search_s)
         tried = [one for one in found.tries if one.outcome in _COMPILED and one.plan is not None]
+        if not tried:
+            yield f"no plan was compiled within {search_s:g} s"
+            return
         configs = [dict(config) for config in dict.fromkeys(map(_config, tried))]
         count = min(sample, len(configs))
         chosen = [configs[place * (len(configs) - 1) // max(1, count - 1)] for place in range(count)]
