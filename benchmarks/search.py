@@ -33,7 +33,7 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Searc
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import BATCH
-from regional_explorer.tuning.space import WRAPPER, Candidate, Root, candidate, ways, whole
+from regional_explorer.tuning.space import LIKELIEST, WRAPPER, Candidate, Root, candidate, ways, whole
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),
@@ -54,12 +54,13 @@ def search_anew(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
 
 
 def exhaustive_rows(
-    models: Sequence[str] = tuple(SMALL), search_s: float = 90.0, compile_s: float = 150.0, rounds_s: float = 20.0
+    models: Sequence[str] = tuple(SMALL), search_s: float = 90.0, compile_s: float = 160.0, rounds_s: float = 15.0
 ) -> Iterator[Row | str]:
     """Take a step by the plan found, and by the fastest other one of a space that is compiled as far as the time goes.
 
-    The space is ways of tracing × C++ wrapper or none × no config or one of those that the search tries. Which plan is
-    the fastest shows in one interleaved run of all; it is then timed again beside the plan found.
+    The space is all ways of tracing, and the likeliest ones with each config that the search tries, both without and
+    with a C++ wrapper. Which plan is the fastest shows in one interleaved run of all; it is then timed again beside the
+    plan found.
     """
     for name in models:
         model, x, _ = made_anew(SMALL[name])
@@ -96,11 +97,13 @@ def _beside_the_space(
 def _space(bench: LiveBench, found: Tuning) -> Iterator[Candidate]:
     if found.plan is not None:
         yield candidate(SearchStage.REFERENCE, Root(found.answer, found.plan))
-    bare_configs = [{}, *(config for config in to_be_faster(bench.device_type) if config != WRAPPER)]
-    for config in bare_configs:
-        for wrapper in ({}, WRAPPER):
-            for way in ways(grad=bench.grad):
-                yield whole(SearchStage.KEYS, way, {**config, **wrapper})
+    all_ways = ways(grad=bench.grad)
+    bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(way, {}) for way in all_ways]
+    for config in to_be_faster(bench.device_type):
+        bases += [(way, config) for way in all_ways[:LIKELIEST] if config != WRAPPER]
+    for way, config in bases:
+        yield whole(SearchStage.KEYS, way, config)
+        yield whole(SearchStage.KEYS, way, {**config, **WRAPPER})
 
 
 def _compiled(
