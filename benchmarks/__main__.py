@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks import engine, insight, measuring, models, page, production, traced, tuning
+from benchmarks import engine, insight, measuring, models, page, production, search, traced, tuning
 from benchmarks.row import Row, cells, heads
 
 ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
@@ -27,6 +27,11 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "traced": traced.traced_rows,
     "calls": traced.call_rows,
     "tuning": tuning.tuning_rows,
+    "bitwise": tuning.bitwise_rows,
+    "inference": tuning.inference_rows,
+    "exhaustive": search.exhaustive_rows,
+    "plan-time": search.plan_time_rows,
+    "predicted": search.predicted_rows,
     "steps": production.step_rows,
     "production-start": production.start_rows,
     "import": engine.import_rows,
@@ -48,7 +53,10 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 }
 """Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
 
-ASKED = ("traced", "tuning", "sums", "links", "findings", "gpu-code", "compare-apart")
+ASKED = (
+    *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted"),
+    *("sums", "links", "findings", "gpu-code", "compare-apart"),
+)
 """What runs only when it is named."""
 
 

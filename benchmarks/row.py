@@ -109,9 +109,20 @@ def regional_steps(explorations: Mapping[str, rx.Exploration], budget_s: float) 
     return found.values()
 
 
-def _steps(calls: list[TimedCall], budget_s: float) -> Mapping[str, Sequence[float]]:
+def inference_calls(
+    functions: Mapping[str, Callable[..., Any]], x: torch.Tensor, budget_s: float
+) -> Mapping[str, Sequence[float]]:
+    """Return the seconds of the calls of each function without gradients, once all are compiled, in such rounds."""
+    with torch.no_grad():
+        for function in functions.values():
+            for _ in range(3):
+                function(x)
+        return _steps([TimedCall(name, partial(fn, x)) for name, fn in functions.items()], budget_s, Phase.FORWARD)
+
+
+def _steps(calls: list[TimedCall], budget_s: float, phase: Phase = Phase.STEP) -> Mapping[str, Sequence[float]]:
     result = run_rounds(calls, budget_s, baseline=calls[-1].name)
-    return {name: phases[Phase.STEP] for name, phases in result.samples.items()}
+    return {name: phases[phase] for name, phases in result.samples.items()}
 
 
 def cells(*values: object) -> str:

@@ -1,21 +1,24 @@
-"""The plans that ``ex.tune`` finds, beside the better of eager and plain ``torch.compile``, timed again."""
+"""The plans that ``ex.tune`` finds, timed again: training steps, steps equal to eager's to the bit, inference."""
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor_config
 from torch import nn
 
 import regional_explorer as rx
 from benchmarks.programs import DiffusionTransformer
-from benchmarks.row import Row, training_steps
+from benchmarks.row import Row, inference_calls, training_steps
+from benchmarks.search import search_anew
 from benchmarks.traced import MODELS as TRACED
 from benchmarks.traced import PLAIN, Make, made_anew
-from regional_explorer.record.tuning import TORCH_COMPILE
+from regional_explorer.record.tuning import TORCH_COMPILE, Numbers
 
 SEARCH_S = 120.0
 """The budget of each search."""
@@ -58,3 +61,69 @@ def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = SEARCH_
     if len(ratios) > 1:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         yield Row(f"the geometric mean of these {len(ratios)}", "the better reference", [mean], [1.0], 0.88, unit="×")
+
+
+SGD_STEPS = 20
+
+
+def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search_s: float = SEARCH_S) -> Iterator[Row]:
+    """Search for a plan with the results of eager to the bit, take steps by SGD with both, and time both."""
+    for name in models:
+        model, x, leaves = made_anew(MODELS[name])
+        with rx.explore(model, (x,)) as ex:
+            found = search_anew(ex, search_s, numerics=Numbers.BITWISE, apply=True)
+            assert found.answer != TORCH_COMPILE, "torch.compile was not compared to the bit"
+            if found.plan is not None:
+                ex.compile()
+            function = model if found.plan is None else ex.compiled
+            before = copy.deepcopy(model.state_dict())
+            trained = []
+            for step in (model, function):
+                model.load_state_dict(before)
+                trained.append(_trained(model, step, x))
+            differing = [key for key, value in trained[0].items() if not torch.equal(value, trained[1][key])]
+            steps = training_steps({"eager": model, "plan": function}, x, leaves, budget_s=30.0)
+        equal = f"{', '.join(differing)} differ" if differing else "all parameters equal to the bit"
+        what = f"a step of {name} by {found.answer}; after {SGD_STEPS} steps of SGD {equal}"
+        yield Row(what, "eager", steps["plan"], steps["eager"], 1.0)
+
+
+def _trained(model: nn.Module, step: Callable[..., Any], x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the state of a model after steps of SGD whose loss is that of ``step``."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for _ in range(SGD_STEPS):
+        optimizer.zero_grad()
+        step(x).backward()
+        optimizer.step()
+    return copy.deepcopy(model.state_dict())
+
+
+FREEZING = f"{PLAIN} under freezing"
+
+
+def inference_rows(
+    models: Sequence[str] = ("norms", "gpt-small", "llama", "residual"), search_s: float = SEARCH_S
+) -> Iterator[Row]:
+    """Search for the plan of an inference in float32 and in bfloat16, beside torch.compile as it is and freezing."""
+    for name in models:
+        for dtype in (torch.float32, torch.bfloat16):
+            model, x, _ = made_anew(MODELS[name])
+            model, x = model.eval().to(dtype), x.detach().to(dtype) if x.is_floating_point() else x
+            with rx.explore(model, (x,), grad=False) as ex:
+                found = search_anew(ex, search_s, apply=True)
+                # Options that differ tell the two apart for Dynamo, which reads this config before they hold.
+                frozen = torch.compile(copy.deepcopy(model), options={"freezing": True})
+                with inductor_config.patch(freezing=True), torch.no_grad():
+                    frozen(x)
+                functions: dict[str, Callable[..., Any]] = {
+                    "eager": model,
+                    PLAIN: torch.compile(model),
+                    FREEZING: frozen,
+                }
+                if found.plan is not None:
+                    ex.compile()
+                    functions[found.answer] = ex.compiled
+                calls = inference_calls(functions, x, budget_s=30.0)
+            what = f"a call of {name} in {str(dtype).removeprefix('torch.')} by the plan found: {found.answer}"
+            for against in (PLAIN, FREEZING):
+                yield Row(what, against, calls[found.answer], calls[against], 1.0)

@@ -373,7 +373,8 @@ class Exploration(Edits, Results):
         Args:
             budget_s: seconds for everything, compiles included; what has begun and cannot be cancelled is completed.
             numerics: ``"close"`` for results that the numerics check passes, ``"bitwise"`` for eager's to the bit.
-            max_memory: the most bytes of a plan's peak; by default what eager needs.
+            max_memory: the most bytes that a plan needs, its peak and the frozen weights in its code; by default its
+                peak is at most that of eager, and frozen weights are not counted.
             max_compile_s: the most seconds of a plan's compile.
             keys: configs to try, such as ``[{"max_fusion_size": 8}]``; by default those that are known to matter.
             ledger: the file that remembers tries, so that no later search repeats them; by default one beside
@@ -409,13 +410,14 @@ class Exploration(Edits, Results):
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
 
         They follow from the graphs, and from ``ex.profile()`` if it was run. Without a budget nothing is compiled or
-        run, and the order is a guess. With one each is compiled and its distinct pieces are measured alone, on the
-        inputs that they get in the call: a suggestion gains what all its pieces do, less the cost of the cut.
+        run: those that were measured before come first, and the order of the others is a guess. With one each is
+        compiled and its distinct pieces are measured alone, on the inputs that they get in the call: a suggestion gains
+        what all its pieces do, less the cost of the cut.
         Nothing is marked: ``ex.mark(one.name, *one.selectors)`` does that.
 
         Args:
             budget_s: seconds for compiling and measuring; what they do not reach keeps its guess.
-            run: cancelled between steps; what was measured stays.
+            run: cancelled between steps; what was measured stays, as it does when interrupted: ``suggest()`` has it.
 
         Raises:
             MeasureError: the budget is invalid.
@@ -427,8 +429,8 @@ class Exploration(Edits, Results):
             return found
         check_budget(budget_s)
         with self._search("suggest", run) as (run, turn):
-            measured = self.live.measure_suggestions(found, budget_s, run, turn)
-        return SuggestionList(measured)
+            self.live.measure_suggestions(found, budget_s, run, turn)
+        return super().suggest()
 
     # ------------------------------------------------------------------------------------------ code, time and roofline
 

@@ -53,11 +53,13 @@ from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import Tuning
 from regional_explorer.regions.select import Assignment, assign, members
+from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.live_bench import LiveBench, measure_suggestions
+from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import tune
+from regional_explorer.tuning.suggested import measure_suggestions
 
 
 def initial_program(
@@ -138,6 +140,7 @@ class Live:
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.tuning: Tuning | None = None
+        self.suggestions: dict[str, tuple[Suggestion, ...]] = {}  # those that were measured, by settings of torch
         self.marked_in: dict[str, Sequence[Graph]] = {}
         self.other_ops: tuple[Diagnostic, ...] = ()
         self.saved_artifacts: dict[str, str] = {}
@@ -181,11 +184,16 @@ class Live:
         budget_s: float,
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
-    ) -> list[Suggestion]:
-        """Return suggestions with what each would gain; see ``Exploration.suggest``."""
+    ) -> None:
+        """Measure what each suggestion would gain, and keep that; see ``Exploration.suggest``."""
+        settings = surroundings()
+
+        def keep(measured: Sequence[Suggestion]) -> None:
+            self.suggestions[settings] = tuple(measured)
+
         bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
         with bench.closing():
-            return measure_suggestions(bench, found, budget_s)
+            measure_suggestions(bench, found, budget_s, keep)
 
     @property
     def session(self) -> Session:
@@ -193,7 +201,8 @@ class Live:
         revision = None
         if self.is_open:
             results = self.measurements.revision, self.insights.revision
-            revision = (self.program.revision(), *results, self.profile, self.tuning)
+            found = self.profile, self.tuning, *self.suggestions.values()
+            revision = (self.program.revision(), *results, *found)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             self._snapshot = (revision, self._new_session())
         return self._snapshot[1]
@@ -238,6 +247,7 @@ class Live:
             memory=tuple(results.memory),
             profile=self.profile,
             tuning=self.tuning,
+            suggestions=self.suggestions.get(surroundings(), ()),
         )
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
-from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
@@ -42,6 +41,7 @@ from regional_explorer.record.partition import (
     plan_content,
 )
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.torch_api.torch_config import surroundings
 
 MAX_PLANS = 50
 """The number of measured plans that are kept."""

@@ -122,12 +122,13 @@ class Results:
     def suggest(self) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
 
-        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. The order is a
-        guess: mark one, ``ex.mark(one.name, *one.selectors)``, and measure.
+        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. Those that
+        ``ex.suggest(budget_s=…)`` has measured come first, and the order of the others is a guess: mark one,
+        ``ex.mark(one.name, *one.selectors)``, and measure.
         """
-        from regional_explorer.regions.suggest import suggest_regions  # which imports torch
+        from regional_explorer.regions.suggest import suggestions_of  # which imports torch
 
-        return SuggestionList(suggest_regions(self.session.graphs, self.session.profile))
+        return SuggestionList(suggestions_of(self.session))
 
     def kernel_times(self, name: str | None = None) -> pd.DataFrame:
         """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.

@@ -28,6 +28,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.record import Count, Record
+from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tuning import Tuning
 
 FORMAT = 5
@@ -109,6 +110,8 @@ class Session(Record, frozen=True, dict=True):
     """The keys of artifacts that were compiled for another plan, which was measured before."""
     tuning: Tuning | None = None
     """The last search for the best plan."""
+    suggestions: tuple[Suggestion, ...] = ()
+    """The suggested regions that ``ex.suggest(budget_s=…)`` has measured, on these graphs and under these settings."""
 
     @property
     def shapes(self) -> str:

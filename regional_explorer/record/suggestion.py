@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+
+from msgspec.structs import replace
 
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Selector
@@ -76,3 +79,18 @@ class Suggestion(Record, frozen=True):
         """How it lies to the others: ``inside layers; overlaps chains``; that the whole contains it is left out."""
         words = (("inside", self.inside[:-1][:1]), ("overlaps", self.overlaps))
         return "; ".join(f"{word} {', '.join(names)}" for word, names in words if names)
+
+
+def best_first(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
+    """Return suggestions by their gain, then those whose gain is not known, as they were."""
+    return sorted(suggestions, key=lambda one: -(one.gain_s.value if one.gain_s is not None else -math.inf))
+
+
+def as_measured(suggestions: Iterable[Suggestion], measured: Sequence[Suggestion]) -> list[Suggestion]:
+    """Return suggestions with the figures of those that were ``measured``, the best first."""
+    known = {one.selectors: one for one in measured}
+    return best_first(
+        replace(one, gain_s=of.gain_s, compile_s=of.compile_s, why_not=of.why_not)
+        for one in suggestions
+        for of in [known.get(one.selectors, one)]
+    )

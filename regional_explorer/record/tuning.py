@@ -81,6 +81,8 @@ class Try(Record, frozen=True):
     """The peak memory of a call."""
     kept_bytes: Count | None = None
     """What its forwards keep for their backward; None if a size is dynamic, or without a backward."""
+    constant_bytes: Count = 0
+    """What the frozen weights in its code take, beside those of the model."""
     launches: Count | None = None
     """How many launches of generated kernels are in the code of its partitions; None if it was not compiled."""
     remembered: bool = False

@@ -15,8 +15,9 @@ from regional_explorer.record.graph import Graph, GraphKind, Role, equal_layers
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import Profile
+from regional_explorer.record.session import Session
 from regional_explorer.record.stages import NONCOMPUTING_OPS
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.record.suggestion import Suggestion, SuggestionKind, as_measured
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import picks
@@ -41,6 +42,11 @@ FEWEST_FUSED = 2
 """How many ops that can be fused make something worth suggesting."""
 CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
 """Classes that say nothing of what is inside: these modules are alike only where they stand in equal places."""
+
+
+def suggestions_of(session: Session) -> list[Suggestion]:
+    """Return the suggested regions of a session: those that were measured by their gain, then the guesses."""
+    return as_measured(suggest_regions(session.graphs, session.profile), session.suggestions)
 
 
 def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:

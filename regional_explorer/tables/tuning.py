@@ -107,6 +107,8 @@ def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
     ours, theirs = ("" if peak is None else size(int(peak.value)) for peak in peaks)
     if ours and theirs and ours != theirs:
         counted.append(f"a peak of {ours} instead of {theirs}")
+    if answer.constant_bytes:
+        counted.append(f"{size(answer.constant_bytes)} of frozen weights besides those of the model")
     if counted:
         yield f"Beside torch.compile it has {listing(counted)}."
     if not answer.plan.tracing.decompositions:

@@ -36,7 +36,7 @@ from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.cheap_calls import picking, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
-from regional_explorer.torch_api.hidden_state import storage_id
+from regional_explorer.torch_api.hidden_state import storage_id, storage_key
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -87,6 +87,14 @@ class Constants:
 
     values: Mapping[str, Any]
     inputs: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that they take; of those that a library has packed what torch tells of it."""
+        tensors = [value for value in self.values.values() if isinstance(value, torch.Tensor)]
+        packed: int = sum(torch.ops.mkldnn._nbytes(tensor) for tensor in tensors if tensor.is_mkldnn)
+        storages = {storage_key(tensor): tensor.untyped_storage() for tensor in tensors if not tensor.is_mkldnn}
+        return packed + sum(storage.nbytes() for storage in storages.values())
 
 
 @dataclass(frozen=True)

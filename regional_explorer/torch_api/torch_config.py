@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib.util
 import inspect
+import os
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -72,14 +77,56 @@ def read_config(keys: Iterable[str], module: Any = inductor_config) -> dict[str,
 
 
 def changed_config(module: Any = inductor_config) -> dict[str, Any]:
-    """Return the configs that differ from their default in this context, as the cache key sees them."""
-    copies = sorted(module.get_config_copy().items())
-    return read_config([key for key, value in copies if value != module._config[key].default], module)
+    """Return the configs that differ from their default in this context, as the cache key sees them.
+
+    The defaults are those without environment variables: what these set differs too.
+    """
+    copies, defaults = sorted(module.get_config_copy().items()), _defaults(module)
+    return read_config([key for key, value in copies if value != defaults[key]], module)
 
 
 def undoing_changes(module: Any = inductor_config) -> dict[str, Any]:
     """Return the defaults of the configs that differ from theirs in this context."""
-    return {key: module._config[key].default for key in changed_config(module)}
+    return {key: _defaults(module)[key] for key in changed_config(module)}
+
+
+@functools.cache
+def _defaults(module: Any) -> Mapping[str, Any]:
+    declared = {key: entry.default for key, entry in module._config.items()}
+    return {**declared, **_without_environment()} if module is inductor_config else declared
+
+
+_READ_AGAIN = f"{__name__}.inductor_config"
+_PROGRAMS = {"CXX"}
+"""Environment variables that say where a program is, and nothing of the code."""
+
+
+def _without_environment() -> dict[str, Any]:
+    """Return the defaults that Inductor's configs have in an environment without their variables, where these differ.
+
+    Most variables make another default as Inductor is imported, and torch keeps no other: the module is executed once
+    more. Configs that the keys of Inductor's caches leave out stay what they are.
+    """
+    path = Path(inductor_config.__file__)
+    names = os.environ.keys() & set(re.findall(r'"([A-Z][A-Z0-9_]+)"', path.read_text())) - _PROGRAMS
+    spec = importlib.util.spec_from_file_location(_READ_AGAIN, path)
+    assert spec is not None and spec.loader is not None  # noqa: S101 - it is a file of Python
+    again: Any = importlib.util.module_from_spec(spec)
+    with compile_lock():
+        variables = {name: os.environ.pop(name) for name in names}
+        sys.modules[_READ_AGAIN] = again  # which the module looks itself up in
+        try:
+            spec.loader.exec_module(again)
+        finally:
+            del sys.modules[_READ_AGAIN]
+            os.environ.update(variables)
+    left_out = tuple(inductor_config._cache_config_ignore_prefix)
+    return {
+        key: entry.default
+        for key, entry in again._config.items()
+        if entry.default != inductor_config._config[key].default  # type: ignore[attr-defined]
+        and not key.startswith(left_out)
+    }
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:

@@ -27,6 +27,10 @@ class CutPlan(Protocol):
     def kept_bytes(self) -> int | None:
         """What its forwards keep for their backward."""
 
+    @property
+    def constant_bytes(self) -> int:
+        """What the frozen weights in its code take, once it is compiled."""
+
 
 P = TypeVar("P", bound=CutPlan)
 """What a bench prepares."""

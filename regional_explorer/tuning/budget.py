@@ -29,7 +29,7 @@ class Limits:
     budget_s: float
     numbers: Numbers = Numbers.CLOSE
     max_memory: int | None = None
-    """The most bytes of a plan's peak; None: eager's."""
+    """The most bytes of a plan's peak and its frozen weights together; None: of the peak alone eager's."""
 
     max_compile_s: float | None = None
     keys: Sequence[Mapping[str, Any]] = ()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,22 +22,22 @@ from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
-from regional_explorer.errors import NoCompilerError, RegionCompileError, in_a_line
+from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.machine import gauge_for
 from regional_explorer.measure.numerics import error_in_words
-from regional_explorer.measure.partitions import benchmark_partitions, dispatch_s, distinct
+from regional_explorer.measure.partitions import benchmark_partitions, distinct
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
-from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.figure import exactly
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.plan import Direction, Plan, Region
+from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
@@ -47,7 +45,6 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
-from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew
 
 
@@ -63,6 +60,12 @@ class LivePlan:
     def program(self) -> Program:
         """The cut graphs."""
         return self.variants.program
+
+    @property
+    def constant_bytes(self) -> int:
+        """What the frozen weights in its code take, once it is compiled."""
+        artifacts = map(self.program.store.artifacts.get, set(self.program.keys().values()))
+        return sum(one.constants.size_bytes for one in artifacts if one is not None and one.constants is not None)
 
 
 class LiveBench:
@@ -389,77 +392,3 @@ def _built(program: Program, given_up: set[str]) -> Built | None:
     launches = sum(launches_in(artifact.code) for artifact in artifacts) if all(one.code for one in artifacts) else None
     seconds = sum(store.artifacts[key].made.waited_s for key in set(keys.values()))
     return Built(code, seconds, launches=launches)
-
-
-# --------------------------------------------------------------------------------------------------- suggested regions
-
-
-NO_BUDGET = "the budget was spent before"
-CANCELLED = "it was cancelled before"
-
-
-def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float) -> list[Suggestion]:
-    """Return suggestions with what each would gain, the best first, then those that were not measured.
-
-    Nothing is marked, and the plan at hand stays. All have the same time to be measured; pieces of equal code are
-    compiled once. Cancelled, it returns what it has.
-    """
-    time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
-    found: list[Suggestion] = []
-    try:
-        with time.step("compiling", "starting the toolchain"):
-            bench.start()
-        timing_s = budget_s / (2 * max(1, len(suggested)))
-        found.extend(_measured(bench, time, one, timing_s) for one in suggested)
-    except CancelledError:
-        why_not = CANCELLED
-    missing = [replace(one, why_not=why_not) for one in suggested[len(found) :]]
-    return sorted([*found, *missing], key=lambda one: -(one.gain_s.value if one.gain_s else -math.inf))
-
-
-def _measured(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
-    if time.now() >= time.end_s:
-        return replace(one, why_not=NO_BUDGET)
-    plan = Plan((Region(one.name, one.selectors),), tracing=bench.at_hand.tracing)
-    try:
-        with time.step("tracing", f"cutting {one.name}"):
-            prepared = bench.prepare(plan)
-        with time.step("compiling", f"compiling {one.name}"):
-            (built,) = bench.compile([prepared], time.reporting(bench.context.run))
-        if built is None or built.failure:
-            time.stop_if_cancelled()
-            return replace(one, why_not=built.failure if built else NO_BUDGET)
-        with time.step("timing", f"timing the pieces of {one.name}", timed=True):
-            results = bench.alone(prepared, timing_s)
-    except (CancelledError, NoCompilerError):
-        raise
-    except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
-        return replace(one, why_not=in_a_line(error))
-    gain_s = gain_alone_less_cut_s(results, Phase.STEP if bench.grad else Phase.FORWARD)
-    return replace(one, gain_s=gain_s, compile_s=built.seconds, why_not="" if gain_s else _why_unknown(results))
-
-
-def gain_alone_less_cut_s(results: BenchmarkResults, phase: Phase) -> Figure | None:
-    """Return what a call saves by the pieces, less the cost of the cut; None if one of these is not known."""
-    dispatch = dispatch_s(phase, results.cut)
-    if dispatch is None:
-        return None
-    gain_s = dispatch * -1.0
-    for timing in results.partition_timings:
-        if timing.compiled is not None and timing.runs > 0:  # else it runs eagerly, or not at all
-            if timing.compiled.speedup is None:
-                return None
-            gain_s += timing.compiled.speedup.map(partial(_saved_s, timing.eager.median_s.value * timing.runs))
-    return gain_s
-
-
-def _saved_s(eager_s: float, speedup: float) -> float:
-    return eager_s - eager_s / speedup
-
-
-def _why_unknown(results: BenchmarkResults) -> str:
-    """Return why the gain of a region is not known."""
-    if results.diagnostics:
-        return results.diagnostics[0].message
-    withheld = [one.partition for one in results.partition_timings if one.compiled and one.compiled.speedup is None]
-    return f"the speedup of {withheld[0]} is not known" if withheld else "the cost of the cut was not measured"

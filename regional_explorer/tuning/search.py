@@ -172,7 +172,9 @@ class _Search(Generic[P]):
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=in_a_line(error))
         else:
-            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
+            why = NOT_COMPARED if self.limits.numbers is Numbers.BITWISE else ""
+            compiled = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, why=why, compile_s=compile_s)
+            self.tries[TORCH_COMPILE] = compiled
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
             with self.time.step("memory", f"reading the memory of {TORCH_COMPILE}"):
                 peak = bench.peak(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
@@ -473,11 +475,14 @@ class _Search(Generic[P]):
             peak = self.bench.peak(call, self.time.share_s(MEMORY_SHARE))
         if peak is None:
             return
-        low = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
-        self._note(title, peak_bytes=peak.peak_bytes)
-        if self.most_bytes is not None and low > self.most_bytes:
-            allowed = "allowed" if self.limits.max_memory is not None else "that eager needs"
-            self._note(title, why=f"it needs more memory than the {size(int(self.most_bytes))} {allowed}")
+        needed = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
+        constant_bytes, allowed = self.ready[title].constant_bytes, "that eager needs"
+        self._note(title, peak_bytes=peak.peak_bytes, constant_bytes=constant_bytes)
+        if self.limits.max_memory is not None:  # else the limit is the peak of a call, in which there are no weights
+            needed, allowed = needed + constant_bytes, "allowed"
+        if self.most_bytes is not None and needed > self.most_bytes:
+            constants = f", {size(constant_bytes)} of it its frozen weights" if constant_bytes else ""
+            self._note(title, why=f"it needs more memory than the {size(int(self.most_bytes))} {allowed}{constants}")
 
     # -------------------------------------------------------------------------------------------- the final comparison
 
@@ -694,3 +699,4 @@ def _surely_behind(one: Try, best: Try) -> float:
 
 
 NOT_BITWISE = "its results are not those of eager to the bit"
+NOT_COMPARED = "its results were not compared with those of eager to the bit"

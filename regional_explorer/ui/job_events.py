@@ -19,7 +19,7 @@ from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
-from regional_explorer.ui.answer import FIND_BEST, QUIET, QUIET_SEARCH, TUNE_S
+from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SUGGEST_S, TUNE_S
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_flag, is_text
 from regional_explorer.ui.jobs import Work
@@ -67,6 +67,7 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
     "tune": (FIND_BEST, _tune),
+    MEASURE_SUGGESTED: ("Measure the suggestions", lambda ex, _, run: ex.suggest(SUGGEST_S, run=run)),
     QUIET: ("Measure when it is quiet", _when_quiet(_measure)),
     QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
     "diagnose": ("Find out why", lambda ex, state, run: ex.diagnose(state.opened, state.budget_s, run=run)),

@@ -19,6 +19,7 @@ from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.tracing import FROZEN
 from regional_explorer.torch_api.dynamo import ISOLATES
+from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.tuning.space import ways
 from tests.shared import programs
 
@@ -70,6 +71,16 @@ def test_weights_are_constants_and_results_those_of_eager(compiled):
     for one in ex.live.program.store.artifacts.values():
         assert "_frozen_param" in one.code
         assert len(set(re.findall(r"\b(?:arg|in)_\d+\b", one.code))) == 1  # the input that is no weight
+
+
+def test_the_memory_of_constants_is_counted(compiled):
+    ex, net, _ = compiled
+    found = [one.constants.size_bytes for one in ex.live.program.store.artifacts.values()]
+    matrices = [sum(weight.nbytes for weight in layer.parameters() if weight.dim() > 1) for layer in net.layers]
+    assert all(ours >= theirs for ours, theirs in zip(sorted(found), sorted(matrices), strict=True))
+    one = torch.ones(8)
+    kinds = {"whole": one, "part of it": one[2:], "packed": torch.ones(8, 8).to_mkldnn(), "number": 3}
+    assert Constants(kinds, ()).size_bytes == one.nbytes + 8 * 8 * 4
 
 
 def test_kernels_of_frozen_code_are_timed(compiled):

@@ -219,6 +219,29 @@ def test_another_torch_and_the_regions_own_config_change_the_key(monkeypatch):
     assert key(torch.sin, [x()]) != before
 
 
+IN_ITS_ENVIRONMENT = """
+import dataclasses, json
+import torch._inductor.config as inductor_config
+from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import Settings
+with dataclasses.replace(Settings.now(), inductor={}).in_force():
+    plain = surroundings(), inductor_config.max_autotune
+print(json.dumps([surroundings(), *plain]))
+"""
+
+
+def test_defaults_that_environment_variables_set_are_in_the_key():
+    names = ("TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_FREEZING", "TORCHINDUCTOR_CPP_WRAPPER")
+    without_effect = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "CXX": "/usr/bin/c++"}
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    environment = {**dict.fromkeys(names, "1"), **without_effect, **threads}
+    there, plain_there, tuned = python(IN_ITS_ENVIRONMENT, env=environment).json
+    assert plain_there == surroundings() != there
+    assert not tuned
+    with inductor_config.patch(max_autotune=True, freezing=True, cpp_wrapper=True):
+        assert there == surroundings()
+
+
 REOPENED = """
 import json, sys
 import regional_explorer as rx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Planted:
     raises: str = ""
     peak_bytes: int = 10 * MIB
     bitwise: bool = False
+    constant_bytes: int = 0
     launches: int | None = None
 
 
@@ -62,6 +64,10 @@ class ReplayedPlan:
     plan: Plan
     kept_bytes: int | None = MIB
 
+    @property
+    def constant_bytes(self) -> int:
+        return self.planted.constant_bytes
+
 
 @dataclass
 class ReplayBench:
@@ -77,6 +83,7 @@ class ReplayBench:
     full_fails: str = ""
     step_s: float = 0.03
     noise: float = 0.004
+    drift: float = 0.0
     grad: bool = True
     device_type: str = "cpu"
     log: list[tuple[str, Any]] = field(default_factory=list)
@@ -84,6 +91,7 @@ class ReplayBench:
     random: Random = field(default_factory=lambda: Random(0))  # noqa: S311 - noise, not a secret
 
     def __post_init__(self) -> None:
+        self.drifted = 0.0
         self.context = MeasureContext(self.run, ENVIRONMENT, self.clock)
         self.full = self.compile_full
 
@@ -176,10 +184,16 @@ class ReplayBench:
         def spend(share: float) -> str:
             if planted.raises == "call":
                 raise RuntimeError("it crashed")
-            self.clock.spend(share * planted.over * self.step_s * self.random.uniform(1 - self.noise, 1 + self.noise))
+            self.clock.spend(share * planted.over * self.step_s * self._slowness())
             return title
 
         return TimedCall(title, lambda: spend(0.4), (lambda _: spend(0.6)) if self.grad else None)
+
+    def _slowness(self) -> float:
+        """Return how much longer a call takes now: noise differs from call to call, a drift goes on from the last."""
+        if self.drift:
+            self.drifted += self.random.gauss(0.0, self.drift)
+        return math.exp(self.drifted) * self.random.uniform(1 - self.noise, 1 + self.noise)
 
     def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak:
         del limit_s

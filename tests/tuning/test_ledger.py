@@ -14,7 +14,7 @@ from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
-from regional_explorer.record.tuning import TORCH_COMPILE, Numbers, Outcome
+from regional_explorer.record.tuning import EAGER, Numbers, Outcome
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.search import tune
@@ -132,7 +132,7 @@ def test_entries_for_close_results_are_not_used_for_bitwise(tmp_path: Path) -> N
     path = tmp_path / "tries.jsonl"
     tune(ReplayBench(PARTS), LIMITS, Ledger(path))
     strict = tune(ReplayBench(PARTS), Limits(600.0, Numbers.BITWISE), Ledger(path))
-    assert strict.answer == TORCH_COMPILE
+    assert strict.answer == EAGER
     assert strict.counts[Outcome.MEASURED] == 0
 
 

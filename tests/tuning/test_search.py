@@ -15,7 +15,7 @@ from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning import search
@@ -136,11 +136,21 @@ def test_a_plan_that_seems_faster_comes_with_what_counted_as_none() -> None:
     assert said.endswith("1.03× (1.02–1.05) as fast as torch.compile. Differences below 3.40 % counted as none.")
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_no_gain_is_claimed_where_all_plans_are_equally_fast(seed: int, tmp_path: Path) -> None:
-    bench = ReplayBench(lambda plan: Planted(1.0), eager_over=1.0, noise=0.05)
-    bench.random.seed(seed)
-    assert tune(bench, limits(), Ledger(tmp_path / "l")).gain is None
+@pytest.mark.parametrize("code", ["the same", ""], ids=["equal code", "code of their own"])
+def test_fifty_searches_among_equally_fast_plans_claim_no_gain_and_compile_none_twice(
+    code: str, tmp_path: Path
+) -> None:
+    for seed in range(50):
+        bench = ReplayBench(lambda plan: Planted(code=code), eager_over=1.0, noise=0.05, drift=0.003)
+        bench.random.seed(seed)
+        tuning = tune(bench, limits(120.0), Ledger(tmp_path / f"{seed}"))
+        compiled = bench.asked("compile")
+        assert len(compiled) == len(set(compiled)) > len(WAYS)
+        assert len(bench.asked("check")) == (
+            1 if code else tuning.counts[Outcome.MEASURED] + tuning.counts[Outcome.SLOWER]
+        )
+        assert tuning.gain is None, seed
+        assert tuning.plan is None
 
 
 def test_the_plan_at_hand_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> None:
@@ -185,6 +195,13 @@ def test_bitwise_takes_only_what_equals_eager_to_the_bit(ledger: Ledger) -> None
     assert outcome(tuning, title(JOINT)) is Outcome.WRONG
 
 
+def test_bitwise_does_not_answer_with_torch_compile(ledger: Ledger) -> None:
+    bench = ReplayBench(lambda _plan: Planted(1.1, bitwise=True), eager_over=1.3)
+    tuning = tune(bench, limits(numbers=Numbers.BITWISE), ledger)
+    assert tuning.plan is not None
+    assert tuning.rival == EAGER
+
+
 def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Ledger, tmp_path: Path) -> None:
     def plant(plan: Plan) -> Planted:
         over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
@@ -196,6 +213,23 @@ def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Led
     allowed = tune(ReplayBench(plant), limits(max_memory=40 * MIB), Ledger(tmp_path / "other"))
     assert allowed.plan is not None
     assert allowed.plan.tracing == JOINT
+
+
+def test_frozen_weights_count_where_memory_is_limited(tmp_path: Path) -> None:
+    def plant(plan: Plan) -> Planted:
+        over = 0.7 if plan.tracing.frozen else 0.9 if plan.tracing == JOINT else 1.0
+        return Planted(over, code=f"{plan.tracing}", constant_bytes=30 * MIB if plan.tracing.frozen else 0)
+
+    ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN)
+    by_default = tune(ReplayBench(plant, grad=False), limits(), ledger)
+    assert by_default.answer == frozen
+    assert "30.0 MiB of frozen weights besides those of the model" in answer(by_default)
+    for book in (ledger, Ledger(tmp_path / "others.jsonl")):  # what an earlier search has found, too
+        limited = tune(ReplayBench(plant, grad=False), limits(max_memory=35 * MIB), book)
+        assert limited.answer == title(JOINT)
+        assert "more memory than the 35.0 MiB allowed, 30.0 MiB of it its" in limited.by_title[frozen].why
+    allowed = tune(ReplayBench(plant, grad=False), limits(max_memory=45 * MIB), Ledger(tmp_path / "more.jsonl"))
+    assert allowed.answer == frozen
 
 
 def test_plans_that_take_too_long_to_compile_are_not_chosen(ledger: Ledger) -> None:

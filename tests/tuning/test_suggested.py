@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config as inductor_config
 
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, Run
@@ -14,9 +16,12 @@ from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.tables.suggestion import SuggestionList, suggestions_table
-from regional_explorer.tuning.live_bench import gain_alone_less_cut_s
+from regional_explorer.tuning import suggested
+from regional_explorer.tuning.live_bench import LiveBench
+from regional_explorer.tuning.suggested import gain_alone_less_cut_s
 from tests.shared import programs
 
 
@@ -72,6 +77,12 @@ def test_measured_suggestions_are_compiled_and_stay_unmarked(tmp_path: Path) -> 
         assert any(one.compile_s for one in measured)
         assert not ex.plan.regions
         assert not ex.session.artifacts
+        assert ex.suggest() == measured
+        saved = rx.load(ex.save(tmp_path / "session.json"))
+        assert saved.suggest() == measured
+        with inductor_config.patch(max_fusion_size=3):  # figures of other settings are not those of these
+            assert ex.suggest() == guessed
+        assert ex.retrace(dynamic=False).suggest() == guessed
 
 
 def test_a_cancelled_measurement_returns_the_guesses() -> None:
@@ -79,6 +90,43 @@ def test_a_cancelled_measurement_returns_the_guesses() -> None:
         measured = ex.suggest(budget_s=5, run=Run(cancelled=lambda: True))
         assert {one.name for one in measured} == {one.name for one in ex.suggest()}
         assert {one.why_not for one in measured} == {"it was cancelled before"}
+
+
+@pytest.mark.compiles
+def test_an_interrupt_keeps_what_was_measured_and_a_shorter_run_what_it_does_not_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure_alone, measured = LiveBench.alone, list[Any]()
+
+    def interrupted(*args: Any) -> Any:
+        if measured:
+            raise KeyboardInterrupt
+        measured.append(args)
+        return measure_alone(*args)
+
+    monkeypatch.setattr(LiveBench, "alone", interrupted)
+    monkeypatch.setattr(suggested, "gain_alone_less_cut_s", lambda *_: Figure(1e-3, 0.5e-3, 2e-3))
+    with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
+        with pytest.raises(KeyboardInterrupt):
+            ex.suggest(budget_s=20)
+        first, *others = ex.suggest()
+        assert first.gain_s is not None
+        assert first.compile_s
+        assert {one.why_not for one in others} == {"it was interrupted before"}
+        first_again, *others = ex.suggest(budget_s=5, run=Run(cancelled=lambda: True))
+        assert first_again == first
+        assert {one.why_not for one in others} == {"it was cancelled before"}
+        prepared = list[Plan]()
+
+        def prepare(_bench: LiveBench, plan: Plan) -> Any:
+            prepared.append(plan)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(LiveBench, "prepare", prepare)
+        with pytest.raises(KeyboardInterrupt):
+            ex.suggest(budget_s=20)
+        assert [plan.regions[0].name for plan in prepared] == [others[0].name], "those without figures come first"
+        assert ex.suggest()[0] == first
 
 
 def test_a_wrong_budget_is_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,15 +13,22 @@ from msgspec.structs import replace
 from torch import nn
 
 from regional_explorer.compiler.region_config import catalogue
+from regional_explorer.exploration import live
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.style.element import words
+from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.ui.config_editor import MAX_KEYS, config_editor, key_list
 from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
 from tests.shared import programs
-from tests.shared.panel import Blocked, elements, nodes, pick, rows, text, type_in
+from tests.shared.panel import Blocked, elements, enabled, nodes, pick, rows, text, type_in
+from tests.shared.processes import until
 
 
 def names(exploration: Exploration) -> list[str]:
@@ -285,6 +294,47 @@ def test_without_a_region_the_panel_suggests_some(panel: Panel, exploration: Exp
     panel.press("mark suggested", names[0])
     assert list(rows(panel)) == [names[0]]
     assert exploration.plan[names[0]].selectors == suggested[names[0]]
+
+
+def test_measured_suggestions_come_by_their_gain_and_stay(
+    own_exploration: Exploration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gains_of_first = threading.Event(), [None, Figure(1e-4, -1e-4, 2e-4)]
+
+    def measure(bench: LiveBench, found: Sequence[Suggestion], budget_s: float, keep: Callable[..., None]) -> None:
+        """Wait for *Cancel*; let the last one gain, and the first one nothing, which is known the second time only."""
+        begun.set()
+        assert until(bench.context.run.cancelled)
+        first = replace(guessed[0], gain_s=gains_of_first.pop(0), compile_s=budget_s)
+        last = replace(guessed[-1], gain_s=Figure(2e-3, 1.5e-3, 2.5e-3), compile_s=budget_s)
+        keep([last, first, *found[2:]])
+
+    def measured(panel: Panel) -> str:
+        begun.clear()
+        panel.press("measure suggested")
+        assert begun.wait(60)
+        assert not enabled(panel, "regions", "measure suggested")
+        panel.press("cancel")
+        assert own_control.jobs.wait(60)
+        assert CANCELLED_NOTE in text(panel, "progress")
+        return text(panel, "regions")
+
+    monkeypatch.setattr(live, "measure_suggestions", measure)
+    own_exploration.plan = Plan()
+    guessed, own_control = own_exploration.suggest(), control_of(own_exploration)
+    panel = Panel(own_control)
+    assert "To try, by a guess" in text(panel, "regions")
+    assert "Measure these, 30 s" in text(panel, "regions")
+    assert "Measure the others, 30 s" in measured(panel)
+    shown = measured(panel)
+    assert "To try, the most saved first" in shown
+    assert "measured: saves 2.00 ms (1.50 ms–2.50 ms) a step" in shown
+    assert "measured: no gain" in shown
+    marks = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
+    assert marks[:2] == [guessed[-1].name, guessed[0].name]
+    assert text(Panel(control_of(own_exploration)), "regions") == shown
+    own_exploration.retrace(dynamic=True)
+    assert own_exploration.session.suggestions == ()
 
 
 def test_the_form_previews_the_partitions_of_a_mark(panel: Panel, exploration: Exploration) -> None:
