@@ -38,7 +38,7 @@ from regional_explorer.torch_api.dynamo import (
 )
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.hooks import hooks_of
-from regional_explorer.torch_api.release import GeneratedCode, release_compiled
+from regional_explorer.torch_api.releasing import GeneratedCode, release_compiled
 from regional_explorer.torch_api.size_guards import SizeGuards
 
 

@@ -33,7 +33,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.graphs import runs_random
 from regional_explorer.torch_api.lowering import decomposition_of
-from regional_explorer.torch_api.release import release_compiled
+from regional_explorer.torch_api.releasing import release_compiled
 from regional_explorer.torch_api.torch_config import config_entries, under_config
 from regional_explorer.torch_api.upstream_compilers import marks_ignored
 

@@ -45,7 +45,7 @@ from regional_explorer.torch_api.graphs import (
     is_effect_token,
     resolve,
 )
-from regional_explorer.torch_api.release import has_given_up
+from regional_explorer.torch_api.releasing import has_given_up
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
