@@ -25,8 +25,8 @@ from regional_explorer.measure.profile import overhead_s
 from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
-from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
+from regional_explorer.measure.tolerances import arithmetic_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.figure import Figure

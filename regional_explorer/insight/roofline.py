@@ -19,7 +19,7 @@ from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
-from regional_explorer.measure.rounding import gap
+from regional_explorer.measure.tolerances import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text

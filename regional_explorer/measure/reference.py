@@ -31,7 +31,7 @@ from regional_explorer.measure.numerics import (
     verdict,
     with_confirmed_failures,
 )
-from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
+from regional_explorer.measure.tolerances import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER

@@ -15,8 +15,8 @@ from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.measure.rounding import Rounded
 from regional_explorer.measure.timings import MeasureContext
+from regional_explorer.measure.tolerances import Rounded
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from regional_explorer.torch_api.graphs import inductor_keeps_draws_in_order
 from tests.shared import programs
