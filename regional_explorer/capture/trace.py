@@ -17,7 +17,7 @@ from regional_explorer.capture.convert import GraphRecorder, marked_blocks, reco
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.trace_failure import trace_failed
-from regional_explorer.capture.untraced import untraced_ops, with_untraced
+from regional_explorer.capture.untraced_ops import untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
