@@ -243,6 +243,17 @@ def test_files_that_the_paragraph_of_a_package_names_are_in_it() -> None:
     assert [name for name in named if not (PACKAGE / name).exists()] == []
 
 
+def test_files_that_find_diagnostics_are_listed() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("\n### Where a diagnostic is found\n")[2].partition("\n## ")[0]
+    finding = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if ".found(" in path.read_text(encoding="utf-8")
+    }
+    assert set(re.findall(r"`(\w+/\w+\.py)`", table)) == finding
+
+
 def test_threads_that_the_architecture_names_are_started() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
