@@ -303,17 +303,22 @@ def names_of(file: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", ["upstream.md", "architecture.md", "a-cell-followed.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["CONTRIBUTING.md", "docs/architecture.md", "docs/a-cell-followed.md", "docs/numerics.md", "docs/upstream.md"],
+)
 def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     given = re.findall(r"\(`(\w+/\w+\.py)`(?:,\s+`([\w.]+)`)?\)", text)
     given += [(file, name) for name, file in re.findall(r"`(\w+)`\s+in\s+`(\w+/\w+\.py)`", text)]
-    assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
     rooms = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
     files = re.findall(rf"`((?:{rooms})/\w+\.py)`", text)
     modules = [f"{name.replace('.', '/')}.py" for name in re.findall(rf"`((?:{rooms})\.(?!(?:py|js)`)[a-z_]+)", text)]
     assert [file for file in (*files, *modules) if not (PACKAGE / file).exists()] == []
-    assert given or modules
+    others = re.findall(r"`((?:regional_explorer|tests|docs)/[\w./-]+\.\w+)`", text)
+    assert [file for file in others if not (ROOT / file).exists()] == []
+    assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
+    assert files or modules or others
 
 
 def test_a_cell_followed_has_ten_stops_with_a_function_each() -> None:
