@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -218,6 +219,73 @@ def test_every_package_has_its_paragraph() -> None:
     assert packages == named
 
 
+def test_packages_are_listed_from_the_lowest_layer_up() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\*\*`(\w+)(?:/|\.py)`\*\*", page, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = [layer.split(" | ") for layer in reversed(contracts[0]["layers"])]
+    rank = {package: number for number, layer in enumerate(layers) for package in layer}
+    assert listed == sorted(listed, key=rank.__getitem__)
+    assert set(listed) == set(rank)
+
+
+def test_files_that_the_paragraph_of_a_package_names_are_in_it() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    _, *paragraphs = re.split(r"\*\*`((?:\w+/)+)`\*\*", page.partition("\n### ")[0])
+    named = [
+        f"{package}{name}"
+        for package, text in zip(paragraphs[::2], paragraphs[1::2], strict=True)
+        for name in re.findall(r"`(\w+\.(?:py|js))`", text)
+    ]
+    assert named
+    assert [name for name in named if not (PACKAGE / name).exists()] == []
+
+
+def test_files_that_find_diagnostics_are_listed() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("\n### Where a diagnostic is found\n")[2].partition("\n## ")[0]
+    finding = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if ".found(" in path.read_text(encoding="utf-8")
+    }
+    assert set(re.findall(r"`(\w+/\w+\.py)`", table)) == finding
+
+
+def test_threads_that_the_architecture_names_are_started() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    named = set(re.findall(r"`(regional-explorer-[a-z]+)", page))
+    started = set(re.findall(r"\"(regional-explorer-[a-z]+)[-\"]", code))
+    assert named == started
+
+
+def prose_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a Markdown text with their numbers, tables and code aside."""
+    in_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code and not line.lstrip().startswith("|"):
+            yield number, line
+
+
+def test_lines_of_documents_are_at_most_120_characters_long() -> None:
+    """But for one that cannot be broken: an image, or a message of torch as it is."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    unbroken = re.compile(r"!\[[^]]*\]\([^)]*\)|`[^`]*`\.?")
+    long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in pages
+        for number, line in prose_lines(page.read_text(encoding="utf-8"))
+        if len(line) > 120 and not unbroken.fullmatch(line)
+    ]
+    assert pages
+    assert long == []
+
+
 def names_of(file: Path) -> set[str]:
     """Return the functions, classes and constants of a file, methods with their class."""
     found: set[str] = set()
@@ -235,17 +303,22 @@ def names_of(file: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", ["upstream.md", "architecture.md", "a-cell-followed.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["CONTRIBUTING.md", "docs/architecture.md", "docs/a-cell-followed.md", "docs/numerics.md", "docs/upstream.md"],
+)
 def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     given = re.findall(r"\(`(\w+/\w+\.py)`(?:,\s+`([\w.]+)`)?\)", text)
     given += [(file, name) for name, file in re.findall(r"`(\w+)`\s+in\s+`(\w+/\w+\.py)`", text)]
-    assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
     rooms = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
     files = re.findall(rf"`((?:{rooms})/\w+\.py)`", text)
-    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(rf"`((?:{rooms})\.(?!py`)[a-z_]+)", text)]
+    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(rf"`((?:{rooms})\.(?!(?:py|js)`)[a-z_]+)", text)]
     assert [file for file in (*files, *modules) if not (PACKAGE / file).exists()] == []
-    assert given or modules
+    others = re.findall(r"`((?:regional_explorer|tests|docs)/[\w./-]+\.\w+)`", text)
+    assert [file for file in others if not (ROOT / file).exists()] == []
+    assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
+    assert files or modules or others
 
 
 def test_a_cell_followed_has_ten_stops_with_a_function_each() -> None:
@@ -275,6 +348,30 @@ def test_the_readme_shows_both_commands_and_how_long_they_take() -> None:
         assert line, f"README.md, Start: no line for {command}"
         assert re.search(r"\d+ minutes", line["what"]), f"how long does {command} take?"
         assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE)
+
+
+COMMANDS = re.compile(
+    r"`make (?P<target>[a-z-]+)|^make (?P<line>[a-z-]+)(?= +#)|ROWS=(?P<row>[a-z0-9-]+)"
+    r"|(?:^|`)regional-explorer (?P<command>[a-z]+)",
+    re.MULTILINE,
+)
+
+
+def test_commands_that_documents_name_exist() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    matches = [match for page in pages for match in COMMANDS.finditer(page.read_text(encoding="utf-8"))]
+    named = {kind: {match[kind] for match in matches if match[kind]} for kind in COMMANDS.groupindex}
+    defined = {
+        kind: set(re.findall(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE))
+        for kind, file, pattern in (
+            ("target", "Makefile", r"^([a-z-]+):"),
+            ("line", "Makefile", r"^([a-z-]+):"),
+            ("row", "benchmarks/__main__.py", r'^    "([a-z0-9-]+)": '),
+            ("command", "regional_explorer/command/cli.py", r'"([a-z]+)",'),
+        )
+    }
+    assert all(named.values())
+    assert [kind for kind, names in named.items() if names - defined[kind]] == []
 
 
 def commands(*settings: str) -> str:

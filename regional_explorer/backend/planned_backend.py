@@ -64,7 +64,7 @@ from regional_explorer.torch_api.dynamo import (
 )
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 from regional_explorer.torch_api.inductor import NO_COMPILER
-from regional_explorer.torch_api.release import has_given_up
+from regional_explorer.torch_api.releasing import has_given_up
 from regional_explorer.torch_api.torch_config import surroundings
 
 if TYPE_CHECKING:

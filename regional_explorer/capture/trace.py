@@ -16,7 +16,7 @@ from regional_explorer.capture.call import Call, Modes, closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
-from regional_explorer.capture.untraced import trace_failed, untraced_ops, with_untraced
+from regional_explorer.capture.untraced_ops import trace_failed, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
@@ -37,7 +37,7 @@ from regional_explorer.torch_api.dynamo import (
 )
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, SizeGuards, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.hidden_state import hooks_of
-from regional_explorer.torch_api.release import GeneratedCode, release_compiled
+from regional_explorer.torch_api.releasing import GeneratedCode, release_compiled
 
 
 class TracedGraphs:

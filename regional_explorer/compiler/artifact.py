@@ -21,7 +21,7 @@ from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, fake_mode_with_symbols, guard_check
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.prepared import Constants
-from regional_explorer.torch_api.release import GeneratedCode
+from regional_explorer.torch_api.releasing import GeneratedCode
 from regional_explorer.torch_api.shipping import Packed
 from regional_explorer.torch_api.torch_config import Settings
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
-from regional_explorer.capture.misplaced import misplaced_arguments
+from regional_explorer.capture.misplaced_arguments import misplaced_arguments
 from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import folder_at

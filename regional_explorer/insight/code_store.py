@@ -15,7 +15,7 @@ from regional_explorer.compiler.workers import LostWorkerError, can_have_workers
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.insight.gpu_worker import GpuQuestion, codes_on_gpu
-from regional_explorer.insight.lowering import artifact_code, code_under, node_positions
+from regional_explorer.insight.lowered_code import artifact_code, code_under, node_positions
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget

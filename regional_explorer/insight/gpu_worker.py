@@ -61,7 +61,7 @@ def _code_or_problem(piece: SentPiece, positions: Mapping[str, int], target: Gpu
 def _generate_code(piece: SentPiece, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
     import torch
 
-    from regional_explorer.insight.lowering import lowered_code
+    from regional_explorer.insight.lowered_code import lowered_code
     from regional_explorer.torch_api.graphs import fake_mode_with_symbols
     from regional_explorer.torch_api.shipping import load_piece
     from regional_explorer.torch_api.virtual_gpu import kernel_resources, to_gpu

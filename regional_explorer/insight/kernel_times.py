@@ -22,8 +22,8 @@ from regional_explorer.measure.alone import Recorded, as_in_the_call, record_inp
 from regional_explorer.measure.clock import CpuClock, TimedCall, overhead_s
 from regional_explorer.measure.numerics import Reference, compare_results, named_outputs, verdict
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
-from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
+from regional_explorer.measure.tolerances import arithmetic_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.figure import Figure

@@ -17,9 +17,9 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
-from regional_explorer.insight.lowering import code_under
+from regional_explorer.insight.lowered_code import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
-from regional_explorer.measure.rounding import gap
+from regional_explorer.measure.tolerances import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text
@@ -33,7 +33,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.graphs import runs_random
 from regional_explorer.torch_api.lowering import decomposition_of
-from regional_explorer.torch_api.release import release_compiled
+from regional_explorer.torch_api.releasing import release_compiled
 from regional_explorer.torch_api.torch_config import config_entries, under_config
 from regional_explorer.torch_api.upstream_compilers import marks_ignored
 

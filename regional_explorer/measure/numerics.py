@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import opaque_in, tensors_in
-from regional_explorer.measure.rounding import (
+from regional_explorer.measure.tolerances import (
     SLACK,
     Arithmetic,
     Limit,

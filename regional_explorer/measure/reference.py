@@ -32,7 +32,7 @@ from regional_explorer.measure.numerics import (
     verdict,
     with_confirmed_failures,
 )
-from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
+from regional_explorer.measure.tolerances import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
@@ -44,7 +44,7 @@ from regional_explorer.torch_api.graphs import (
     draws_random,
     resolve,
 )
-from regional_explorer.torch_api.release import has_given_up
+from regional_explorer.torch_api.releasing import has_given_up
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -17,7 +17,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import at_line
 from regional_explorer.errors import listing
 from regional_explorer.measure.numerics import Reference, compare_results, error_in_words, run_once
-from regional_explorer.measure.rounding import Arithmetic, Values, far
+from regional_explorer.measure.tolerances import Arithmetic, Values, far
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role

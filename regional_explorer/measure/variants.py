@@ -21,7 +21,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.compile_notes import CacheAnswers, counting_patterns
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
-from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
+from regional_explorer.torch_api.releasing import has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.torch_config import surroundings, under_config
 from regional_explorer.torch_api.torch_errors import in_one_line
 from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE

@@ -41,7 +41,7 @@ from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.torch_api.compile_notes import counting_patterns
 from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
-from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
+from regional_explorer.torch_api.releasing import forget_metric_edits, release_when_dropped
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.nn.modules import module as all_modules
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.measure.numerics import Reference, compare_results
-from regional_explorer.measure.rounding import Arithmetic, Moves, Values
+from regional_explorer.measure.tolerances import Arithmetic, Moves, Values
 from regional_explorer.torch_api.hidden_state import current_saved_tensors_hooks
 from tests.shared.checks import codes, only
 from tests.shared.hooks import FORMS, HOLDERS, KINDS, Program, registered

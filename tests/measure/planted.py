@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from regional_explorer.measure.rounding import Values
+from regional_explorer.measure.tolerances import Values
 
 MANY = 100_000
 MILLION = 10 * MANY

@@ -16,8 +16,8 @@ from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.alone import copied, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.measure.rounding import Rounded
 from regional_explorer.measure.timings import MeasureContext
+from regional_explorer.measure.tolerances import Rounded
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api.graphs import inductor_keeps_draws_in_order

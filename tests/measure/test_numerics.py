@@ -20,7 +20,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.measure.numerics import Reference, compare_results, run_once, verdict
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.measure.rounding import Arithmetic, Values, arithmetic_of, dense
+from regional_explorer.measure.tolerances import Arithmetic, Values, arithmetic_of, dense
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict
 from tests.measure.planted import (
     MANY,

@@ -13,7 +13,7 @@ from torch._inductor.codecache import PyCodeCache
 import regional_explorer as rx
 from regional_explorer.exploration import live
 from regional_explorer.exploration.live import MAX_DROPPED
-from regional_explorer.torch_api.release import GeneratedCode
+from regional_explorer.torch_api.releasing import GeneratedCode
 from tests.shared.processes import python
 from tests.torch_api import exploring_often
 from tests.torch_api.exploring_often import Net, broken, explored, pair, straight

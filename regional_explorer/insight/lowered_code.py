@@ -22,7 +22,7 @@ from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.lowering import lower_piece
-from regional_explorer.torch_api.release import GeneratedCode
+from regional_explorer.torch_api.releasing import GeneratedCode
 
 if TYPE_CHECKING:
     from torch import fx
