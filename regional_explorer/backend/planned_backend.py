@@ -30,7 +30,7 @@ from regional_explorer.compiler.partition_records import environment_of, evidenc
 from regional_explorer.compiler.program import CutProgram, SwitchedGraph, dynamic_remedy, stacklevel_of_caller
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.diagnostics.regions import check_empty, check_failures
+from regional_explorer.diagnostics.regions import check_empty, check_failed
 from regional_explorer.errors import (
     CaptureError,
     InvalidArgumentError,
@@ -259,7 +259,7 @@ class PlannedProgram(CutProgram):
             message = f"Partitions without an artifact run eagerly: {NO_COMPILER}"
             self.report(DiagnosticCode.NO_COMPILER.found(message))
         others = [record for record in failed if record.error != NO_COMPILER]
-        for diagnostic in check_failures(evidence_of(self, others)):
+        for diagnostic in check_failed(evidence_of(self, others)):
             self.report(diagnostic)
 
     def _report_stale(self, switch: Switch, why: str) -> None:

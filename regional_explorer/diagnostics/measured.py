@@ -13,7 +13,7 @@ from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, in_sentences
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.patterns import is_idle, pattern_matches
+from regional_explorer.record.patterns import is_idle, pattern_match_counts
 from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import (
     RegionTiming,
@@ -190,7 +190,7 @@ def pattern_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``pattern-lost`` if patterns matched in plain ``torch.compile`` that the plan does not have."""
     lost = [
         f"{pattern_text(found.name)} ({found.full}×)"
-        for found in pattern_matches(session)
+        for found in pattern_match_counts(session)
         if found.is_lost and not is_idle(found.name)
     ]
     if not lost or not session.partitions:

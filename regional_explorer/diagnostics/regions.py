@@ -561,7 +561,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
         )
 
 
-def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
+def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-failed`` per region and error."""
     failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
     for (region, error), parts in failures.items():

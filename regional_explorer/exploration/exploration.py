@@ -120,9 +120,9 @@ class Exploration(Edits, Results):
             check_plan(plan)
             self._retrace(plan.tracing, lambda _: plan, dynamic=self.live.capture.dynamic)
         else:
-            self._edit(lambda _: plan)
+            self._edit_plan(lambda _: plan)
 
-    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+    def _edit_plan(self, change: Callable[[Draft], Plan]) -> Self:
         # From reading the plan until it is replaced: an edit of another thread in between would be lost.
         with self.exclusive_use.editing():
             self.live.require_open()

@@ -58,7 +58,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     inside = sum((figure for kind, figure in seconds.items() if kind != OUTSIDE), exactly(0.0))
     if whole.bounds is None or outside.bounds is None or inside.bounds is None:
         return
-    limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
+    limits_s = {by: sum(one.valid_bound_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
     least_s = sum(limits_s.values())
     graph, where = parts[0].partition.graph, parts[0].source[:1]
     # At the ends of the intervals that speak against it.

@@ -102,9 +102,9 @@ def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
 
 def _bounds_text(parts: Sequence[PartitionCode], whole_s: float) -> str:
     times = [time for part in parts if part.times is not None for time in part.times.kernels]
-    least_s = [time.least_s for time in times if time is not None and time.least_s is not None]
-    known = f"those of {len(least_s)} of {count(len(times), 'kernel')}"
-    return f" The known bounds, {known}, are {sum(least_s) / whole_s:.0%} of that." if least_s else ""
+    bounds_s = [time.valid_bound_s for time in times if time is not None and time.valid_bound_s is not None]
+    known = f"those of {len(bounds_s)} of {count(len(times), 'kernel')}"
+    return f" The known bounds, {known}, are {sum(bounds_s) / whole_s:.0%} of that." if bounds_s else ""
 
 
 def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | Advice:

@@ -16,7 +16,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, peak
+from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, measure_peak
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
@@ -312,6 +312,6 @@ def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s
     timed_call.select()
     try:
         with variants.call.restoring():
-            return peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
+            return measure_peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
     finally:
         variants.program.select_regional(on=True)

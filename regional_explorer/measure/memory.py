@@ -70,7 +70,7 @@ def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | N
     return ResidentGauge() if (reset or _reset_high_water)() else None
 
 
-def peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
+def measure_peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
     """Return the median peak of as many calls as an interval needs; of fewer if these take longer than ``limit_s``."""
     began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
     while len(peaks) < LEAST_SAMPLES:

@@ -320,7 +320,7 @@ class _RoundsRun:
         """Warm up and measure; return why it ended."""
         self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
         try:
-            self._make_first_calls()
+            self._run_first_calls()
             self._run_aside(self.between)
             self.began_s, self.queued_s = self.clock.now(), 0.0
             self.watch.begin()
@@ -367,7 +367,7 @@ class _RoundsRun:
             pruned=tuple(self.pruned),
         )
 
-    def _make_first_calls(self) -> None:
+    def _run_first_calls(self) -> None:
         for name in list(self.entries):
             self._report_progress(f"first calls of {name}")
             for _ in range(self.first_calls):

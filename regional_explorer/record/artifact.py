@@ -195,14 +195,14 @@ class KernelTime(Record, frozen=True):
     """What sets the bound."""
 
     @property
-    def least_s(self) -> float | None:
+    def valid_bound_s(self) -> float | None:
         """The bound; None without one, or if the kernel is faster, whatever a file says."""
         return None if self.bound_s is None or self.bound_s > self.seconds.value else self.bound_s
 
     @property
     def wasted_s(self) -> float | None:
         """The time beyond the bound."""
-        return None if self.least_s is None else self.seconds.value - self.least_s
+        return None if self.valid_bound_s is None else self.seconds.value - self.valid_bound_s
 
 
 class ArtifactKernelTimes(Record, frozen=True):

@@ -44,7 +44,7 @@ def kept_for_backward(session: Session) -> list[Kept]:
 def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept]:
     regions = {name: region for region, members in session.members.items() for name in members.get(forward.id, ())}
     saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
-    bases = (_base(node, forward) for node in saved if node)
+    bases = (_view_base(node, forward) for node in saved if node)
     computed = {base.name: base for base in bases if base.role is Role.OP and base.values}  # a number has no values
     for node in computed.values():
         yield Kept(forward.id, node, regions.get(node.name), _size(node))
@@ -61,7 +61,7 @@ def _is_view(node: Node, graph: Graph) -> bool:
     return node.op in _VIEWS or (node.op == "getitem" and graph.by_name[node.inputs[0]].op in _SPLITS)
 
 
-def _base(node: Node, graph: Graph) -> Node:
+def _view_base(node: Node, graph: Graph) -> Node:
     """Return the op or input whose memory a view shows."""
     while node.role is Role.OP and _is_view(node, graph):
         node = graph.by_name[node.inputs[0]]

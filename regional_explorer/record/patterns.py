@@ -30,7 +30,7 @@ class PatternMatches:
         return bool(self.full) and not self.trace and all(matches == 0 for matches in self.regions.values())
 
 
-def pattern_matches(session: Session) -> list[PatternMatches]:
+def pattern_match_counts(session: Session) -> list[PatternMatches]:
     """Return the patterns that matched anywhere, the most frequent first, those that are idle last."""
     trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
     regions, cost = region_patterns(session), full_compile(session)

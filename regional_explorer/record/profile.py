@@ -70,7 +70,7 @@ class ProfileRow(Record, frozen=True):
     """The least time in which as many bytes were copied, op by op."""
 
     @property
-    def least_s(self) -> float | None:
+    def valid_bound_s(self) -> float | None:
         """``copy_s``; None if the ops take less, so that it bounds nothing."""
         return self.copy_s if self.copy_s <= self.seconds.value else None
 

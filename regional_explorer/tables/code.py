@@ -215,11 +215,13 @@ def kernel_times_table(session: Session, region: str | None) -> Table[TimedRow]:
             *bound_columns("low_us", "high_us", lambda row: row.seconds)[:2],
             Number("share", lambda row: row.seconds and row.seconds.value / (row.times.parts_s or 1.0)),
             Number("with_clocks", lambda row: None if row.times.problem else row.times.with_clocks.value),
-            Number("bound_us", lambda row: row.time and row.time.least_s),
-            Column("bound_by", lambda row: row.time.bound_by if row.time and row.time.least_s else None),
+            Number("bound_us", lambda row: row.time and row.time.valid_bound_s),
+            Column("bound_by", lambda row: row.time.bound_by if row.time and row.time.valid_bound_s else None),
             Number(
                 "times_bound",
-                lambda row: row.time.seconds.value / row.time.least_s if row.time and row.time.least_s else None,
+                lambda row: (
+                    row.time.seconds.value / row.time.valid_bound_s if row.time and row.time.valid_bound_s else None
+                ),
             ),
             Number("wasted_us", lambda row: row.time and row.time.wasted_s),
             Column("lines", lambda row: row.linked and ", ".join(map(str, row.linked.lines))),

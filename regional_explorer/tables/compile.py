@@ -9,7 +9,7 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, Comp
 from regional_explorer.record.figure import once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.patterns import PatternMatches, full_compile, pattern_matches, region_patterns
+from regional_explorer.record.patterns import PatternMatches, full_compile, pattern_match_counts, region_patterns
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text
@@ -109,7 +109,7 @@ def patterns_table(session: Session) -> Table[PatternMatches]:
             Column("regions", lambda row: row.regions, text=_matches_by_region),
             Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
         ),
-        pattern_matches(session),
+        pattern_match_counts(session),
         full if full_compile(session) else "",
         lambda: [regions, full],
         fold="closed",

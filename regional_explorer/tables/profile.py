@@ -61,9 +61,9 @@ _COLUMNS: tuple[Column[TimeShare], ...] = (
     ),
     Number(
         "copy_us",
-        lambda share: share.row.least_s,
+        lambda share: share.row.valid_bound_s,
         "copying that takes",
-        text=lambda share: duration(share.row.least_s) if share.row.moved_bytes else NONE,
+        text=lambda share: duration(share.row.valid_bound_s) if share.row.moved_bytes else NONE,
         tone="quiet",
     ),
 )

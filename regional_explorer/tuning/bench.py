@@ -88,7 +88,7 @@ class Bench(Protocol[P]):
     def race_piece(self, piece: TimedPiece, others: Mapping[str, P], budget_s: float) -> Mapping[str, Raced]:
         """Race a piece against itself under other plans of the same cut; those that are not right are left out."""
 
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
+    def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if it cannot be read."""
 
     def measuring(self) -> AbstractContextManager[None]:

@@ -324,7 +324,7 @@ class LiveBench:
         self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
 
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
+    def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if it cannot be read on this system."""
         gauge = gauge_for(self.context.environment.device)
         return None if gauge is None else self._untimed(lambda: memory_peak(self.variants, call, gauge, limit_s))

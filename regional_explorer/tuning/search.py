@@ -47,7 +47,7 @@ from regional_explorer.tuning.space import (
     other_plans,
     together,
     ways,
-    whole,
+    whole_graph_candidate,
     without_cpp_wrapper,
 )
 from regional_explorer.tuning.spending import Spending
@@ -141,7 +141,7 @@ class _Search(Generic[P]):
         self._measure_references()
         first, *others = likeliest(grad=self.bench.grad)
         self._try([first, *self._at_hand(), *others])
-        self._try([whole(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
+        self._try([whole_graph_candidate(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
         self._try_wrappers()
         self._try_keys()
         self._try_others()
@@ -156,7 +156,7 @@ class _Search(Generic[P]):
         self.references[EAGER] = bench.eager()
         self.tries[EAGER] = Try(EAGER, SearchStage.REFERENCE, Outcome.MEASURED)
         with self.time.step("memory", f"reading the memory of {EAGER}"):
-            peak = bench.peak(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
+            peak = bench.peak_memory(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
         self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self.most_bytes = self.limits.max_memory
         if self.most_bytes is None and peak is not None:
@@ -174,7 +174,7 @@ class _Search(Generic[P]):
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
             with self.time.step("memory", f"reading the memory of {TORCH_COMPILE}"):
-                peak = bench.peak(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
+                peak = bench.peak_memory(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
             self._note(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
 
     def _at_hand(self) -> list[Candidate]:
@@ -190,7 +190,7 @@ class _Search(Generic[P]):
         wrapped = []
         for one in found:
             assert one.plan is not None  # noqa: S101 - only the references have none
-            with_wrapper = whole(SearchStage.WRAPPER, one.plan.tracing, WRAPPER)
+            with_wrapper = whole_graph_candidate(SearchStage.WRAPPER, one.plan.tracing, WRAPPER)
             behind = _surely_behind(one, found[0])
             if behind <= WRAPPED_WITHIN:
                 wrapped.append(with_wrapper)
@@ -473,7 +473,7 @@ class _Search(Generic[P]):
     def _read_memory(self, title: str) -> None:
         call = self.bench.call(self.ready[title], title)
         with self.time.step("memory", f"reading the memory of {title}"):
-            peak = self.bench.peak(call, self.time.share_s(MEMORY_SHARE))
+            peak = self.bench.peak_memory(call, self.time.share_s(MEMORY_SHARE))
         if peak is None:
             return
         low = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
@@ -521,7 +521,7 @@ class _Search(Generic[P]):
     def _finalists(self) -> list[str]:
         """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
         end_s, finalists = self.time.end_s, list[str]()
-        for title in (*self._ranked(), *self._unraced()):
+        for title in (*self._titles_fastest_first(), *self._unraced()):
             if len(finalists) == FINALISTS:
                 break
             is_ready = title in self.ready or (self.time.now() < end_s and self._make_ready(title))
@@ -569,7 +569,7 @@ class _Search(Generic[P]):
     def _phase(self) -> Phase:
         return Phase.STEP if self.bench.grad else Phase.FORWARD
 
-    def _ranked(self) -> list[str]:
+    def _titles_fastest_first(self) -> list[str]:
         """Return the plans that can be chosen, the fastest first."""
         plans = [one for one in self.tries.values() if one.plan is not None and one.can_be_chosen and one.score]
         return [one.title for one in sorted(plans, key=lambda one: -(one.score or 0.0))]
@@ -579,7 +579,7 @@ class _Search(Generic[P]):
         return [title for title in self.ready if self.tries[title].can_be_chosen and self.tries[title].score is None]
 
     def _best(self) -> str | None:
-        return next(iter(self._ranked()), None)
+        return next(iter(self._titles_fastest_first()), None)
 
     def _measure(
         self,
@@ -643,7 +643,7 @@ class _Search(Generic[P]):
 
     def _free_losers(self) -> None:
         """Free the traces of what is out of the race: the best stay, and the plan at hand."""
-        kept = {*self._ranked()[: FINALISTS + 1], *self._unraced(), AT_HAND}
+        kept = {*self._titles_fastest_first()[: FINALISTS + 1], *self._unraced(), AT_HAND}
         self.ready = {title: prepared for title, prepared in self.ready.items() if title in kept}
         plans = [self.tries[title].plan for title in self.ready]
         self.bench.free([plan.tracing for plan in plans if plan is not None])

@@ -91,7 +91,9 @@ def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({
     return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), dict(sorted(config.items()))),), tracing=tracing)
 
 
-def whole(stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+def whole_graph_candidate(
+    stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})
+) -> Candidate:
     """Return the whole graph under a config as a candidate."""
     return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
@@ -102,9 +104,9 @@ def likeliest(*, grad: bool) -> list[Candidate]:
     On some processors frozen weights pay only where the kernels of matrix products are tuned.
     """
     likely = ways(grad=grad)[:LIKELIEST]
-    bare = [whole(SearchStage.TRACING, way) for way in likely]
-    tuned = [] if grad else [whole(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
-    return [*bare, *(whole(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
+    bare = [whole_graph_candidate(SearchStage.TRACING, way) for way in likely]
+    tuned = [] if grad else [whole_graph_candidate(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
+    return [*bare, *(whole_graph_candidate(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
 
 
 def is_whole(plan: Plan) -> bool:

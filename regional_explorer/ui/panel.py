@@ -156,7 +156,7 @@ class Panel(SessionView):
             if state.shows(CODE):
                 self.set_code(() if self._state.code is None else self._state.code.partitions)
             if before is not None and state.revealed is not before.state.revealed:
-                self.reveal(state.revealed)
+                self.scroll_to_nodes(state.revealed)
 
     def ping(self) -> None:
         """Ping the pages; each that shows the panel answers."""

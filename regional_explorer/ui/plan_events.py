@@ -152,7 +152,7 @@ def _uncarve_region(control: Control, _event: Event) -> None:
     _edit_picked(control, lambda ex: ex.uncarve(name))
 
 
-def _edit(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
+def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
     """Return an event of the edit bar, which applies when its button does: the page may show an earlier selection."""
 
     def applies(control: Control) -> bool:
@@ -179,9 +179,9 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), region_of),
     # the selected regions
     "new name": EventKind(lambda control, event: control.set(rename=NameForm(event.text)), value=is_text),
-    "rename": _edit("rename", _rename_region),
-    "merge": _edit("merge", _merge_regions),
-    "split": _edit("split", _split_region),
-    "carve": _edit("carve", _carve_nodes),
-    "uncarve": _edit("uncarve", _uncarve_region),
+    "rename": _edit_event("rename", _rename_region),
+    "merge": _edit_event("merge", _merge_regions),
+    "split": _edit_event("split", _split_region),
+    "carve": _edit_event("carve", _carve_nodes),
+    "uncarve": _edit_event("uncarve", _uncarve_region),
 }

@@ -377,7 +377,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",
-        f"copying that much takes {duration(row.least_s)}" if row.least_s else "",
+        f"copying that much takes {duration(row.valid_bound_s)}" if row.valid_bound_s else "",
     ]
     mark_button = button(
         "Marked" if marked else "Mark",

@@ -95,11 +95,11 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
 
 
 def _kernel_row(row: TimedRow, longest_s: float) -> Node:
-    seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
+    seconds, bound_s = row.seconds or exactly(0.0), row.time and row.time.valid_bound_s
     lines = row.linked.lines if row.linked else ()
     place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
-    bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
-    about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
+    bound = [node("span", style=f"left:{100 * bound_s / longest_s:.1f}%")] if bound_s else []
+    about = f"bound {duration(bound_s)} by {row.time.bound_by}" if bound_s and row.time else "no bound is known"
     return node(
         "tr",
         node(

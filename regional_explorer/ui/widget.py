@@ -173,7 +173,7 @@ class SessionView(anywidget.AnyWidget):
         """Select nodes, given as ``graph:name``, and nothing else."""
         self.selection = list(nodes)
 
-    def reveal(self, nodes: Sequence[str]) -> None:
+    def scroll_to_nodes(self, nodes: Sequence[str]) -> None:
         """Scroll the first of ``nodes`` that is in the page's tab into view; if none is, show that of the first."""
         self.send({"show": list(nodes)})
 

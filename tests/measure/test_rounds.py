@@ -37,7 +37,7 @@ from regional_explorer.measure.machine import (
     launch_warnings,
     others_s,
 )
-from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, peak
+from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, measure_peak
 from regional_explorer.measure.rounds import COLD_MATTERS_S, FIRST_CALLS, RoundsResult, Stop, check_budget, run_rounds
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
@@ -639,11 +639,11 @@ class FakeGauge(AllocatorGauge):
 
 def test_a_peak_is_the_median_of_as_many_calls_as_its_interval_needs() -> None:
     work = Mock()
-    found = peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
+    found = measure_peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
     assert (found.variant, found.peak_bytes, found.how) == ("regional", Figure(110, 100, 140), "allocator")
     assert work.call_count == LEAST_SAMPLES
-    assert peak("full", work, FakeGauge(*[64] * 8)).peak_bytes == Figure(64, 64, 64), "exact"
-    long = peak("full", work, FakeGauge(64), 0.0).peak_bytes
+    assert measure_peak("full", work, FakeGauge(*[64] * 8)).peak_bytes == Figure(64, 64, 64), "exact"
+    long = measure_peak("full", work, FakeGauge(64), 0.0).peak_bytes
     assert long == Figure(64, why="a call takes too long for 8 of them")
 
 
@@ -654,11 +654,11 @@ def test_reading_a_peak_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> N
     def work() -> None:
         clock.spend(1.0)
 
-    assert peak("full", work, FakeGauge(*[64] * 8), 3.5).peak_bytes == Figure(
+    assert measure_peak("full", work, FakeGauge(*[64] * 8), 3.5).peak_bytes == Figure(
         64, why="a call takes too long for 8 of them"
     )
     assert clock.now() == 3.0
-    assert peak("full", work, FakeGauge(*[64] * 8), 8.0).peak_bytes == Figure(64, 64, 64)
+    assert measure_peak("full", work, FakeGauge(*[64] * 8), 8.0).peak_bytes == Figure(64, 64, 64)
     assert clock.now() == 11.0
 
 
@@ -700,7 +700,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
 def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
     gauge = gauge_for("cpu")
     assert isinstance(gauge, ResidentGauge)
-    found = peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
+    found = measure_peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
     assert 60 * MIB < found.peak_bytes.value < 80 * MIB
     assert found.how == "resident set"
     assert found.least_bytes >= LEAST_RESIDENT

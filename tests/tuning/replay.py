@@ -182,7 +182,7 @@ class ReplayBench:
 
         return TimedCall(title, lambda: spend(0.4), (lambda _: spend(0.6)) if self.grad else None)
 
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak:
+    def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak:
         del limit_s
         return MemoryPeak(call.name, Figure(peaks[call.name], why="too few"), "replay", 0)
 

@@ -22,7 +22,7 @@ from regional_explorer.tuning import search
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole, whole_graph
+from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
@@ -44,7 +44,7 @@ def outcome(tuning: Tuning, title: str) -> Outcome:
 
 
 def title(tracing: Tracing, **config: Any) -> str:
-    return whole(SearchStage.KEYS, tracing, config).title
+    return whole_graph_candidate(SearchStage.KEYS, tracing, config).title
 
 
 def test_the_fastest_of_ways_and_keys_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
@@ -129,7 +129,7 @@ def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledg
 
 
 def test_a_plan_that_seems_faster_comes_with_what_counted_as_none() -> None:
-    plan = whole(SearchStage.TRACING, JOINT)
+    plan = whole_graph_candidate(SearchStage.TRACING, JOINT)
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
     said = answer(Tuning((full, fast), TORCH_COMPILE, TORCH_COMPILE, floor=0.034))
@@ -302,20 +302,20 @@ def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
     tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
-    assert wrapped.pop(whole(SearchStage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
+    assert wrapped.pop(whole_graph_candidate(SearchStage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
     assert set(wrapped.values()) == {Outcome.NOT_TRIED}
 
 
 def test_an_unexpected_error_is_raised_with_what_was_found_and_the_record_is_kept(ledger: Ledger) -> None:
     bench, kept = ReplayBench(by_parts({JOINT: 0.9}, {})), list[Tuning]()
-    read = bench.peak
+    read = bench.peak_memory
 
-    def peak(call: Any, limit_s: float) -> Any:
+    def peak_memory(call: Any, limit_s: float) -> Any:
         if len(bench.asked("check")) >= 4:
             raise ZeroDivisionError("nobody expected that")
         return read(call, limit_s)
 
-    bench.peak = peak  # type: ignore[method-assign]
+    bench.peak_memory = peak_memory  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError) as raised:
         tune(bench, limits(), ledger, kept.append)
     assert "Best so far, while searching: whole graph, default partitioner, joint passes" in raised.value.__notes__[0]
