@@ -194,7 +194,7 @@ class GraphRecorder:
 
 
 def _function_name(body: Graph, call: Node) -> str:
-    """Return the function that a body was traced from: in the stacks of its ops, the frame below that of the call."""
+    """Return the function that a body was traced from: the frame below the call in the stacks of the body's ops."""
     lines = (line for op in body.ops for line in op.stack[len(call.stack) : len(call.stack) + 1])
     return next((line.scope or line.function for line in lines), "")
 
@@ -283,7 +283,7 @@ def record_breaks(
 
 
 def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCall:
-    """Return the record of a module under its first path; None if the user's program does not hold it."""
+    """Return the record of a module under its first path; None if the user's program has no path to it."""
     path, *aliases = names.get(module_id, ("",))
     return ModuleCall(path, class_name, aliases=tuple(aliases))
 
@@ -291,7 +291,7 @@ def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCa
 def _hook_of(
     graph_break: Break, frames: Sequence[tuple[str, int, str]], hooks: Sequence[Hook]
 ) -> tuple[str, list[nn.Module]]:
-    """Return the kind of hook that a break is in, and the modules that have this hook; an empty text for none."""
+    """Return the kind of hook that a break is in, and the modules with this hook; an empty kind outside of hooks."""
     if _BACKWARD_HOOKS.search(graph_break.reason):  # Dynamo does not trace into these: the module has one
         broken = {number for number, _ in graph_break.modules[-1:]}
         found = [hook for hook in hooks if hook.is_backward and (hook.module is None or id(hook.module) in broken)]

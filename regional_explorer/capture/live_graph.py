@@ -26,7 +26,7 @@ _CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 _SILENTLY_WRONG = {
     torch.ops.aten.native_group_norm.default: torch.ops.aten.native_group_norm_backward.default,
 }
-"""Operators that refuse an input's strides, each with one that instead reads it in the wrong order (torch 2.13)."""
+"""For an operator that refuses an input's strides, the operator that silently reads them wrong (torch 2.13)."""
 
 
 class RepairRun(fx.Interpreter):

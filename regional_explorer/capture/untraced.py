@@ -1,4 +1,4 @@
-"""Finds the ops that a call with graph breaks runs in no graph: those of functions and modules left to plain Python."""
+"""Finds the ops that run outside of all graphs: in functions and modules that Dynamo left to plain Python."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def untraced_ops(
 
 
 def with_untraced(breaks: Sequence[GraphBreak], untraced: Sequence[UntracedOps]) -> tuple[GraphBreak, ...]:
-    """Return the breaks, each with the ops that run eagerly because of it: of those nearest by line, module, function.
+    """Return the breaks, each with the untraced ops whose nearest break it is: by line, then module, then function.
 
-    Ops that are near to none, or equally near to breaks in several lines, go to the first of these without a cause.
+    Ops that are equally near to breaks in several lines go to the first of these breaks, with an unknown cause.
     """
 
     def nearness(graph_break: GraphBreak, ops: UntracedOps) -> tuple[bool, int, bool]:

@@ -94,7 +94,7 @@ def _line(error: BaseException, file: str) -> str:
 
 EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, EXIT_NO_VERDICT = range(5)
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
-check was negative; it has no answer, since the machine was busy, say."""
+check was negative; a check has no verdict, because the machine was busy, for example."""
 
 INVALID_COMMAND_ERRORS = (
     CommandError,
@@ -136,7 +136,7 @@ def _run(command: Callable[..., int], *, verbose: bool = False, **given: Any) ->
 
 
 def _argument_parser() -> argparse.ArgumentParser:
-    """Return the parser, which gives the function of a command and those of its arguments that are there."""
+    """Return the parser; its result is the function of a command and the arguments that were given."""
     parser = argparse.ArgumentParser(
         prog="regional-explorer",
         description="See, compile and measure regions of a PyTorch function.",
@@ -437,7 +437,7 @@ def _print_error(text: str) -> None:
 
 
 def _drop_unwritable_streams() -> None:
-    """Drop the streams that nobody reads, or that are full: Python flushes them at exit, and would exit with 120."""
+    """Drop output streams that cannot be written: Python flushes them at exit, and would exit with 120."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()

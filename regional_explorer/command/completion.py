@@ -49,7 +49,7 @@ def _region_words(variables: Mapping[str, Any], line: str, word: str) -> list[st
 
 
 def _path_words(variables: Mapping[str, Any], line: str) -> list[str]:
-    """Return the paths below the modules named in ``line``, or else below all; globs over equal modules come first."""
+    """Return the paths below the modules named in ``line``, else below all modules; globs over equal modules first."""
     from torch import nn
 
     modules = _variables_of(nn.Module, variables)
@@ -81,7 +81,7 @@ def _plans(variables: Mapping[str, Any]) -> list[Plan]:
 
 
 def _variables_of(kind: type[T], variables: Mapping[str, Any]) -> dict[str, T]:
-    """Return the variables of a type, without reading an attribute of any other: the user's properties may raise."""
+    """Return the variables of a type; read no attribute of other variables, since the user's properties may raise."""
     return {
         name: value for name, value in variables.items() if not name.startswith("_") and issubclass(type(value), kind)
     }

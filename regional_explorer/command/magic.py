@@ -54,7 +54,7 @@ Example
 """
 
 EARLIER_PLAN = "earlier_plan"
-"""The variable that gets the plan of an earlier exploration of the same call, if that had more regions."""
+"""The variable that gets the plan of an earlier exploration of the same call, if that plan had other regions."""
 
 
 @magics_class
@@ -156,7 +156,7 @@ class RegionalMagics(Magics):
         return exploration
 
     def _note_on_earlier_plan(self, earlier: Plan | None, plan: Plan, name: str) -> str:
-        """Return how to get back regions that were made, perhaps in the panel, after the same source ran before."""
+        """Return how to get back the regions that an earlier exploration of the same source had."""
         lost = [repr(region.name) for region in (earlier or Plan()).regions if region.name not in plan]
         if not lost:
             return ""

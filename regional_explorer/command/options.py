@@ -202,7 +202,7 @@ OPTIONS = (
 def add_options(
     parser: argparse.ArgumentParser, *, only: Collection[str] = (), leave_out: Collection[str] = ()
 ) -> None:
-    """Add the options to ``parser``, or ``only`` those of these destinations; never those in ``leave_out``."""
+    """Add the options to ``parser``: all of them, or those whose destination is in ``only``, without ``leave_out``."""
     for option in OPTIONS:
         arguments = {**option.arguments, **({"metavar": option.metavar} if option.metavar else {})}
         # argparse derives the second name of a switch itself.
@@ -213,7 +213,7 @@ def add_options(
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Parse the options before the call, as ``split_line`` gives them; return those that are given.
+    """Parse the options before the call, as split by ``split_line``; return the options that were given.
 
     Raises:
         CommandError: the value of an option is invalid.

@@ -1,4 +1,4 @@
-"""Reads what a cell does with a magic's value, from the instruction after the call."""
+"""Finds out what a cell does with a magic's value, from the bytecode instruction after the call."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from types import FrameType
 
 _DROPPING = {("POP_TOP", ""), ("PRINT_EXPR", ""), ("CALL_INTRINSIC_1", "INTRINSIC_PRINT")}
-"""The instructions after a call whose value is dropped, or displayed as that of a cell's last line (3.11; 3.12)."""
+"""The instructions after a call whose value is dropped, or displayed as a cell's last value (Python 3.11; 3.12)."""
 _NAMING = ("STORE_NAME", "STORE_GLOBAL")
 
 
 def calling_frame() -> FrameType | None:
-    """Return the frame of the code that runs the magic that calls this: the innermost outside of IPython."""
+    """Return the frame of the code that runs the calling magic: the innermost frame outside of IPython."""
     frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to a caller's frame
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("IPython."):
         frame = frame.f_back
