@@ -81,7 +81,7 @@ class Sizes:
         return sizes
 
     def fit(self, args: Sequence[Any]) -> bool:
-        """Return whether the guard allows the sizes that these arguments of a call have."""
+        """Return whether the guard allows the sizes of a call's arguments."""
         sizes = [size_at(args[argument], place) for argument, place in self.places]
         return self.guard is None or self.guard(sizes)
 
@@ -142,14 +142,14 @@ class ArtifactStore:
             return _assembled_artifact(wanted, loaded, sizes)
 
     def code_hash(self, key: str) -> str | None:
-        """Return the hash of the code that an artifact has, or would have; None if it is not known."""
+        """Return the hash of the code with this key, compiled or only generated; None if it is not known."""
         artifact = self.artifacts.get(key)
         if key not in self.hashes and artifact is not None and artifact.code:
             self.hashes[key] = code_hash(artifact.code, artifact.build)
         return self.hashes.get(key)
 
     def artifact(self, wanted: Wanted) -> Artifact:
-        """Return the artifact that is kept, or compile the piece.
+        """Return the kept artifact, or compile the piece.
 
         Raises:
             NoCompilerError, RegionCompileError: as ``compile``.
@@ -208,7 +208,7 @@ class ArtifactStore:
 
     @contextlib.contextmanager
     def _noting_failure(self, key: str) -> Iterator[None]:
-        """A block in which an error is a failure of the artifact with this key, unless no compiler is the reason."""
+        """Context manager: note an error as the failure of the artifact with this key, unless no compiler was found."""
         try:
             yield
         except NoCompilerError:

@@ -1,7 +1,7 @@
-"""The weights that are constants of a piece: which they are, and whether they are still what they were.
+"""The weights that are constants of a piece, and whether they were written to since.
 
-Torch counts what is written to a tensor, but not what is written through ``weight.data`` or ``weight.numpy()``. So each
-call compares a few words of every weight, too, and whatever compiles or measures compares all of them.
+Torch counts writes to a tensor, but not writes through ``weight.data`` or ``weight.numpy()``. So each call also
+compares a few words of every weight, and each compile or measurement compares whole weights.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from regional_explorer.torch_api.frozen import is_weight
 from regional_explorer.torch_api.tensors import version_of
 
 WORDS = 4
-"""How many words of 8 bytes a call compares of each weight at least, spread over it."""
+"""The minimum number of 8-byte words, spread over each weight, that a call compares."""
 
 
 class Weight(NamedTuple):
-    """A weight as it was: torch's count of writes, where its data is, and ``words`` of it with what they held."""
+    """A weight with its state when frozen: torch's count of writes, its address, and what some of its words held."""
 
     tensor: torch.Tensor
     version: int
@@ -34,7 +34,7 @@ class Weight(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether it was not written to, as far as a call compares it."""
+        """Whether the weight was not written to, as far as the compared words show."""
         tensor = self.tensor
         return (
             version_of(tensor) == self.version
@@ -52,7 +52,7 @@ class Weights:
 
     @classmethod
     def of(cls, piece: Piece, values: Mapping[str, Any]) -> Self | None:
-        """Return the weights among the inputs of a piece, by name; None if it has none that may be constants."""
+        """Return the weights among the inputs of a piece, whose ``values`` are by name; None if it has no weights."""
         tensors = {
             place: values[name]
             for place, name in enumerate(piece.inputs)
@@ -71,16 +71,16 @@ class Weights:
 
     @property
     def are_unchanged(self) -> bool:
-        """Whether none was written to, as far as a call compares them."""
+        """Whether no weight was written to, as far as the compared words show."""
         return all(weight.is_unchanged for weight in self.by_place.values())
 
     def are_among(self) -> Callable[[Sequence[Any]], bool]:
-        """Return a check whether the inputs of a call are these tensors, unchanged."""
+        """Return a function that checks whether the inputs of a call include these weights, unchanged."""
         pick, tensors = picking(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
         return lambda args: all(map(is_, pick(args), tensors)) and self.are_unchanged
 
     def changed(self, args: Sequence[Any]) -> list[int]:
-        """Return the places of those that are other tensors in a call, or were written to."""
+        """Return the places of weights that a call replaced by other tensors, or that were written to."""
         return [
             place
             for place, weight in self.by_place.items()

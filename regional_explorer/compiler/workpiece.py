@@ -20,10 +20,10 @@ from regional_explorer.torch_api.torch_config import Settings
 
 @dataclass(frozen=True, eq=False)
 class Workpiece:
-    """A piece with the layouts of its inputs and outputs; those of one fingerprint have the same code.
+    """A piece with the layouts of its inputs and outputs; workpieces of one fingerprint have the same code.
 
     It is compiled under any config and called on any inputs of these layouts, whatever plan calls run meanwhile.
-    ``weights`` are those of its inputs that are constants: code of equal fingerprint may hold other ones.
+    ``weights`` are the inputs that are constants: code of equal fingerprint may hold other weights.
     """
 
     piece: Piece
@@ -41,25 +41,25 @@ class Workpiece:
 
     @property
     def constants(self) -> str:
-        """A hash of its weights, empty if it has none."""
+        """A hash of its frozen weights; empty if it has none."""
         return "" if self.weights is None else self.weights.digest
 
     @property
     def is_current(self) -> bool:
-        """Whether its weights are what they were."""
+        """Whether its frozen weights are unchanged."""
         return self.weights is None or self.weights.are_unchanged
 
     def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
-        """Return what its artifact is made of under ``config`` and the global ``settings``."""
+        """Return the ingredients of its artifact under ``config`` and the global ``settings``."""
         return Wanted(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
 
     def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
-        """Return what is compiled, as ``fingerprint.canonical`` does."""
+        """Return the canonical form of its piece, its inputs and its symbols; see ``fingerprint.canonical``."""
         weights = {} if self.weights is None else self.weights.by_place
         return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
-        """Return a function to call before each call on ``args``: it restores writes and the random state."""
+        """Return a function that restores ``args`` and the random state; call it before each call on ``args``."""
         random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:
             with log:
@@ -77,14 +77,14 @@ class Workpiece:
 
 
 class Wanted(NamedTuple):
-    """What an artifact is made of: a workpiece, under ``config``. It is kept by ``key``."""
+    """The ingredients of an artifact: a workpiece and a config; ``key`` identifies it in the store."""
 
     key: str
     workpiece: Workpiece
     config: Mapping[str, Any]
 
     def label(self) -> Label:
-        """Return the label by which the artifact is found in a folder, as compiled here under the current settings."""
+        """Return the artifact's label in a folder, for this machine and the current settings."""
         piece, inputs = self.workpiece.piece, self.workpiece.inputs
         devices = {layout.device for layout in inputs if layout.device} | set(_devices_in(piece.gm))
         return Label(
