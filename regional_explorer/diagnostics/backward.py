@@ -34,9 +34,9 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class UnclaimedOp:
-    """A backward op without a forward op that takes its inputs from an instance and belongs to none.
+    """A backward op of no instance, and without a forward op, that takes its inputs from an instance.
 
-    ``amid`` says whether it feeds the instance too, ``reason`` why it does not belong to it.
+    ``amid`` says whether the op also feeds the instance, ``reason`` why it does not belong to the instance.
     """
 
     graph: Graph
@@ -120,9 +120,10 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
 
 
 def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``recompute-partial`` per region whose backward repeats part of its forward and takes others as saved.
+    """Yield one ``recompute-partial`` per region whose backward repeats some forward ops and takes others as saved.
 
-    If it takes none as saved, a checkpoint requested that; if the min-cut partitioner did so, yield a ``region-grown``.
+    If it takes none as saved, a checkpoint may have requested it: then only the min-cut partitioner gives a diagnostic,
+    ``region-grown``.
     """
     claimed = [
         (claim.region, graph, evidence.nodes[graph.id][name])
@@ -162,5 +163,5 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _identity(graph: Graph, node: Node) -> tuple[int, int | None, str]:
-    """Return what an op of the forward has in common with its repetition, and with no op of a body or around one."""
+    """Return a key that a forward op shares with its repetition in the backward, and with no other op."""
     return graph.frame, node.origin, node.name

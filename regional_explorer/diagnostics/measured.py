@@ -36,9 +36,9 @@ ONE_REGION = "every op is in one region, so there is no larger one to mark."
 
 
 def slower_than(session: Session) -> dict[str, str]:
-    """Return the ratio to eager and to plain ``torch.compile`` if the whole call is slower than that, by its name.
+    """Return the plan's speed relative to eager and to plain ``torch.compile``, for those that it is slower than.
 
-    Behind it stands how fast each of upstream's ways runs the same marks, where that was measured.
+    The text also has the measured speeds of upstream's two ways to run the same marks.
     """
     if session.is_outdated:
         return {}
@@ -57,7 +57,7 @@ def slower_than(session: Session) -> dict[str, str]:
 
 
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
+    """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the whole call is slower."""
     return [
         plan_slower(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
         for against, ratio in slower_than(session).items()
@@ -77,7 +77,7 @@ def _slower_remedy(session: Session, against: str) -> str | Advice:
 
 
 def _cost_around(session: Session, against: str) -> Advice:
-    """Return what makes a plan of one region slower, with the time that was measured for it, and what to do."""
+    """Return what makes a plan of one region slower, its measured time, and what to do."""
     if against == VariantName.EAGER:
         cost_s = tracing_cost_s(session, session.whole_phase)
         why = "guards, AOTAutograd's wrappers, and traced ops in place of the program's own"
@@ -92,9 +92,9 @@ def _cost_around(session: Session, against: str) -> Advice:
 
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others.
+    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for all others.
 
-    None is worth it unless the whole call is faster under the plan.
+    There is no ``region-worth`` unless the whole call is faster under the plan.
     """
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
@@ -128,7 +128,7 @@ def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
 
 
 def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, of_trace: str) -> list[Diagnostic]:
-    """Return what each region brings of the gain of the whole: wrappers and borders take their part of each."""
+    """Return each region's part of the whole call's gain, after the cost of wrappers and borders."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict.is_unsure and row.speedup is not None]
@@ -155,7 +155,7 @@ def _numerics_note(row: RegionTiming) -> str:
 
 
 def _pay_off_text(row: RegionTiming) -> str:
-    """Return after how many calls a compile pays off."""
+    """Return the number of calls after which a compile pays off, as text."""
     calls, alone = row.pays_off_after_calls, row.calls_to_pay_off(1.0)
     if calls is None or math.isinf(calls):
         return ""
@@ -187,7 +187,7 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
 
 
 def pattern_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``pattern-lost`` if patterns matched in plain ``torch.compile`` that the plan does not have."""
+    """Return a ``pattern-lost`` if patterns that matched in plain ``torch.compile`` do not match under the plan."""
     lost = [
         f"{pattern_text(found.name)} ({found.full}×)"
         for found in pattern_match_counts(session)

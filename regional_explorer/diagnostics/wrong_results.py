@@ -16,7 +16,7 @@ from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.session import Session
 
 SAME_ERROR = 0.01
-"""A tensor that is as far off as in the trace, but for this part of it, is wrong for the same reason."""
+"""A tensor whose relative error differs by at most this factor from the trace's is wrong for the same reason."""
 
 _NAMES = {
     VariantName.AOT_EAGER: "the traced graphs without a compiler (aot_eager)",
@@ -57,10 +57,10 @@ def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any]
 
 
 def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
-    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants that rounding decides.
+    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants decided by rounding alone.
 
-    If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding is about all of them,
-    and none where a ``trace-differs`` among the ``others`` is that.
+    If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding covers all of them,
+    unless a ``trace-differs`` among the ``others`` already does.
     """
     names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
     wrong = {name: rows for name in names if (rows := rows_with(session, name, NumericsVerdict.FAILED))}
@@ -81,7 +81,7 @@ def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[D
 
 
 def plan_wrong(session: Session) -> Diagnostic | None:
-    """Return the ``variant-wrong`` of the plan whatever the cause; None if its results are not known to be wrong."""
+    """Return the plan's ``variant-wrong``, whatever the cause; None if its results are not known to be wrong."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
             rows = rows_with(session, VariantName.REGIONAL, failed)
@@ -98,7 +98,7 @@ def _named(names: Sequence[VariantName]) -> str:
 def _wrong(
     session: Session, names: Sequence[VariantName], rows: Sequence[Numerics], others: Sequence[Diagnostic]
 ) -> Diagnostic:
-    """Return the finding of variants that are wrong for one reason; ``rows`` are the wrong tensors of the first."""
+    """Return the finding for variants that are wrong for one reason; ``rows`` are the first one's wrong tensors."""
     right = [
         name
         for name in _NAMES

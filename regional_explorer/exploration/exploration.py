@@ -100,7 +100,7 @@ class Exploration(Edits, Results):
         self.live = live
         self.exclusive_use = ExclusiveUse()
         self.displayed: Session | None = None
-        """The session that the running cell has displayed: as the value of that cell it is not displayed again."""
+        """The session that the running cell has displayed; it is not displayed again as the cell's value."""
 
     @property
     def title(self) -> str:
@@ -132,7 +132,7 @@ class Exploration(Edits, Results):
         return self
 
     def apply(self, what: Diagnostic | Action, **filled: Any) -> Any:
-        """Do what a diagnostic advises, and return what the method called for that returns.
+        """Carry out a diagnostic's remedy, and return what the called method returns.
 
         ``ex.apply(ex.diagnostics[0])`` does its only action, ``ex.apply(found.actions[1])`` one of several. An edit is
         undone as any other.
@@ -241,7 +241,7 @@ class Exploration(Edits, Results):
     def _retrace(
         self, tracing: Tracing, change: Callable[[Plan], Plan], run: Run = PLAIN_RUN, *, dynamic: bool | None
     ) -> None:
-        """Replace the trace by another one, and the plan by what ``change`` makes of the one at its end."""
+        """Replace the trace by a new trace, and the plan by what ``change`` makes of the plan at that time."""
         self.exclusive_use.refuse_while_searching("traced again")
         with self._turn(run) as run:
             if run.cancelled():
@@ -584,7 +584,7 @@ class Exploration(Edits, Results):
             )
 
     def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
-        """Yield each enabled region with its part of a budget and of a run."""
+        """Yield each enabled region with its share of a budget and its part of a run."""
         states = State.STALE, State.COMPILED, State.MEASURED
         compiled = {part.region for part in self.session.partitions if part.state in states}
         plan = self.plan
@@ -888,7 +888,7 @@ class Exploration(Edits, Results):
 
 
 def _of_the_plan(session: Session) -> list[Diagnostic]:
-    """Return the warnings that go with a plan: its results are wrong, or it is slower."""
+    """Return the warnings that are saved with a plan: its results are wrong, or it is slower."""
     wrong = plan_wrong(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 

@@ -92,17 +92,17 @@ LESS_WORK = {
     BoundBy.COPY: "Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
     BoundBy.MATRIX: "Compute less: smaller matrices, or a dtype whose products are faster here.",
 }
-"""What would change the limit of the code as it is."""
+"""What would lower the time at which the code is at its limit, by bound."""
 
 
 Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
-"""Compares the code of a partition with that under a remedy; returns what is found, without a remedy yet."""
+"""Compares the code of a partition with its code under a remedy; returns a finding, still without advice."""
 
 
 def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Find]]:
-    """Return the changes of a region's config that may make it faster, each with what finds whether it improves code.
+    """Return the config changes that may make a region faster, each with a function that finds if the code improves.
 
-    They are to keep results, and the configs that may fuse what was refused in these partitions.
+    The changes are to keep results, and the configs that may fuse what Inductor refused to fuse in the partitions.
     """
     reasons = {refused.reason for part in parts for refused in part.code.refused}
     configs = [config for words, config in FUSING.items() if any(words in reason for reason in reasons)]
@@ -111,7 +111,7 @@ def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Fi
 
 
 def recomputed_in_kernels(region: str, part: PartitionCode, after: ArtifactCode) -> Diagnostic | None:
-    """Return the ops that a partition computes more often than ``after``, its code under ``KEEP_RESULTS``."""
+    """Return a finding on the ops that a partition computes more often than ``after``, its code that keeps results."""
     now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
     ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}
     if not ops:
@@ -175,7 +175,7 @@ def wins(timings: Sequence[Timing | None]) -> bool:
 
 
 class _Candidate(NamedTuple):
-    """A remedy that changes the code of ``parts``, which are of one direction, and improves that of ``cured``."""
+    """A remedy that changes the code of ``parts``, all of one direction, and improves the code of ``cured``."""
 
     config: Mapping[str, Any]
     finding: Diagnostic
@@ -291,9 +291,9 @@ def _raced(
     budget_s: float,
     run: Run,
 ) -> dict[str, dict[str, Timing]]:
-    """Return the times of all candidates relative to now, by artifact and name; of equal partitions one is measured.
+    """Return the timings of all candidates against the present code, by artifact and name, once per distinct partition.
 
-    Those that cannot be measured, or do not compute what eager does, have none.
+    Candidates that cannot be measured, or whose results differ from eager's, have no timing.
     """
     switches = grouped((switch.artifact.key, switch) for switch in program.switches if switch.artifact is not None)
     kinds = grouped((part.partition.artifact or "", one) for one in candidates for part in one.parts)

@@ -31,12 +31,12 @@ FEWER_LAUNCHES = (
 
 
 def part_of(kernel: Kernel) -> str:
-    """Return which part of the time a kernel belongs to."""
+    """Return the part of a region's time that a kernel belongs to."""
     return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
 
 
 def why_undivided(part: PartitionCode) -> str | None:
-    """Return why the time of a partition cannot be divided among its kernels, None if it can."""
+    """Return why the time of a partition cannot be divided among its kernels; None if it can."""
     if part.times is None or part.times.problem is not None:
         return "they were not measured" if part.times is None else part.times.problem
     return "the machine was too busy" if part.times.noise.is_too_much else None
@@ -45,7 +45,7 @@ def why_undivided(part: PartitionCode) -> str | None:
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
     """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
 
-    ``parts`` are all its partitions in one call; ``tried`` says of each config that was tried what it brings.
+    ``parts`` are all its partitions in one call; ``tried`` says for each config that was tried what it gains.
     """
     kernels = grouped((part_of(linked.kernel), linked.kernel) for part in parts for linked in part.kernels)
     texts = {
@@ -83,13 +83,13 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
 
 
 def _ops(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Yield what kernels compute, or the functions that they call."""
+    """Yield the ops that kernels compute, or the functions that they call."""
     for kernel in kernels:
         yield from (re.sub(r"^(torch\.ops|extern_kernels)\.", "", kernel.name),) if kernel.kind.is_call else kernel.ops
 
 
 def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
-    """Return how long each part of the time of a region takes; all partitions must have been measured."""
+    """Return the seconds of each part of a region's time; all partitions must have been measured."""
     seconds: dict[str, Figure] = {}
     for part in parts:
         assert part.times is not None  # noqa: S101 - there is no problem, so all were measured

@@ -35,13 +35,13 @@ from regional_explorer.style.formats import NONE, duration, interval, significan
 from regional_explorer.tables.table import TEXT_WIDTH
 
 FINE_RATIO = 0.1
-"""A smaller ratio has three digits, wherever they begin."""
+"""A smaller ratio is written with three significant digits."""
 MOST_NAMED = 3
-"""How many regions a sentence names."""
+"""The maximum number of regions that a sentence names."""
 MOST_LINES = 5
-"""The most lines that the sentences take together."""
+"""The maximum number of lines of all sentences together."""
 LARGEST_MARKDOWN = 2000
-"""The most bytes of an answer in Markdown."""
+"""The maximum number of bytes of an answer in Markdown."""
 
 EARLIER_PLAN = "the earlier plan"
 PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
@@ -65,7 +65,7 @@ def steps_text(repaid_after: Figure) -> str:
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty if it is no edit."""
+    """Return ``: saves …``: how much of a call a finding's action saves, and how that is known; empty without an edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
         return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
@@ -77,7 +77,7 @@ def gain_text(finding: AnswerFinding, call: str) -> str:
 
 
 def gain_of(finding: AnswerFinding, answer: Answer) -> str:
-    """Return the same of a finding of an answer, without the colon."""
+    """Return ``gain_text`` for a finding of an answer, without the colon."""
     return gain_text(finding, _call(answer)).removeprefix(": ")
 
 
@@ -105,7 +105,7 @@ def _calls(answer: Answer) -> str:
 
 
 def _under(answer: Answer, variant: VariantName) -> str:
-    """Return what a variant is called: its figures may be those of another plan than the one at hand."""
+    """Return the name of a variant, which says so if its figures are another plan's."""
     return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
 
 
@@ -128,7 +128,7 @@ def _speed(answer: Answer) -> str:
 
 
 def _found(answer: Answer) -> str:
-    """Return what a search has found; empty if that is the plan at hand."""
+    """Return what a search has found; empty if it found the plan at hand."""
     found = answer.found
     if found is None:
         return ""
