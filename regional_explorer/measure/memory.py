@@ -15,7 +15,7 @@ from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.statistics import median_figure
 
 BUDGET_SHARE = 0.25
-"""Reading the memory of all variants together may take this much of the budget in addition."""
+"""The time for reading the memory of all variants, as a share of the budget and in addition to it."""
 LEAST_RESIDENT = 1 << 20
 """The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
 
@@ -60,18 +60,18 @@ class ResidentGauge:
 
 
 Gauge = AllocatorGauge | ResidentGauge
-"""What reads the peak of memory during a call, in bytes above what was held before it."""
+"""Reads the peak of memory during a call, in bytes above the memory before the call."""
 
 
 def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | None:
-    """Return the gauge for ``device``, or None if there is none: a CPU whose system does not ``reset`` its mark."""
+    """Return the gauge for ``device``; None for a CPU whose system does not ``reset`` the high-water mark."""
     if device.startswith("cuda"):
         return AllocatorGauge(device.partition(" ")[0])
     return ResidentGauge() if (reset or _reset_high_water)() else None
 
 
 def measure_peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
-    """Return the median peak of as many calls as an interval needs; of fewer if these take longer than ``limit_s``."""
+    """Return the median peak over as many calls as an interval needs, or over the calls that fit into ``limit_s``."""
     began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
     while len(peaks) < LEAST_SAMPLES:
         spent_s = time.perf_counter() - began_s

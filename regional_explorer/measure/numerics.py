@@ -47,12 +47,12 @@ EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a variant is compared with.
+    """The results that a variant is compared with.
 
-    ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
+    ``exact`` are the results in float64, or None if float64 is no reference, for the reason ``note``. ``arithmetic`` is
     how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``moves`` tells how far
     rounding moves the results; None if their graphs are not known. ``diagnostics`` are what eager and its trace showed.
-    ``trace`` compares with the captured graphs instead of eager; None unless they differ.
+    ``trace`` is the reference of the captured graphs instead of eager; None unless they differ.
     """
 
     eager: Values
@@ -117,7 +117,7 @@ def compare_results(variant: str, results: Values, reference: Reference, note: s
 
 
 def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
-    """Return the verdict of the rows of one variant: the worst of theirs."""
+    """Return the verdict on one variant: the worst of its rows."""
     return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.NOT_CHECKED
 
 
@@ -137,12 +137,12 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
 
 
 def nondeterministic(rows: Iterable[Numerics]) -> tuple[Numerics, ...]:
-    """Return the rows of a call that does not repeat itself in eager mode."""
+    """Return the rows as not comparable, because two eager runs of the call differ."""
     return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
 
 
 def with_confirmed_failures(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
-    """Return the rows of a call; before any is "failed", the call is repeated, and has to fail in the same tensor."""
+    """Return the rows of a call; "failed" stands only if a repetition of the call fails in the same tensor."""
     rows = rows_of_a_call()
     if verdict(rows) is not NumericsVerdict.FAILED:
         return rows
@@ -163,7 +163,7 @@ class _Judge:
     truth: torch.Tensor | None
 
     def verdict_on(self, got: torch.Tensor) -> Numerics:
-        """Return the row of the tensor; how far rounding moves it is asked only if it fails."""
+        """Return the row of the tensor; how far rounding moves it is measured only if it fails."""
         row, moves = self._row(got), self.reference.moves
         if row.verdict is not NumericsVerdict.FAILED or moves is None:
             return row
@@ -185,7 +185,7 @@ class _Judge:
         return self._row(rest, noise).verdict is not NumericsVerdict.FAILED
 
     def _row(self, got: torch.Tensor, noise: float = 0.0) -> Numerics:
-        """Return the row of the tensor as it is judged if rounding moves it by ``noise`` as a whole."""
+        """Return the row of the tensor, given that rounding moves the tensor as a whole by ``noise``."""
         return self._exact_row(got) if holds_exact_values(self.expected) else self._floating_row(got, noise)
 
     def _exact_row(self, got: torch.Tensor) -> Numerics:
@@ -204,7 +204,7 @@ class _Judge:
         )
 
     def _floating_row(self, got: torch.Tensor, noise: float) -> Numerics:
-        """Return the row of a tensor of floats: judged by float64 if that is a reference, else by eager itself."""
+        """Return the row of a tensor of floats, judged by float64 if there is such a reference, else by eager."""
         expected, truth = self.expected, self.truth
         if (touched := self.reference.eager.touched.get(self.name)) is not None:
             # What was there before says nothing about how the call rounds; a write elsewhere must not go unseen.
@@ -234,7 +234,7 @@ class _Judge:
     def _by_float64(
         self, row: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, limit: Limit
     ) -> Numerics:
-        """Return the row as float64 judges it, unless eager is farther from that than rounding explains."""
+        """Return the row judged by float64, or by eager if eager is farther from float64 than rounding explains."""
         one_unit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
         of_eager, of_variant = gap(expected, truth, limit, one_unit), gap(got, truth, limit, one_unit)
         row = replace(row, eager_error=of_eager.rms, variant_error=of_variant.rms)
@@ -276,7 +276,7 @@ def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: 
 
 
 def _wrong(variant: str, name: str, why: str) -> Numerics:
-    """Return the row of a result that is not of eager's kind."""
+    """Return the row of a result whose type, shape or dtype is not eager's."""
     return Numerics(variant, name, error=math.inf, max_error=math.inf, verdict=NumericsVerdict.FAILED, note=why)
 
 

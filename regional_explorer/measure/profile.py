@@ -67,9 +67,9 @@ _OVERHEAD_MARKS = 200
 class OpTimer:
     """Runs the code of ``gm`` with a mark before its first op and after every op.
 
-    The time of an op is that from one mark to the next, so the ops add up to the time of the graph. It includes what
-    the code does around the op: calling it from Python, and freeing values after their last use. ``calls`` has the
-    marks of each run in each of the calls that were begun.
+    The time of an op is the time from one mark to the next, so the ops add up to the time of the graph. It includes
+    what the code does around the op: calling it from Python, and freeing values after their last use. ``calls`` has the
+    marks of each run in each call.
     """
 
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
@@ -97,13 +97,13 @@ class OpTimer:
         """Runs the graph on a list of arguments, which it empties."""
 
     def spans(self, marks: Sequence[Any]) -> Iterator[tuple[str, float]]:
-        """Yield name and seconds of each op of a run, in order, once the clock is synchronized."""
+        """Yield the name and seconds of each op of a run, in order; the clock must be synchronized."""
         for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
             yield name, self._clock.seconds(begin, end)
 
 
 def overhead_s(clock: Clock[Any]) -> float:
-    """Return the seconds that a mark takes: those between two marks with nothing in between."""
+    """Return the seconds that a mark takes: the time between two marks with nothing in between."""
     marks: list[Any] = []
 
     def mark() -> None:
@@ -116,7 +116,7 @@ def overhead_s(clock: Clock[Any]) -> float:
 
 
 def bytes_moved(gm: fx.GraphModule) -> dict[str, int]:
-    """Return the least bytes that each op of a captured graph reads and writes, by name, as far as the trace knows."""
+    """Return the least bytes that each op of a captured graph reads and writes, by name, if its sizes are known."""
     moved = {}
     for node in (node for node in gm.graph.nodes if node.op == "call_function"):
         inputs = fx.node.map_arg((node.args, node.kwargs), lambda read: read.meta.get("val"))
@@ -155,7 +155,7 @@ LEAST_OVERHEADS = 10.0
 """An op is too short for a figure of its own if it takes less than this many times the overhead of a mark."""
 
 OpKey = tuple[str, str]
-"""Graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
+"""The graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
 NO_GRAPH = ""
 
 
@@ -217,7 +217,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
 
 @dataclass
 class _MarkedCall:
-    """The call in which each graph is run by its timer; ``overheads_s`` is what a mark cost, sample by sample."""
+    """The call in which a timer runs each graph; ``overheads_s`` are the seconds of a mark, one per sample."""
 
     clock: Clock[Any]
     timers: Mapping[str, OpTimer]
@@ -242,7 +242,7 @@ class _MarkedCall:
 def profile_of(
     rounds: RoundsResult, graphs: Iterable[Graph], moved: Mapping[OpKey, int], rates: Rates, overhead: float
 ) -> Profile:
-    """Return the profile that rounds show; ``moved`` are the bytes by op, ``overhead`` the seconds of a mark."""
+    """Return the profile from rounds; ``moved`` has the bytes of each op, ``overhead`` is the seconds of a mark."""
     parts = rounds.parts[MARKED]
     figures = {key: parts.figure([key]) for key in parts.seconds if key[0] != NO_GRAPH}
     ops = {
@@ -291,14 +291,14 @@ def profile_of(
 
 
 def _copying(moved: int) -> Work:
-    """Return the work of copying, by which so many bytes are moved."""
+    """Return the work of a copy that moves ``moved`` bytes, half read and half written."""
     return traffic(int(moved) // 2, int(moved) // 2)
 
 
 def _keys_by_row(
     ops: Mapping[OpKey, OpTime], graphs: Mapping[str, Mapping[str, Node]], overhead: float
 ) -> dict[tuple[ProfileKind, str], list[OpKey]]:
-    """Return the ops of each row; those that are too short for a figure of their own share one row."""
+    """Return the ops of each row; ops that are too short for a figure of their own share one row."""
     rows: defaultdict[tuple[ProfileKind, str], list[OpKey]] = defaultdict(list)
     short_name = f"ops shorter than {LEAST_OVERHEADS * overhead * 1e6:.1f} µs each"
     for key, op in ops.items():

@@ -41,7 +41,7 @@ NOW = "now"
 def surely_slower(
     result: RoundsResult, phase: Phase, names: Collection[str], may_lead: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
-    """Return which of these are slower than the best that ``may_lead``, by more than the least difference."""
+    """Return which of ``names`` are slower than the best that ``may_lead``, by more than the least difference."""
     ratios_of = {name: result.ratio(name, phase) for name in names if may_lead(name)}
     known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
     if not known or result.noise.is_too_much:
@@ -67,10 +67,10 @@ def race(
     *,
     prune: Prune = keep_all,
 ) -> dict[str, Timing]:
-    """Return the times of the candidates relative to ``now``, by name, measured in interleaved rounds.
+    """Return the timings of the candidates against ``now``, by name, measured in interleaved rounds.
 
-    Candidates are configs. One that does not compile, refuses ``args``, or does not compute what eager does is left out
-    before anything is timed. ``prune`` takes candidates out of the rounds that follow.
+    Candidates are configs. A candidate that does not compile, refuses ``args``, or whose results differ from eager's is
+    left out before anything is timed. ``prune`` takes candidates out of the rounds that follow.
 
     Raises:
         RegionCompileError: ``now`` refuses ``args``.

@@ -240,7 +240,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
 
 
 def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
-    """Return the reference, marked as nondeterministic if another eager run differs from its own."""
+    """Return the reference, marked as nondeterministic if another eager run differs from its eager run."""
     eager = Reference(reference.eager, arithmetic=reference.arithmetic)
     rows = compare_results("eager", run_eager(), eager)
     if verdict(rows) is not NumericsVerdict.FAILED:
@@ -249,7 +249,7 @@ def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Refe
 
 
 def _unless_refused(run: Callable[[], Values]) -> Values | None:
-    """Return the results of a run, or None if an operator refuses: one may have no float64 kernel."""
+    """Return the results of a run; None if an operator raises, for want of a float64 kernel perhaps."""
     try:
         return run()
     except Exception:  # noqa: BLE001 - any operator may raise anything; what follows does with less
@@ -267,7 +267,7 @@ def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
 
 
 RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
-"""Compares compiled code, or twins compiled under a config, with its reference; each row gets a note."""
+"""Compares compiled code, or its twins under a config, with the reference; each row gets a note."""
 
 
 def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
@@ -280,9 +280,9 @@ def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule
 
 
 def comparable_if_in_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
-    """Return the rows of a twin, not comparable if it draws in another order than eager and its outputs differ.
+    """Return the rows of a twin; not comparable if its outputs differ and it may draw in another order than eager.
 
-    Gradients alone are wrong whatever was drawn: they do not fit the outputs.
+    If only gradients are wrong, the order of draws is not the cause: they do not fit the outputs.
     """
     wrong = [row for row in rows if row.verdict is NumericsVerdict.FAILED]
     if all(row.tensor.startswith("grad ") for row in wrong) or all(map(draws_in_order, graphs)):
@@ -295,7 +295,7 @@ COMPILED = "compiled"
 
 @dataclass(frozen=True)
 class Check:
-    """The result of checking one partition. ``cure`` is a config under which it passes, None if none was found."""
+    """The result of checking one partition. ``cure`` is a config under which it passes; None if none was found."""
 
     rows: tuple[Numerics, ...]
     cure: Mapping[str, Any] | None = None
@@ -307,7 +307,7 @@ class Check:
 
     @property
     def bitwise(self) -> bool:
-        """Whether all outputs are bitwise those of the eager piece."""
+        """Whether all outputs are bitwise equal to the eager piece's."""
         return all(row.bitwise for row in self.rows)
 
     @property
@@ -325,10 +325,10 @@ def check_partition(
     *,
     seek_cure: bool = True,
 ) -> Check:
-    """Compare an artifact with the eager piece on ``args``; ``twin`` returns the one with a config on top of its own.
+    """Compare an artifact with the eager piece on ``args``; ``twin`` compiles it with a config on top of its own.
 
     A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
-    check fails, it is repeated on twins compiled under configs that may cure it, unless none is sought.
+    check fails, it is repeated on twins compiled under configs that may cure it, unless ``seek_cure`` is False.
 
     Raises:
         RegionCompileError: the artifact refuses the inputs.

@@ -59,13 +59,13 @@ def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
 
 
 def steps_text(repaid_after: Figure) -> str:
-    """Return after how many calls a compile is repaid, with two digits: ``2,900 to 3,400``."""
+    """Return the number of calls after which a compile is repaid, with two digits: ``2,900 to 3,400``."""
     low, high = (f"{float(f'{math.ceil(end):.2g}'):,.0f}" for end in repaid_after.bounds or (repaid_after.value,) * 2)
     return low if low == high else f"{low} to {high}"
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return ``: saves …``: how much of a call a finding's action saves, and how that is known; empty without an edit."""
+    """Return how much of a call a finding's action saves, and how that is known: ``: saves …``; empty for no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
         return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
@@ -240,7 +240,7 @@ def others_text(answer: Answer) -> str:
 
 
 def words_of(advice: Advice) -> str:
-    """Return what to do as one sentence."""
+    """Return advice as one sentence."""
     return "".join(map(str, advice))
 
 
@@ -248,7 +248,7 @@ def words_of(advice: Advice) -> str:
 
 
 def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
-    """Return an answer as lines of about ``width`` columns, ten of them or a few less or more."""
+    """Return an answer as about ten lines of about ``width`` columns."""
     told = " ".join(map(clean, (*sentences(answer), answer.noise)))
     lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
@@ -276,7 +276,7 @@ def _mode(answer: Answer) -> str:
 
 
 Button = Callable[[AnswerFinding], Node | None]
-"""Returns the button that does what a finding advises; without one its Python is shown."""
+"""Returns the button that carries out a finding's action; without a button the action's Python is shown."""
 
 
 def answer_nodes(
@@ -288,7 +288,7 @@ def answer_nodes(
 ) -> list[Node]:
     """Return an answer as elements: the sentences with their chart beside them, the findings, what to do next.
 
-    A panel has a ``button`` for each finding, and what comes ``after`` them in place of words.
+    A panel has a ``button`` for each finding, and elements ``after`` the findings in place of the next step in words.
     """
     first, *others = [*sentences(answer), ""]
     told = [

@@ -14,11 +14,11 @@ from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import duration, interval, times, with_interval
 
 Press = Callable[[Bar], Node | None]
-"""Returns the button of a bar: it takes its plan, or measures what has no bar yet."""
+"""Returns the button of a bar, which takes the bar's plan, or measures a plan that has no bar yet."""
 
 
 def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node]:
-    """Return the chart; nothing without bars."""
+    """Return the chart of ``bars``; empty without bars."""
     if not bars:
         return []
     longest_s = max((max(ends(bar.seconds)) for bar in bars if bar.seconds is not None), default=0.0)

@@ -23,7 +23,7 @@ from regional_explorer.tables.stages import stages_table
 
 FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400
-"""A stage with more ops is drawn with modules and functions closed."""
+"""A stage with more ops is drawn with its modules and functions closed."""
 PICTURE_LIMIT_S = 2.0
 """Seconds that the layout of one picture may take before a simpler layout is used."""
 

@@ -44,19 +44,19 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outco
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
 MOST_FINDINGS = 3
-"""How many findings an answer has; the others are counted."""
+"""The maximum number of findings in an answer; further findings are only counted."""
 MOST_CONTEXT = 2
-"""How many warnings with nothing to do are told beside them."""
+"""The maximum number of warnings without an action that are shown beside the findings."""
 LEAST_SHARE = MIN_FLOOR
-"""A gain of a smaller share of the step is counted, not told: no benchmark would show it."""
+"""A gain of a smaller share of the step is only counted: no benchmark would show it."""
 LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
-"""So many rounds give an interval, and a few more: a verdict may need more, but none is possible with fewer."""
+"""The rounds that give an interval, and a few more; a verdict may need more rounds, but none needs fewer."""
 MOST_TIMES_LONGER = 20
-"""A budget that would have to be longer than this many times the last one is not advised."""
+"""A longer budget is advised only up to this many times the last one."""
 WIDEST = 4.0
-"""A ratio is not told if the ends of its interval differ by more than this factor: it says nothing yet."""
+"""A ratio is not shown if the ends of its interval differ by more than this factor: it says nothing yet."""
 BUDGETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
-"""The seconds that are advised for a benchmark."""
+"""The budgets in seconds that are advised for a benchmark."""
 
 # ------------------------------------------------------------------------------------------------------------- records
 
@@ -66,13 +66,13 @@ WORDS: Mapping[str, str] = {
     VariantName.REGIONAL: "your plan",
     VariantName.FULL: "torch.compile",
 }
-"""What a variant is called in an answer."""
+"""The name of each variant in an answer."""
 
 NOT_MEASURED, FAILED = "not measured", "failed"
 
 
 class AnswerState(StrEnum):
-    """How far a session answers: whether the plan was measured, has a verdict against eager, and right results."""
+    """What a session knows of its plan: whether it was measured, has a verdict against eager, and right results."""
 
     TRACED = "traced"
     ANSWERED = "answered"
@@ -82,7 +82,7 @@ class AnswerState(StrEnum):
 
 
 class Speed(Record, frozen=True, omit_defaults=False):
-    """How fast the whole call is under one variant against another, from the same rounds."""
+    """The speed of the whole call under one variant relative to another, from the same rounds."""
 
     of: str
     """The variant, as a word of ``WORDS``."""
@@ -97,7 +97,7 @@ class Speed(Record, frozen=True, omit_defaults=False):
 
     @property
     def is_slower(self) -> bool:
-        """Whether it is certainly slower."""
+        """Whether ``of`` is certainly slower than ``against``."""
         return self.verdict == Verdict.SLOWER
 
 
@@ -113,9 +113,9 @@ class AnswerFinding(Record, frozen=True, omit_defaults=False):
     region: str | None = None
     """The region that it is about, if it is about one."""
     gain_s: Figure | None = None
-    """The seconds that the action saves in each call of the whole; None if they are not known."""
+    """The seconds that the action saves in each call of the function; None if unknown."""
     share: Figure | None = None
-    """The part of the step under the plan that they are; None if it is not known."""
+    """``gain_s`` as a share of the step under the plan; None if unknown."""
 
 
 class Found(Record, frozen=True, omit_defaults=False):
@@ -126,27 +126,27 @@ class Found(Record, frozen=True, omit_defaults=False):
     time_s: Figure | None = None
     """The time of a call."""
     speeds: tuple[Speed, ...] = ()
-    """How fast it is against the other variants."""
+    """Its speeds against the other variants."""
     compared: Count = 0
     """How many plans were timed."""
     final: bool = True
-    """False if the search ended before its final comparison: then this is the best so far."""
+    """False if the search ended before its final comparison, so that this is the best plan so far."""
 
     @property
     def is_plan(self) -> bool:
-        """Whether it is a plan: else nothing was found that is faster than eager or ``torch.compile``."""
+        """Whether it is a plan; if not, nothing was found that is faster than eager or ``torch.compile``."""
         return self.title not in {EAGER, TORCH_COMPILE}
 
 
 class Answer(Record, frozen=True, omit_defaults=False):
-    """What a session answers."""
+    """The answer of a session."""
 
     state: AnswerState
     """What the session can say of the plan."""
     call: str
     """The name of the function."""
     phase: Phase
-    """The phase that times and speeds are of."""
+    """The phase that times and speeds are about."""
     training: bool
     """Whether the call takes gradients."""
     ops: Count
@@ -161,25 +161,25 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """Whether ``times``, ``speeds``, ``results`` and ``errors`` are of an earlier plan: the plan at hand is not
     measured."""
     of_search: bool = False
-    """Whether they are of the final comparison of a search."""
+    """Whether times and speeds are from the final comparison of a search."""
     found: Found | None = None
-    """What that search found."""
+    """The best plan that the search found."""
     times: Mapping[str, Figure] = {}
     """The time of a call by word of ``WORDS``, without variants whose results are wrong."""
     speeds: tuple[Speed, ...] = ()
-    """The plan against the other variants."""
+    """The speeds of the plan against the other variants."""
     results: NumericsVerdict | None = None
     """Whether the results of the plan are right; None if they were not checked."""
     bitwise: bool = False
-    """Whether they equal eager's to the bit."""
+    """Whether the results equal eager's to the bit."""
     errors: str = ""
-    """How far off they are, in words."""
+    """How far off wrong results are, in words."""
     waited_s: Seconds | None = None
-    """The seconds that were waited for compiles that the plan alone needed."""
+    """The seconds waited for compiles that only the plan needed."""
     warm: bool = False
-    """Whether caches had all of them."""
+    """Whether all of these compiles came from caches."""
     repaid_after: Figure | None = None
-    """After how many calls the plan has saved that time."""
+    """The number of calls after which the plan has saved ``waited_s``."""
     full_waited_s: Seconds | None = None
     """The seconds that ``torch.compile`` took for the whole call."""
     faster: tuple[str, ...] = ()
@@ -199,16 +199,16 @@ class Answer(Record, frozen=True, omit_defaults=False):
     more: Count = 0
     """How many findings follow."""
     smaller: Count = 0
-    """How many of those gain less than ``LEAST_SHARE``."""
+    """How many of ``more`` gain less than ``LEAST_SHARE``."""
     remarks: Mapping[str, Count] = {}
     """How many other diagnostics there are, by severity."""
     context: tuple[str, ...] = ()
-    """The first of these, without remarks."""
+    """The titles of the first warnings and errors without an action."""
     next: Advice = ()
     """What to do next."""
 
     def speed(self, of: VariantName, against: VariantName) -> Speed | None:
-        """Return the comparison of two variants, None if neither was measured."""
+        """Return the comparison of two variants; None if it was not measured."""
         pair = WORDS[of], WORDS[against]
         return next((speed for speed in self.speeds if (speed.of, speed.against) == pair), None)
 
@@ -217,12 +217,12 @@ class Answer(Record, frozen=True, omit_defaults=False):
 
 
 def bounded(figure: Figure | None) -> Figure | None:
-    """Return a figure if it has an interval, else None."""
+    """Return the figure if it has an interval, else None."""
     return figure if figure is not None and figure.bounds is not None else None
 
 
 def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
-    """Return how fast the whole call is under one variant, against another of the same rounds."""
+    """Return the speed of the whole call under one variant relative to another, from the same rounds."""
     words = WORDS.get(of, of), WORDS.get(against, against)
     own, other = session.whole_timings.get(of), session.whole_timings.get(against)
     if own is None or other is None:
@@ -248,7 +248,7 @@ def _failed(session: Session, variant: VariantName) -> bool:
 
 
 def plan_speed(session: Session, against: VariantName) -> Speed:
-    """Return how fast the whole call is under the plan."""
+    """Return the speed of the whole call under the plan relative to a variant."""
     return speed_of(session, VariantName.REGIONAL, against)
 
 
@@ -268,7 +268,7 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
 
 
 def _telling(ratio: Figure | None) -> Figure | None:
-    """Return a ratio whose interval is narrow enough to say something, else None."""
+    """Return the ratio if its interval is narrow enough to say something, else None."""
     ratio = bounded(ratio)
     low, _, high = (1.0, 1.0, 1.0) if ratio is None else ends(ratio)
     return ratio if 0.0 < high <= WIDEST * low else None
@@ -296,7 +296,7 @@ def ends(figure: Figure) -> tuple[float, float, float]:
 
 
 def _of_search(session: Session) -> dict[VariantName, Try]:
-    """Return what the final comparison of a search says of the plan at hand; nothing if a benchmark has measured it.
+    """Return the final comparison of a search for the plan at hand; empty if a benchmark has measured the plan.
 
     If it has not compared that, it is eager and ``torch.compile`` alone.
     """
@@ -312,7 +312,7 @@ def _of_search(session: Session) -> dict[VariantName, Try]:
 
 
 def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
-    """Return how fast a plan of a search is against eager and against ``torch.compile``."""
+    """Return the speeds of a search's plan against eager and ``torch.compile``."""
     word = WORDS[VariantName.FULL if one.title == TORCH_COMPILE else VariantName.REGIONAL]
     eager, full = (
         Speed(word, against, _verdict(ratio, noise), _telling(ratio))
@@ -322,7 +322,7 @@ def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
 
 
 def _verdict(ratio: Figure | None, noise: Noise) -> str:
-    """Return what an interval says, where the samples are no longer known."""
+    """Return the verdict of an interval alone, if the samples are no longer known."""
     if ratio is None:
         return NOT_MEASURED
     if ratio.bounds is None:
@@ -334,7 +334,7 @@ def _verdict(ratio: Figure | None, noise: Noise) -> str:
 
 
 def _found(session: Session) -> Found | None:
-    """Return the best that the last search knows, unless that is the plan at hand."""
+    """Return the best plan of the last search, unless it is the plan at hand."""
     tuning = session.tuning
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
@@ -344,7 +344,7 @@ def _found(session: Session) -> Found | None:
 
 
 def best_of(tuning: Tuning | None) -> Try | None:
-    """Return the answer of a search, or if it ended before its final comparison the best so far."""
+    """Return the answer of a search; if it ended before its final comparison, the best plan so far."""
     if tuning is None:
         return None
     return tuning.by_title.get(tuning.answer) if tuning.answer else tuning.best_so_far
@@ -354,7 +354,7 @@ def best_of(tuning: Tuning | None) -> Try | None:
 
 
 def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[list[AnswerFinding], dict[str, int]]:
-    """Return the findings with something to do, the most important first, and the numbers of others by severity.
+    """Return the findings with an action, the most important first, and the number of other diagnostics by severity.
 
     What hinders comes before what gains, and that before what is merely to be looked at.
     """
@@ -373,13 +373,13 @@ def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[l
 
 
 def _context(session: Session, step_s: Figure | None, most_s: float) -> tuple[str, ...]:
-    """Return the titles of warnings and errors with nothing to do."""
+    """Return the titles of warnings and errors without an action."""
     severe = (found for found in session.diagnostics if found.severity is not Severity.INFO)
     return tuple(dict.fromkeys(title_of(found) for found in severe if _finding(found, step_s, most_s) is None))
 
 
 def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> AnswerFinding | None:
-    """Return a diagnostic with its first action that changes something; None if it has none, or nothing to gain.
+    """Return a finding with a diagnostic's first action that changes something; None without one, or without a gain.
 
     ``step_s`` is what the whole takes under the plan, and ``most_s`` the most that is known of it. What was measured
     alone may exceed that: of the whole, it says nothing.
@@ -411,11 +411,11 @@ def title_of(diagnostic: Diagnostic) -> str:
 TAKES_FOUND = "ex.plan = ex.session.tuning.plan takes the plan that was found."
 PROFILES = Action(ActionKind.PROFILE)
 EXAMPLE = marks("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
-"""What a user marks, with a module of a model that nobody has."""
+"""An example of a mark; the module name is a placeholder."""
 
 
 def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advice:
-    """Return what to do next with an exploration ``ex`` of this session."""
+    """Return the next step with an exploration ``ex`` of this session."""
     if session.tuning is not None and session.tuning.plan not in (None, session.plan):
         return (TAKES_FOUND,)
     if not session.plan.regions:
@@ -432,7 +432,7 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advi
 
 
 def _after_verdict(speeds: Sequence[Speed]) -> Advice:
-    """Return what follows from the verdicts on the plan and ``torch.compile``, against eager and each other."""
+    """Return the next step after verdicts on the plan and ``torch.compile``, against eager and each other."""
     of = {(speed.of, speed.against): speed.verdict for speed in speeds}
     plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
     if of[plan, full] == NOT_MEASURED:
@@ -459,7 +459,7 @@ def _first_mark(session: Session) -> Advice:
 
 
 def _first_benchmark(session: Session) -> Advice:
-    """Return the first benchmark of a plan; where a profile says how long a call takes, one that is long enough."""
+    """Return the first benchmark of a plan, with a long enough budget if a profile has the time of a call."""
     told = " compiles and measures your plan beside eager and torch.compile"
     step_s = 0.0 if session.profile is None else session.profile.step.value
     needed_s = LEAST_ROUNDS * len(BY_DEFAULT) * step_s
@@ -471,7 +471,7 @@ def _first_benchmark(session: Session) -> Advice:
 
 
 def _measure_longer(session: Session) -> Advice:
-    """Return the benchmark that may give a verdict, by the rounds that the last one had in its budget."""
+    """Return the benchmark that may give a verdict, with a budget by the rounds of the last benchmark."""
     conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
     quiet = ", once nothing else runs," if session.noise.is_busy else ""
     if conditions is None or not conditions.rounds or timing is None:
@@ -520,7 +520,7 @@ def _is_certain(verdict: str) -> bool:
 
 
 def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
-    """Return the seconds of a call, by word, and the speeds that a benchmark has measured."""
+    """Return the times of a call, by word, and the speeds that a benchmark has measured."""
     times = {
         WORDS[name]: seconds
         for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL)
@@ -533,7 +533,7 @@ def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], 
 
 
 def _searched(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
-    """Return the same, as the final comparison of a search has measured it."""
+    """Return the times of a call and the speeds from the final comparison of a search."""
     own, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
     times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := bounded(one.time_s)) is not None}
     speeds = () if own is None else speeds_of_try(own, noise)
@@ -542,7 +542,7 @@ def _searched(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str
 
 @derived
 def answer_of(session: Session) -> Answer:
-    """Return what a session answers."""
+    """Return the answer of a session."""
     finals, tuning = _of_search(session), session.tuning or Tuning(())
     state = _state(session, finals)
     times, speeds = _searched(finals, tuning.noise) if finals else _measured(session, state)

@@ -1,4 +1,4 @@
-"""The chart of an answer: what a call takes eagerly, under torch.compile, your plan and the best found."""
+"""The chart of an answer: the time of a call in eager mode, under torch.compile, your plan and the best plan found."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from regional_explorer.record.session import Session, derived
 from regional_explorer.record.tuning import AT_HAND
 
 EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
-"""What bars are called that are not of the plan at hand; ``SO_FAR`` was not in a final comparison."""
+"""The names of bars of other plans than the plan at hand; ``SO_FAR`` was not in a final comparison."""
 
 
 class Bar(Record, frozen=True):
-    """What a call takes under one plan."""
+    """The time of a call under one plan."""
 
     word: str
-    """What is measured, as people read it."""
+    """The name that people read."""
     seconds: Figure | None = None
     """The time of a call; None for ``torch.compile`` until it is measured."""
     speed: Speed | None = None
     """The speed against eager in the same rounds; against ``torch.compile`` if a search has only raced the plan."""
     plan: Plan | None = None
-    """The plan that can be taken in place of the one at hand; None if it is that one, or none of ours."""
+    """The plan that can replace the plan at hand; None if it is the plan at hand, or not a plan."""
     apart: bool = False
     """Whether it was measured in other rounds than the bars before it."""
 
@@ -46,7 +46,7 @@ class Bar(Record, frozen=True):
 
 @derived
 def bars_of(session: Session) -> tuple[Bar, ...]:
-    """Return the bars of what was measured; those whose results are wrong are left out, as are times without interval.
+    """Return the bars of what was measured, without wrong results and without times that have no interval.
 
     The best that a search has found comes last, unless it is the plan at hand.
     """
@@ -67,7 +67,7 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
 
 
 def _traced(session: Session) -> list[Bar]:
-    """Return the bar of the traced graphs, which a benchmark measures only if asked to."""
+    """Return the bar of the traced graphs, which a benchmark measures only on request."""
     timing = session.whole_timings.get(VariantName.AOT_EAGER)
     seconds = None if timing is None or timing.numerics.withholds_speedup else bounded(timing.median_s)
     if seconds is None:
@@ -76,7 +76,7 @@ def _traced(session: Session) -> list[Bar]:
 
 
 def _found(session: Session, answer: Answer) -> list[Bar]:
-    """Return the bars of what a search has compared besides the plan at hand, of plans that can be taken."""
+    """Return the bars of the other plans that a search has compared and that can be taken."""
     tuning, best = session.tuning, best_of(session.tuning)
     if tuning is None or best is None:
         return []

@@ -1,4 +1,4 @@
-"""What a forward keeps for its backward: the tensors that it computes, and what is recomputed instead."""
+"""The tensors that a forward keeps for its backward, and the ops that are recomputed instead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kept:
     node: Node
     """The op of the forward that computes it."""
     region: str | None
-    """The region of that op, or None."""
+    """The region of the op, or None."""
     size_bytes: int | None
     """Its size; None if it is dynamic."""
 
@@ -54,7 +54,7 @@ _SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
 _SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
 _PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
 _VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
-"""The ops whose result shows the memory of their first input; ``getitem`` does, of one that splits."""
+"""The ops whose result is a view of their first input; ``getitem`` is one for an op that splits."""
 
 
 def _is_view(node: Node, graph: Graph) -> bool:
@@ -62,14 +62,14 @@ def _is_view(node: Node, graph: Graph) -> bool:
 
 
 def _view_base(node: Node, graph: Graph) -> Node:
-    """Return the op or input whose memory a view shows."""
+    """Return the op or input that a view is a view of."""
     while node.role is Role.OP and _is_view(node, graph):
         node = graph.by_name[node.inputs[0]]
     return node
 
 
 def _size(node: Node) -> int | None:
-    """Return the bytes of the values of a node; None if a size is dynamic."""
+    """Return the bytes of a node's values; None if a size is dynamic."""
     total = 0
     for spec in node.values:
         sizes = [size for size in spec.shape if isinstance(size, int)]

@@ -9,11 +9,11 @@ from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Varian
 from regional_explorer.record.session import Session
 
 MOST_TENSORS = 3
-"""How many wrong tensors a text names."""
+"""The maximum number of wrong tensors that a text names."""
 
 
 def size_of_error(row: Numerics) -> str:
-    """Return the error of a wrong tensor beside the allowed one: as a whole, or of its worst element."""
+    """Return the error of a wrong tensor beside the allowed error, of the tensor as a whole or its worst element."""
     if math.isinf(row.error):
         return "infinite or not a number where eager is not, or the reverse" if row.dtype else row.note
     if not row.tolerance:
@@ -28,14 +28,14 @@ def size_of_error(row: Numerics) -> str:
 
 
 def errors_in_words(wrong: Sequence[Numerics], tensors: int) -> str:
-    """Return the first wrong tensors, each with its error, and how many more of so many ``tensors`` are wrong."""
+    """Return the first wrong tensors with their errors, and how many of the other ``tensors`` are wrong."""
     texts = [f"{row.tensor}: {size_of_error(row)}" for row in wrong[:MOST_TENSORS]]
     more = len(wrong) - len(texts)
     return "; ".join(texts) + (f"; and {more} more of {tensors} tensors" if more else "")
 
 
 def plan_errors(session: Session) -> str:
-    """Return how far off the results of the plan are that are wrong, or that rounding decides; empty if none is."""
+    """Return how far off the plan's wrong or chaotic results are; empty without such results."""
     verdict = session.plan_numerics
     if verdict is None or not verdict.withholds_speedup:
         return ""
@@ -43,7 +43,7 @@ def plan_errors(session: Session) -> str:
 
 
 def rows_with(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
-    """Return the tensors of a variant that have this verdict."""
+    """Return the tensors of a variant with a verdict."""
     return [row for row in session.numerics_of(name) if row.verdict is verdict]
 
 

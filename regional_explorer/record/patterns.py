@@ -13,25 +13,25 @@ from regional_explorer.record.session import Session
 
 @dataclass(frozen=True)
 class PatternMatches:
-    """How often one pattern matched; what is None is not known."""
+    """How often one pattern matched; None if unknown."""
 
     name: str
     """The name of the function in Inductor that makes the pattern, or that replaces its matches."""
     trace: int
-    """In the passes that ran when the call was traced."""
+    """The count in the passes that ran when the call was traced."""
     regions: Mapping[str, int | None]
-    """In each region, over all its partitions."""
+    """The count in each region, over all its partitions."""
     full: int | None
-    """In the whole call under plain ``torch.compile``."""
+    """The count in the whole call under plain ``torch.compile``."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether it matched in plain ``torch.compile`` alone, as far as all is known."""
+        """Whether it matched only in plain ``torch.compile``; False if that or a region's count is unknown."""
         return bool(self.full) and not self.trace and all(matches == 0 for matches in self.regions.values())
 
 
 def pattern_match_counts(session: Session) -> list[PatternMatches]:
-    """Return the patterns that matched anywhere, the most frequent first, those that are idle last."""
+    """Return the patterns that matched anywhere, the most frequent first, idle patterns last."""
     trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
     regions, cost = region_patterns(session), full_compile(session)
     full = None if cost is None else cost.patterns
@@ -54,7 +54,7 @@ def is_idle(name: str) -> bool:
 
 
 def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
-    """Return how often each pattern matched in each region; None where that is not known."""
+    """Return how often each pattern matched in each region; None if unknown."""
     return {
         region.name: _sum_of(_matches_of(session, part) for part in session.partitions if part.region == region.name)
         for region in session.plan.regions
@@ -62,7 +62,7 @@ def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
 
 
 def full_compile(session: Session) -> CompileCost | None:
-    """Return what the compile by plain ``torch.compile`` cost; None if it was not compiled."""
+    """Return the cost of the compile by plain ``torch.compile``; None if the call was not compiled by it."""
     return next((cost for cost in session.variant_costs if cost.what == VariantName.FULL), None)
 
 
@@ -73,7 +73,7 @@ def _matches_of(session: Session, partition: Partition) -> Mapping[str, int] | N
 
 
 def _sum_of(matches: Iterable[Mapping[str, int] | None]) -> Counter[str] | None:
-    """Return the sum; None if a part is not known."""
+    """Return the sum; None if a part is None."""
     parts = list(matches)
     known = [Counter(part) for part in parts if part is not None]
     return sum(known, Counter[str]()) if len(known) == len(parts) else None

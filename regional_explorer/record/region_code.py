@@ -23,17 +23,17 @@ class Coverage(Record, frozen=True):
     nodes: int
     """How many nodes compute something."""
     linked: int
-    """How many of them are linked to a kernel."""
+    """How many of the nodes are linked to a kernel."""
     recorded: int
-    """How many of those Inductor names itself; the others are inferred from what reads them."""
+    """How many of the linked nodes Inductor names itself; the others are inferred from their readers."""
     kernels: int
     """How many kernels there are."""
     linked_kernels: int
-    """How many of them are linked to a node."""
+    """How many of the kernels are linked to a node."""
 
     @property
     def share(self) -> float:
-        """The share of the nodes that is linked, 1.0 where there are none."""
+        """The share of the nodes that is linked; 1.0 without nodes."""
         return self.linked / self.nodes if self.nodes else 1.0
 
     def __str__(self) -> str:
@@ -76,9 +76,9 @@ class PartitionCode:
     code: ArtifactCode
     """Its code."""
     nodes: tuple[Node, ...]
-    """The nodes that ``Partition.nodes`` names."""
+    """The nodes of ``Partition.nodes``."""
     times: ArtifactKernelTimes | None = None
-    """The times of its kernels, if they were measured."""
+    """The times of its kernels; None if not measured."""
 
     @property
     def text(self) -> str:
@@ -139,7 +139,7 @@ def region_code(session: Session, region: str) -> tuple[PartitionCode, ...]:
 
 
 def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | None = None) -> Iterator[PartitionCode]:
-    """Yield the code of every partition whose code ``session`` has, or that ``other_codes`` has by its id."""
+    """Yield the code of every partition whose code is in ``session``, or in ``other_codes`` by partition id."""
     graphs = {graph.id: graph.by_name for graph in session.graphs}
     for part in session.partitions:
         artifact = session.artifact_of(part)
@@ -150,7 +150,7 @@ def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | 
 
 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
-    """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
+    """Return the partitions in groups that share one artifact, and so the same code, in the order of their first."""
     return list(grouped((id(part.code), part) for part in parts).values())
 
 
@@ -165,7 +165,7 @@ def nodes_of_region(session: Session, name: str) -> list[str]:
 
 
 def nodes_of_diagnostic(diagnostic: Diagnostic, session: Session) -> list[str]:
-    """Return the nodes of a diagnostic as ``graph:name``: its own, else those of its lines, else of its region."""
+    """Return the nodes of a diagnostic as ``graph:name``: its nodes, else its lines' nodes, else its region's."""
     if diagnostic.graph is not None and diagnostic.nodes:
         return [f"{diagnostic.graph}:{name}" for name in diagnostic.nodes]
     lines = {(line.file, line.line) for line in diagnostic.where}
