@@ -14,16 +14,16 @@ from regional_explorer.picture.scene import Box, BoxGroup, Look, Scene, Section,
 from regional_explorer.style.css import LIGHT, paint
 
 LAYOUT_LIMIT_S = 10.0
-"""How long a layout may take by default."""
+"""The default time limit of a layout, in seconds."""
 MOST_DRAWINGS = 16
-"""How many drawings are cached, so that the same text is not laid out twice."""
+"""The number of cached drawings; the same text is not laid out twice."""
 
 _CHILD = """
 import sys, pygraphviz
 graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
 sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
 """
-"""The program of the child: DOT from stdin, laid out in the format that its argument names, to stdout."""
+"""The child's program: lay out DOT from stdin and write it to stdout, in the format named by its argument."""
 
 
 def graphviz(
@@ -33,7 +33,7 @@ def graphviz(
     time_limit_s: float = LAYOUT_LIMIT_S,
     command: tuple[str, ...] | None = None,
 ) -> bytes | None:
-    """Return ``dot`` laid out and written as ``form``, or None if that fails or takes too long.
+    """Return ``dot`` laid out and written as ``form``; None if the layout fails or takes too long.
 
     The libraries of pygraphviz are used; without pygraphviz, an installed ``dot`` executable.
 
@@ -41,7 +41,7 @@ def graphviz(
         dot: Text in the DOT language.
         form: An output format of Graphviz, such as ``svg`` or ``json0``.
         time_limit_s: The child is ended after this many seconds.
-        command: The command to run; by default that of ``layout_command``.
+        command: The command to run; by default the result of ``layout_command``.
     """
     command = command or layout_command(form)
     if command is None:
@@ -73,7 +73,7 @@ POINTS_PER_INCH = 72
 
 
 def scene_dot(scene: Scene) -> str:
-    """Return the DOT text that ``scene`` is laid out by, without a legend."""
+    """Return the DOT text of ``scene`` for its layout, without a legend."""
     lines = (f"  {line}" for line in dot_lines(scene, legend=False))
     return "\n".join(["digraph regional_explorer {", *lines, "}", ""])
 

@@ -1,4 +1,4 @@
-"""Where the boxes of a picture stand: by Graphviz where it is in time, else in rows."""
+"""The places of the boxes of a picture: by Graphviz if it is in time, else in rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYER_GAP = 16
 WIDEST_LINE = 1000
 BORDER = 7
 HEADER = 20
-"""Space between boxes and between layers, where a wide layer is broken, and margins inside a group, in points."""
+"""The space between boxes and layers, the width at which a layer is broken, and the margins of a group, in points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PlacedScene:
 def place(
     scene: Scene, *, time_limit_s: float = LAYOUT_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
 ) -> PlacedScene:
-    """Return the placement of ``scene``: Graphviz's if it finishes in time and can be read, else that of ``layers``."""
+    """Return the placement of ``scene``: Graphviz's if it finishes in time and can be read, else by ``layers``."""
     output = lay_out(scene_dot(scene), "json0", time_limit_s=time_limit_s) if scene.boxes else None
     with contextlib.suppress(ValueError, KeyError, TypeError):
         if output is not None:
@@ -160,7 +160,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
 
 
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each.
+    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each name.
 
     A group may have inputs that run after its first box. In a cycle the first to run begins.
     """

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
 
 K = TypeVar("K")
-"""What stands for an instance or a partition."""
+"""The key of an instance or a partition."""
 
 Edges = Mapping[T, Sequence[T]]
 """The dependencies of each node."""
@@ -90,7 +90,7 @@ def condense(before: Edges[T], parts: Iterable[list[T]]) -> tuple[list[list[T]],
 
 
 def schedule(before: Edges[T], parts: Iterable[list[T]]) -> list[list[T]]:
-    """Return the units in an order that respects every dependency, and is otherwise that of their last nodes.
+    """Return the units in an order that respects every dependency, otherwise in the order of their last nodes.
 
     ``before`` has all nodes in their order.
 

@@ -58,12 +58,12 @@ from regional_explorer.tables.chart import whiskers
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_FAILED = 8
-"""How many failed tensors of one variant are shown at most."""
+"""The maximum number of failed tensors shown of one variant."""
 
 MOST_NAMES = 4
 
 MOST_DETECTABLE = 0.5
-"""That differences below more than this may be missed is no limit that anybody could use."""
+"""A larger detectable difference is not shown: it would be of no use."""
 
 _DIGITS = re.compile(r"\d+")
 
@@ -79,7 +79,7 @@ def _interval_text(timing: Compared) -> str:
 
 
 def trace_note(session: Session) -> str:
-    """Return that regions' speedups are over the traced ops, where these are slower than the program; else nothing.
+    """Return the note that regions' speedups are over the traced ops, if these are slower than the program; else empty.
 
     Each region whose ops take longer, run eagerly, than the program's own call is named. That what tracing costs is
     half of what the regions gain, or more, is said where there is none.
@@ -101,11 +101,11 @@ def trace_note(session: Session) -> str:
 
 
 TRACING_MATTERS = 0.5
-"""Tracing is mentioned if it costs this share of what the regions gain alone, or more."""
+"""Tracing is mentioned if it costs at least this share of the regions' gain alone."""
 
 
 def variant(name: str) -> VariantName | str:
-    """Return the variant of this name, which tables show in a word of its own; a name of anything else as it is."""
+    """Return the variant called ``name``, which tables show by its word; any other name unchanged."""
     return VariantName(name) if name in tuple(VariantName) else name
 
 
@@ -120,7 +120,7 @@ COMPARED: tuple[Column[Any], ...] = (
     ),
     Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
 )
-"""How something compares with eager."""
+"""The columns of a comparison with eager."""
 
 
 AGAINST_TRACE: tuple[Column[Comparison], ...] = (
@@ -129,7 +129,7 @@ AGAINST_TRACE: tuple[Column[Comparison], ...] = (
     Number("trace_speedup_high", lambda c: c.speedup.high),
     Column("trace_verdict", lambda c: c.verdict, "verdict (trace)", tone=lambda c: TONES.get(c.verdict, "quiet")),
 )
-"""How a variant compares with the captured graphs, where these differ from eager."""
+"""The columns of a comparison with the captured graphs, if these differ from eager."""
 
 
 TRACE_NOTE = (
@@ -185,7 +185,7 @@ def timings_table(session: Session) -> Table[Timing]:
 
 
 def run_time_tables(session: Session) -> list[Table[Timing]]:
-    """Return the run times of the whole call, and in a fold those of forward and backward if there are any."""
+    """Return the run times of the whole call, and in a fold the times of forward and backward if there are any."""
     table = timings_table(session)
     whole = [t for t in table.shown_rows if t.phase is session.whole_phase]
     phases = [t for t in table.shown_rows if t.phase is not session.whole_phase]
@@ -199,7 +199,7 @@ def _samples_text(timing: Timing) -> str:
 
 
 def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield each kind of warning once: the text of the first, and the names of the others that have it."""
+    """Yield each kind of warning once: the first one's text, and the names of the others that have it."""
     kinds: dict[str, dict[str, str]] = {}
     for name, warnings in warned:
         for warning in warnings:
@@ -213,7 +213,7 @@ def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
 
 
 def conditions(session: Session) -> str:
-    """Return under which conditions the benchmark ran, on one line."""
+    """Return the conditions of the benchmark, on one line."""
     benchmark = session.conditions
     if benchmark is None:
         return ""
@@ -349,7 +349,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
 
 
 def paid_after(timing: RegionTiming) -> str:
-    """Return after how many calls the compile time of a region is regained: ``1,200 calls``, ``never``, or a dash."""
+    """Return the number of calls after which a region's compile pays off: ``1,200 calls``, ``never``, or a dash."""
     calls = timing.pays_off_after_calls
     if calls is None or withheld(timing):
         return NONE
@@ -454,7 +454,7 @@ def _peak_text(peak: MemoryPeak) -> str:
 
 
 def _peak_interval(peak: MemoryPeak) -> str:
-    """Return the bounds of a peak's CI, or why there are none; a peak too small to tell needs neither."""
+    """Return the bounds of a peak's CI, or why there are none; empty for a peak too small to measure."""
     if peak.peak_bytes.value < peak.least_bytes:
         return NONE
     return " to ".join(size(int(end)) for end in peak.peak_bytes.bounds or ()) or peak.peak_bytes.why

@@ -35,7 +35,7 @@ class Scale:
         return cls(low / margin, high * margin)
 
     def at(self, ratio: float) -> float:
-        """Return where ``ratio`` lies, in pixels from the left."""
+        """Return the position of ``ratio``, in pixels from the left."""
         return CHART_MARGIN + log(ratio / self.low) / log(self.high / self.low) * (CHART_WIDTH - 2 * CHART_MARGIN)
 
 
@@ -46,7 +46,7 @@ def whiskers(timings: Sequence[Timing]) -> Callable[[Timing], Node | None]:
 
 
 def whisker(timing: Timing, scale: Scale) -> Node | None:
-    """Return the chart of one timing as SVG; None if no speedup may be shown, or if that has no interval."""
+    """Return the chart of one timing as SVG; None if it may show no speedup, or the speedup has no interval."""
     if timing.speedup is None or timing.speedup.bounds is None or withheld(timing):
         return None
     middle, (low, high) = timing.speedup.value, timing.speedup.bounds

@@ -1,4 +1,4 @@
-"""Tables of generated code: kernels, their times, and what they use of a GPU."""
+"""Tables of generated code: kernels, their times, and the GPU resources they use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
 def resource_texts(resources: GpuResources) -> Mapping[str, str]:
-    """Return the resources that a kernel takes, by the title of their column."""
+    """Return the GPU resources of a kernel, by the title of their column."""
     return {
         "registers": NONE if resources.registers is None else str(resources.registers),
         "spilled": NONE if resources.spilled_bytes is None else f"{resources.spilled_bytes} B",
@@ -38,7 +38,7 @@ def resource_texts(resources: GpuResources) -> Mapping[str, str]:
 
 
 def bound_text(bound_s: float) -> str:
-    """Return a bound with ``≥``: it is not a measured time."""
+    """Return a bound with ``≥``, because it is not a measured time."""
     return f"≥ {duration(bound_s)}"
 
 
@@ -58,13 +58,13 @@ class LinkedRow(NamedTuple):
 
     @property
     def bound_s(self) -> float | None:
-        """Seconds that it takes at least, by the data sheet of the GPU that the code is for."""
+        """The least seconds that it takes, by the data sheet of the GPU that the code is for."""
         kernel, target = self.kernel, GPU_TARGETS.get(self.code.code.target)
         return target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
 
     @property
     def refusals(self) -> str:
-        """Which kernels Inductor would not fuse it with, why, and how many bytes they share."""
+        """The kernels that Inductor would not fuse it with, why, and how many bytes they share."""
         index = self.linked.number - 1
         own = [pair for pair in self.code.code.refused if index in (pair.first, pair.second)]
         by_reason = grouped((clean(p.reason, LONG_TEXT), p) for p in sorted(own, key=lambda p: -p.shared_bytes))
@@ -81,7 +81,7 @@ def _partner(pair: RefusedFusion, index: int) -> str:
 
 
 def patterns_note(code: ArtifactCode) -> str:
-    """Return the patterns that matched and compute something; empty if none did, or if that is not known."""
+    """Return the patterns that matched and compute something; empty if none did or it is unknown."""
     found = (code.patterns or {}).items()
     matched = [f"{pattern_text(name)} ({times}×)" for name, times in found if not is_idle(name)]
     return f"Patterns that matched: {listing(matched)}." if matched else ""
@@ -164,7 +164,7 @@ GPU_COLUMNS: tuple[Column[LinkedRow], ...] = (
     _resource("occupancy", "occupancy"),
     replace(_resource("launch", "launch"), right=False),
 )
-"""More columns where the code is for a GPU that is not there."""
+"""The extra columns for code for a GPU that is not there."""
 
 
 BETWEEN_KERNELS = "between kernels"
@@ -174,7 +174,7 @@ AROUND_CODE = "around the generated code"
 
 
 class TimedRow(NamedTuple):
-    """A kernel of the partitions ``equal``, which ``times`` are of, or what runs outside of all kernels.
+    """A kernel of the partitions ``equal``, whose times are ``times``, or the code outside of all kernels.
 
     ``time`` is None if the kernel was not timed; only what runs outside of all has ``outside``.
     """
@@ -188,7 +188,7 @@ class TimedRow(NamedTuple):
 
     @property
     def seconds(self) -> Figure | None:
-        """How long it takes."""
+        """Its time."""
         return self.time.seconds if self.time else self.outside
 
 

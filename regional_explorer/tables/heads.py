@@ -1,4 +1,4 @@
-"""A sentence for each head of a table, which pages show at the head."""
+"""A sentence about each head of a table, which pages show as its tooltip."""
 
 from __future__ import annotations
 

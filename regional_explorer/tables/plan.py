@@ -79,7 +79,7 @@ def kept_table(session: Session) -> Table[Kept]:
 
 
 def kept_text(session: Session) -> str:
-    """Return how much the forwards keep for their backwards, and how many ops are recomputed instead; maybe empty."""
+    """Return how much the forwards keep for their backwards, and how many ops are recomputed; empty if nothing is."""
     kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
     if not kept and not recomputed:
         return ""
@@ -92,7 +92,7 @@ def kept_text(session: Session) -> str:
 
 
 Equal = tuple[Partition, ...]
-"""Partitions that share a row of texts and pages: equal ones of a region. In the DataFrame each has its own."""
+"""Equal partitions of a region, which share a row in texts and pages; the DataFrame has a row for each."""
 
 
 def partitions_table(session: Session) -> Table[Equal]:
@@ -198,7 +198,7 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
 
 
 class ComparedSession(NamedTuple):
-    """A session among others: how its plan and shapes differ from theirs, and what has changed since the first.
+    """A session among others: how its plan and shapes differ from the others', and what changed since the first.
 
     ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
     """
@@ -210,7 +210,7 @@ class ComparedSession(NamedTuple):
 
     @property
     def timings(self) -> Mapping[str, Timing]:
-        """The timing of the whole call by variant; none if the plan has changed since they were measured."""
+        """The timing of the whole call by variant; empty if the plan has changed since the measurement."""
         return {} if self.session.is_outdated else self.session.whole_timings
 
     @property
@@ -297,7 +297,7 @@ def _drawn_speedup(run: ComparedSession) -> Node | None:
 MIN_PLANS = 2
 """The table is shown from this number of measured plans on."""
 MAX_DIFFERENCES = 6
-"""How many differences of one plan are listed at most; ``ex.history`` has all."""
+"""The maximum number of differences listed of one plan; ``ex.history`` has all."""
 
 _CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
 _CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx-quiet")
@@ -306,7 +306,7 @@ _CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx
 def measured_plans(
     sessions: Sequence[Session], current: Session, use: Callable[[int], Node | None] = lambda _number: None
 ) -> list[Node]:
-    """Return a table with one row per run; nothing while there are fewer than two, of other code than ``current``.
+    """Return a table with one row per run; empty for fewer than two runs, unless one has the code of ``current``.
 
     The plan of ``current`` is marked, or where that was not measured itself, those of the same code, whose figures it
     has. ``use`` returns the button that switches to a plan, given its number; a saved page has none.

@@ -1,4 +1,4 @@
-"""Tables of the stages of a region: what each changed, and where its nodes come from."""
+"""Tables of the stages of a region: the changes of each stage, and where its nodes come from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "eli
 
 
 class StageRow(NamedTuple):
-    """A stage of a partition, and what of it belongs to the followed nodes."""
+    """A stage of a partition, and its nodes that belong to the followed nodes."""
 
     part: PartitionStages
     stage: Stage
@@ -23,7 +23,7 @@ class StageRow(NamedTuple):
 
 
 def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[StageRow]:
-    """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
+    """One row per partition and stage: its number of ops and views, and what became of the previous stage's ops."""
     head = ", ".join(followed)
 
     def notes() -> Iterator[str]:
@@ -62,7 +62,7 @@ def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ())
 
 
 def _count_column(name: str) -> Column[StageRow]:
-    """Return a column that counts what a stage did with the nodes of the stage before."""
+    """Return a column that counts a kind of change from the previous stage's nodes."""
     return Number(name, lambda row: getattr(row.stage.change, name, None), dtype="Int64")
 
 
@@ -75,7 +75,7 @@ class NodeRow(NamedTuple):
 
 
 def stage_nodes_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[NodeRow]:
-    """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
+    """One row per node of each stage: its op, the previous stage's nodes that it comes from, and their lines."""
     lines = {part.partition.id: part.lines() for part in parts}
     is_followed: Column[NodeRow] = Column("followed", lambda found: found.node.name in found.row.followed)
     return Table(

@@ -12,7 +12,7 @@ from regional_explorer.style.formats import NONE, duration, percent
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_SUGGESTED = 6
-"""How many suggestions are shown; a list has all."""
+"""The maximum number of suggestions shown; the list has all."""
 
 
 def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
@@ -63,7 +63,7 @@ class SuggestionList(list[Suggestion]):
     """Suggested regions, a list like any other: ``ex.mark(one.name, *one.selectors)`` marks one of them."""
 
     def __repr__(self) -> str:
-        """Return a line for each of the first ones, how they were put in order, and how to go on."""
+        """Return a line for each of the first suggestions, how they were ordered, and how to go on."""
         if not self:
             return "Nothing to suggest: no op was traced."
         lines = [f"  {clean(one.name)} = {clean(one.selection)}: {_in_words(one)}" for one in self[:MOST_SUGGESTED]]
@@ -79,7 +79,7 @@ class SuggestionList(list[Suggestion]):
 
     @property
     def order(self) -> str:
-        """How they were put in order."""
+        """How the suggestions were ordered."""
         if any(one.gain_s for one in self):
             return "The order is measured: what each gains alone in each call, less the cost of its borders."
         if self and self[0].share is None:
@@ -99,7 +99,7 @@ def mark_call(suggestion: Suggestion) -> str:
 
 
 def _measured(one: Suggestion) -> str:
-    """Return what a suggestion gains, and after how many calls its compile pays off."""
+    """Return the gain of a suggestion, and the number of calls after which its compile pays off."""
     assert one.gain_s is not None  # noqa: S101 - it was measured
     if one.brings_nothing:
         return "brings nothing"

@@ -18,12 +18,12 @@ from regional_explorer.record.tuning import Numbers
 
 @dataclass(frozen=True)
 class Limits:
-    """What a search may spend, and what a plan has to keep to."""
+    """The budget of a search, and the limits that a plan has to keep."""
 
     budget_s: float
     numbers: Numbers = Numbers.CLOSE
     max_memory: int | None = None
-    """The most bytes of a plan's peak; None: eager's."""
+    """The maximum bytes of a plan's peak memory; None stands for eager's peak."""
 
     max_compile_s: float | None = None
     keys: Sequence[Mapping[str, Any]] = ()
@@ -38,7 +38,7 @@ def checked_limits(
     keys: object,
     device_type: str,
 ) -> Limits:
-    """Return the limits; without ``keys`` those that may make code for this type of device faster are tried.
+    """Return the checked limits; without ``keys``, all configs that may make code for the device faster are tried.
 
     Raises:
         MeasureError, InvalidArgumentError: one is invalid.

@@ -1,4 +1,4 @@
-"""Which config each region of a plan gets in each direction, by races of its pieces alone."""
+"""The config that each region of a plan gets in each direction, by races of its pieces alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regional_explorer.record.statistics import MIN_FLOOR
 
 
 class TimedPiece(NamedTuple):
-    """A kind of partition of a plan: equal code on equal layouts. ``what`` is what the bench knows it by."""
+    """A kind of partition of a plan, with equal code on equal layouts; ``what`` identifies it for the bench."""
 
     partition: str
     region: str
@@ -31,18 +31,18 @@ class TimedPiece(NamedTuple):
 
 
 class Raced(NamedTuple):
-    """How fast a piece is under another config: the median over rounds of as it was ÷ then, and the verdict."""
+    """A piece's speedup by another config, the median over rounds of the time before ÷ after, and the verdict."""
 
     speedup: Figure
     verdict: Verdict
 
 
 Place = tuple[str, Direction]
-"""What a plan gives a config of its own: a region in one direction."""
+"""A region in one direction, which has a config of its own in a plan."""
 
 
 def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> dict[Place, str]:
-    """Return the change that each region gets in each direction, where one makes its pieces faster.
+    """Return the config change for each region and direction, if one makes its pieces faster.
 
     A region may have several kinds of pieces, and they share its config: it gets the change under which all of them,
     each as often as a call runs it, take the least time together. One of them has to be faster beyond doubt, and none
@@ -67,7 +67,7 @@ def _best_change(pieces: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> st
 
 
 def with_changes(plan: Plan, changes: Mapping[Place, Mapping[str, Any]]) -> Plan:
-    """Return the plan in which regions have these configs on top of their own, each in one direction."""
+    """Return the plan with ``changes`` on top of regions' own configs, each in one direction."""
     regions = []
     for region in plan.regions:
         for (name, direction), change in changes.items():

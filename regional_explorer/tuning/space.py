@@ -1,4 +1,4 @@
-"""What a search tries, in the order in which it tries it: ways of tracing, C++ wrappers, configs, other plans."""
+"""The candidates of a search, in the order of the search: tracings, C++ wrappers, configs, other plans."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ On seven training steps one of the first two, without a C++ wrapper or with one,
 decomposed by each partition anyway: doing it before autograd changes what is kept, and pays with joint passes only.
 """
 LIKELIEST = 2
-"""How many of the ways are tried with a C++ wrapper before any other."""
+"""The number of tracings that are tried with a C++ wrapper before the other tracings."""
 
 
 def ways(*, grad: bool) -> list[Tracing]:
-    """Return the ways of tracing to try; without a backward there is nothing to split, and weights may be constants."""
+    """Return the tracings to try; without a backward there is nothing to split, and weights may be constants."""
     if grad:
         return list(WAYS)
     first, *others = list({(way.joint_passes, way.decompositions): way for way in reversed(WAYS)}.values())[::-1]
@@ -99,7 +99,7 @@ def whole_graph_candidate(
 
 
 def likeliest(*, grad: bool) -> list[Candidate]:
-    """Return the plans to try first: the likeliest ways of tracing, without and with a C++ wrapper.
+    """Return the plans to try first: the likeliest tracings, without and with a C++ wrapper.
 
     On some processors frozen weights pay only where the kernels of matrix products are tuned.
     """
@@ -115,7 +115,7 @@ def is_whole(plan: Plan) -> bool:
 
 
 def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
-    """Yield the plans that differ from this one by one of the configs ``keys``: with it, or without it."""
+    """Yield the plans that differ from a plan by one of the configs ``keys``: with the config, or without it."""
     for change in keys:
         if change.items() <= base.more.items():
             changed = {key: value for key, value in base.more.items() if key not in change}
@@ -131,7 +131,7 @@ def without_cpp_wrapper(one: Candidate) -> Candidate:
 
 
 def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
-    """Return the plan under the configs of all the ``better`` ones; of those that set a key, the first has it."""
+    """Return the plan under the configs of all ``better`` plans; the first plan that sets a key decides its value."""
     config = {key: value for one in reversed((base, *better)) for key, value in one.more.items()}
     return candidate(SearchStage.TOGETHER, base.root, config)
 
@@ -139,7 +139,7 @@ def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
 def other_plans(
     at_hand: Plan, suggested: Sequence[Suggestion], ways: Sequence[Tracing], best: Tracing
 ) -> Iterator[Candidate]:
-    """Yield the plan at hand traced in other ways, then each suggested region, traced in the best way."""
+    """Yield the plan at hand under other tracings, then each suggested region under the best tracing."""
     if at_hand.regions and not is_whole(at_hand):
         for way in ways:
             if way != at_hand.tracing:

@@ -24,7 +24,7 @@ CANCELLED = "it was cancelled before"
 
 
 def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float) -> list[Suggestion]:
-    """Return suggestions with what each would gain, the best first, then those that were not measured.
+    """Return suggestions with their gains, the best first, then the suggestions that were not measured.
 
     Nothing is marked, and the plan at hand stays. All have the same time to be measured; pieces of equal code are
     compiled once. Cancelled, it returns what it has.
@@ -68,7 +68,7 @@ def _measured(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float
 
 
 def gain_alone_less_cut_s(results: BenchmarkResults, phase: Phase) -> Figure | None:
-    """Return what a call saves by the pieces, less the cost of the cut; None if one of these is not known."""
+    """Return the seconds that a call saves by the pieces, less the cost of the cut; None if either is unknown."""
     dispatch = dispatch_s(phase, results.cut)
     if dispatch is None:
         return None
@@ -86,7 +86,7 @@ def _saved_s(eager_s: float, speedup: float) -> float:
 
 
 def _why_unknown(results: BenchmarkResults) -> str:
-    """Return why the gain of a region is not known."""
+    """Return why the gain of a region is unknown."""
     if results.diagnostics:
         return results.diagnostics[0].message
     withheld = [one.partition for one in results.partition_timings if one.compiled and one.compiled.speedup is None]
