@@ -6,7 +6,7 @@ import re
 
 _OP_LINE = re.compile(r"^Error in op: (?P<op>.+)$", re.MULTILINE)
 _INPUT = "input"
-"""What torch writes in place of an op if the assert is about an input; until 2.11 there is no line about it."""
+"""The text in place of an op if an assert is about an input; torch up to 2.11 writes no such line."""
 
 
 def op_of_assert(text: str) -> str:
@@ -27,7 +27,7 @@ def is_about_an_input(error: Exception) -> bool:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return the first line of an error, with torch's line about the op whose result it is about."""
+    """Return the first line of an error, with torch's line about the op behind it."""
     first = (str(error).strip().splitlines() or [""])[0]
     found = _OP_LINE.search(str(error))
     return f"{first} ({found[0].strip()})" if found and found["op"].strip() != _INPUT else first

@@ -36,7 +36,7 @@ class Builds:
 
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
-        """A block around the lowering, in which modules do not wait for their builds; hold the compile lock."""
+        """Context manager around the lowering: let modules not wait for their builds; hold the compile lock."""
         wait, submit = AsyncCompile.wait, AsyncCompile.submit
 
         def wait_later(compiler: AsyncCompile, scope: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Builds:
 
     @property
     def are_over(self) -> bool:
-        """Whether no build is under way or to come."""
+        """Whether no build is running or waiting."""
         return all(future.done() for future in self._futures)
 
     @property
@@ -104,7 +104,7 @@ class Builds:
         self._is_abandoned = True
 
     def load(self) -> float:
-        """Wait for the builds, and load them; return the seconds that building and loading took besides the lowering.
+        """Wait for the builds and load them; return the seconds of building and loading besides the lowering.
 
         They are those of this compile alone: not those in which its builds wait for others. Hold the compile lock.
         Zero if that is done already.
@@ -124,12 +124,12 @@ class Builds:
 
     @property
     def spans(self) -> Sequence[tuple[float, float]]:
-        """When it was lowered, built and loaded, each a beginning and an end."""
+        """The spans of time of lowering, building and loading, each with its beginning and end."""
         return self._lowered, *self._spans, self._loading
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of these spans of time, each with its beginning and end, lasted."""
+    """Return the seconds covered by at least one of the spans, each given by its beginning and end."""
     total, until = 0.0, 0.0
     for began, ended in sorted(spans):
         total += max(0.0, ended - max(began, until))

@@ -13,11 +13,11 @@ from unittest import mock
 
 INDUCTOR = "torch._inductor"
 _SHOWN: set[str] = set()
-"""The warnings that users have seen."""
+"""The warnings that were shown to the user."""
 
 
 class _Recorder(logging.Handler):
-    """Records each text once that this thread warns of, by ``warnings`` or by ``logging``."""
+    """Records each warning of this thread once, by ``warnings`` or by ``logging``."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -36,7 +36,7 @@ class _Recorder(logging.Handler):
 
 @contextlib.contextmanager
 def recording_warnings() -> Iterator[dict[str, None]]:
-    """A block around a compile that records what Inductor warns of; the compile lock must be held.
+    """Context manager around a compile: record Inductor's warnings; the compile lock must be held.
 
     Users see each warning once per process, as without this block.
     """

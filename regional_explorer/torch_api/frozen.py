@@ -47,25 +47,25 @@ def is_weight(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def is_constant(value: Any) -> bool:
-    """Return whether what is passed for an input of a piece is a constant of it, instead of a fake."""
+    """Return whether the value passed for an input of a piece is a constant, instead of a fake."""
     return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
 
 
 def storage_of(node: fx.Node) -> int | None:
-    """Return what nodes of one storage share; None for what is no tensor."""
+    """Return a key that nodes of one storage share; None for values that are no tensor."""
     value = node.meta.get("val")
     return storage_key(value) if isinstance(value, torch.Tensor) else None
 
 
 def without_constants(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
-    """Return the inputs of a piece with a fake in the place of each constant."""
+    """Return the inputs of a piece with a fake in place of each constant."""
     placeholders = gm.graph.find_nodes(op="placeholder")
     return [node.meta["val"] if is_constant(value) else value for node, value in zip(placeholders, inputs, strict=True)]
 
 
 @contextlib.contextmanager
 def with_constants(mode: FakeTensorMode) -> Iterator[None]:
-    """A block in which a frozen piece is compiled."""
+    """Context manager: compile a frozen piece in the block."""
     with mock.patch.object(mode, "allow_non_fake_inputs", True), inductor_config.patch(_FREEZES):  # noqa: FBT003
         yield
 
@@ -80,7 +80,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A piece whose weights are constants; ``inputs`` are the places of those that are left.
+    """A piece whose weights are constants; ``inputs`` are the places of the inputs that are left.
 
     ``layout_opt`` is whether it has its convolutions in channels-last layout.
     """

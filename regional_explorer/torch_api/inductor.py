@@ -85,7 +85,7 @@ _PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
     "AOTAutogradCache.inductor_load": CompilePhase.LOAD,
     "TritonBundler": CompilePhase.LOAD,
 }
-"""Phases by the prefixes of torch's own event names, and one event of ours; the first prefix that matches counts."""
+"""Phases by the prefixes of torch's event names, and of one event of ours; the first matching prefix counts."""
 
 _PRE_GRAD_EVENT = "_recursive_pre_grad_passes"
 _REASON_MESSAGES = (
@@ -103,7 +103,7 @@ _CUSTOM_PASS_KEYS = (
 
 
 class Times:
-    """Sums this thread's time in each of torch's own events: without nested events (``own``), and with (``whole``)."""
+    """Sums this thread's time in each of torch's events, without nested events (``own``) and with (``whole``)."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -170,7 +170,7 @@ class CompileNotes:
 
 @contextlib.contextmanager
 def noting_compile() -> Iterator[CompileNotes]:
-    """A block around one compile that records notes about it; the compile lock must be held."""
+    """Context manager around one compile: record notes about it; the compile lock must be held."""
     notes, events = CompileNotes(), dynamo_utils.ChromiumEventLogger
     make_key = autograd_cache.autograd_cache_key
 
@@ -252,7 +252,7 @@ _WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
 
 @dataclass(frozen=True)
 class CacheAnswers:
-    """How often AOTAutograd's cache, and Inductor's own behind it, have returned each answer."""
+    """How often AOTAutograd's cache, and Inductor's cache behind it, have returned each answer."""
 
     aot: Counter[CacheAnswer]
     inductor: Counter[CacheAnswer]
@@ -267,7 +267,7 @@ class CacheAnswers:
         )
 
     def answer(self) -> CacheAnswer:
-        """Return the worst answer since these counts, Inductor's own if AOTAutograd's cache was not consulted."""
+        """Return the worst answer since these counts, of Inductor's cache if AOTAutograd's was not consulted."""
         answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
         return next(answers, CacheAnswer.OFF)
 
@@ -288,7 +288,7 @@ class CacheAnswers:
 
 @contextlib.contextmanager
 def empty_caches() -> Iterator[None]:
-    """A block in which Inductor's caches are empty, in memory and on disk; nothing that it compiles is kept on disk.
+    """Context manager: Inductor's caches are empty, in memory and on disk, and keep nothing on disk from the block.
 
     What all compiles share, such as precompiled headers, is in another directory and stays.
 
@@ -456,7 +456,7 @@ def run_inductor(
     at_code: Callable[[str], None],
     prepared: Prepared | None = None,
 ) -> Any:
-    """Return what Inductor makes of ``gm`` under ``config``; ``at_code`` is called with the code.
+    """Return Inductor's compiled ``gm`` under ``config``; ``at_code`` is called with the code.
 
     The result is an ``InductorGraph`` if the piece is lowered as it is, else that of ``standalone_compile``.
 
@@ -479,7 +479,7 @@ def run_inductor(
 
 @contextlib.contextmanager
 def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
-    """A block in which a piece is compiled, or loaded, under ``config`` and independently of the surrounding code."""
+    """Context manager: compile or load a piece under ``config``, independently of the surrounding code."""
     with (
         torch.fx.traceback.preserve_node_meta(enable=False),
         inductor_config.patch(dict(config)),
@@ -501,7 +501,7 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
 
 
 def _cheapest_call(artifact: Any, gm: fx.GraphModule) -> BoxedCall:
-    """Return how an artifact of ``standalone_compile`` is called: without what only passes the arguments on."""
+    """Return the cheapest call of an artifact of ``standalone_compile``, without wrappers that pass arguments on."""
     wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
     return without_wrapper(wrapped, gm) or _boxed_call(wrapped)
 

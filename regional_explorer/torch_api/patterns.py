@@ -20,7 +20,7 @@ _KINDS = (
 
 @contextlib.contextmanager
 def counting_patterns() -> Iterator[Counter[str]]:
-    """A block in which each match is counted; the compile lock must be held.
+    """Context manager: count each match in the block; the compile lock must be held.
 
     Torch's own counts by name need an environment variable, and torch 2.11 has none.
     """
@@ -40,7 +40,7 @@ def counting_patterns() -> Iterator[Counter[str]]:
 
 
 def _name(entry: Any) -> str:
-    """Return the name of the function that a pattern was traced from, or else of the one that replaces its matches.
+    """Return the name of the function that a pattern was traced from, else of the function that replaces its matches.
 
     The first stands in the closure of the check: ``pattern_name`` (torch 2.13) is another one for each dtype and mode.
     """

@@ -1,4 +1,4 @@
-"""Which sizes a graph with dynamic sizes serves: its guards, tried on the sizes of other calls."""
+"""The sizes that a graph with dynamic sizes serves, found by trying its guards on other calls' sizes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Sizes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SizeGuards:
-    """The sizes that a trace was made for, and what they had to be.
+    """The sizes that a trace was made for, and the conditions on them.
 
-    ``seen`` are the sizes of the traced call, ``sizes`` the same as expressions of symbols, ``guards`` what must hold
-    of the symbols, ``ranges`` between which numbers each must lie. ``code`` identifies the function that was traced.
+    ``seen`` are the sizes of the traced call, ``sizes`` the same as expressions of symbols, ``guards`` the conditions
+    on the symbols, ``ranges`` the range of each symbol. ``code`` identifies the traced function.
     """
 
     seen: Sizes
@@ -33,7 +33,7 @@ class SizeGuards:
 
     @classmethod
     def of(cls, gm: fx.GraphModule, code: CodeType | None) -> SizeGuards:
-        """Return those of Dynamo's graph ``gm`` of ``code``."""
+        """Return the size guards of Dynamo's graph ``gm`` of the function ``code``."""
         traced = (code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
         # The inputs that a backend is given may be the real ones.
         values = {node.name: node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")}
@@ -50,11 +50,11 @@ class SizeGuards:
 
     @property
     def are_dynamic(self) -> bool:
-        """Whether the graph serves more than the sizes it was traced for."""
+        """Whether the graph serves other sizes than those it was traced for."""
         return any(size.free_symbols for dims in self.sizes.values() for size in dims)
 
     def are_of_the_same_call(self, other: SizeGuards) -> bool:
-        """Return whether both are of one function, with inputs of the same names."""
+        """Return whether two traces are of one function, with inputs of the same names."""
         return self.code == other.code and self.sizes.keys() == other.sizes.keys()
 
     def hold_for(self, sizes: Sizes) -> bool:
@@ -78,7 +78,7 @@ def _expression(size: Any) -> sympy.Expr:
 
 
 def share_a_dynamic_trace(first: Sizes, later: Sizes) -> bool:
-    """Return whether sizes that torch takes for one, as they are equal in the first call, are equal in the later one.
+    """Return whether sizes that are equal in the first call are equal in the later call too.
 
     With ``dynamic=True`` equal sizes get one symbol, and 0 and 1 are no sizes like others.
     """

@@ -32,12 +32,12 @@ def storage_reference(storage: torch.UntypedStorage) -> object:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor behind a view; any other tensor itself."""
+    """Return the base of a view; any other tensor itself."""
     return tensor if tensor._base is None else tensor._base
 
 
 def is_view(tensor: torch.Tensor) -> bool:
-    """Return whether autograd takes a tensor for a view of another one."""
+    """Return whether a tensor is a view of another tensor for autograd."""
     return tensor._is_view()
 
 
@@ -47,7 +47,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
-    """Restore version counters of tensors whose content was restored too."""
+    """Restore the version counters of tensors whose content was restored."""
     if versions := list(versions):
         torch._C._autograd._unsafe_set_version_counter(*zip(*versions, strict=True))
 
@@ -68,7 +68,7 @@ def is_marked_dynamic(tensor: torch.Tensor) -> bool:
 
 
 def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
-    """Remove these marks, which AOTAutograd leaves on inputs that it saves for the backward: docs/upstream.md."""
+    """Remove the marks of dynamic sizes that AOTAutograd leaves on inputs saved for the backward: docs/upstream.md."""
     for tensor in tensors:
         if hasattr(tensor, _DYNAMIC_MARK):
             delattr(tensor, _DYNAMIC_MARK)
