@@ -615,7 +615,7 @@ def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] 
 
 
 def _is_inductor(compiler: Any) -> TypeGuard[functools.partial[Any]]:
-    """Return whether a compiler is torch's own from its options, which is Inductor under configs."""
+    """Return whether a compiler is the one that torch makes of options: Inductor under some configs."""
     # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
     inductor_compile = getattr(module, "invoke_subgraph_inductor_compile", None)

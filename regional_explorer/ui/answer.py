@@ -22,14 +22,14 @@ from regional_explorer.ui.state import Shown
 
 FIND_BEST = "Find the best plan"
 TUNE_S = 120.0
-"""The seconds that the search of a panel may take."""
+"""The time budget of a search from the panel, in seconds."""
 ABOUT_SEARCH = (
     f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
     "keeps what is faster and right"
 )
 WITH_COMPILE = "Compile the whole call with plain torch.compile, and measure your plan beside it"
 QUIET, QUIET_SEARCH = "when quiet", "tune when quiet"
-"""The events that measure and search once no other process disturbs."""
+"""The events that measure, and search, once no other process disturbs."""
 
 
 def answer_part(shown: Shown) -> list[Node]:
@@ -66,13 +66,13 @@ _STARTED_WORDS = {
     ActionKind.DIAGNOSE: "Find out why",
     ActionKind.TUNE: FIND_BEST,
 }
-"""The buttons of actions that a job does."""
+"""The button texts of actions that run as a job."""
 
 
 def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
-    """Return the button that does an action: *Apply* where its gain was measured, *Try* where it was not.
+    """Return the button of an action: *Apply* if its gain was measured, *Try* if it was not.
 
-    There is none for what is only to be looked at, or leaves something to the user.
+    An action that only shows something, or that the user has to complete, has none.
     """
     if action.needs or not (action.is_edit or action.kind in _STARTED_WORDS):
         return None
@@ -83,7 +83,7 @@ def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
 
 
 def _applied(shown: Shown) -> Iterator[Node]:
-    """Yield what was predicted of the finding that was applied last, and what was measured since."""
+    """Yield the predicted gain of the last applied finding, and the gain measured since."""
     applied, session = shown.state.applied, shown.session
     if applied is None or session.plan != applied.plan:
         return
@@ -113,7 +113,7 @@ def _rest(answer: Answer) -> Iterator[Node | str]:
 
 
 def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
-    """Yield the buttons of what to do next, or else the words."""
+    """Yield the buttons of the next step, or its words if there are none."""
     actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
     unsure = answer.state is AnswerState.NO_VERDICT
     first = None if answer.times or unsure else "rx-primary"
@@ -138,7 +138,7 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
 
 
 def _again(answer: Answer, do: str, *, busy: bool) -> list[Node]:
-    """Return the button that waits for a quiet machine; none if it was quiet."""
+    """Return the button that waits for a quiet machine; empty if it was quiet."""
     title = "Wait until no other process disturbs, then measure"
     return [button("Again when it is quiet", do, title=title, disabled=busy)] if answer.noise else []
 
@@ -155,7 +155,7 @@ def suggested(session: Session) -> tuple[Suggestion, ...]:
 
 
 def suggestion_row(shown: Shown) -> list[Node]:
-    """Return regions to try as chips, each with a button that marks it."""
+    """Return the suggested regions as chips, each with a button that marks it."""
     chips = (
         node(
             "span",

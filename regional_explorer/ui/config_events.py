@@ -17,7 +17,7 @@ from regional_explorer.ui.state import InvalidInput, PanelState, Setting
 
 
 def _opened_config(control: Control) -> tuple[str, Direction | None]:
-    """Return the region whose config is shown, and the direction."""
+    """Return the region and the direction whose config is shown."""
     region = control.state.plan[control.state.opened or ""]
     return region.name, control.state.direction_of(region)
 
@@ -34,7 +34,7 @@ def show_invalid(control: Control, setting: Setting, invalid: InvalidInput) -> N
 
 
 def _set_value(control: Control, event: Event) -> None:
-    """Set a config value from what was typed; an invalid value is shown with its error at its field."""
+    """Set a config value from the typed text; an invalid value is shown with its error at its field."""
     region, direction = _opened_config(control)
     config = config_of(control.state.plan[region], direction or Direction.FORWARD)
     setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
@@ -82,7 +82,7 @@ def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
 
 
 def _add_key(control: Control, event: Event) -> None:
-    """Turn a flag from its default; for other keys, show the field whose value will be the edit."""
+    """Flip a flag from its default; for other keys, show a field for the value."""
     entry = check_key(event.of)
     if isinstance(entry.default, bool):
         _configure_opened(control, {entry.key: not entry.default})

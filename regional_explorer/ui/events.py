@@ -1,4 +1,4 @@
-"""Every event of the page, and how one is handled."""
+"""Every event of the page, and its handling."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EVENTS: Mapping[str, EventKind] = {**JOB_EVENTS, **PLAN_EVENTS, **MARK_EVENTS, *
 """Every kind of event by name."""
 
 LOOKING = VIEW_EVENTS.keys() | {"key query", "kind", "pattern", "name", "cancel"}
-"""The events that leave a job in the background alone: all others end it."""
+"""The events that leave a background job running; all other events cancel it."""
 
 
 def handle(control: Control, event: Event) -> None:
-    """Handle ``event``, unless its kind does not accept it; if a job in the background runs, once that is cancelled."""
+    """Handle ``event`` if its kind accepts it; a background job is cancelled first."""
     with control.lock:
         job = control.state.job
         if job is not None and job.background and event.do in EVENTS.keys() - LOOKING:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
-    """Compile what is stale, then read the generated code of the open region."""
+    """Compile stale partitions, then read the generated code of the open region."""
     ex.compile(run=run)
     if state.opened is not None and not run.cancelled():
         ex.code(state.opened, run=run)
 
 
 def _when_quiet(work: Work) -> Work:
-    """Return work that begins once no other process disturbs."""
+    """Return ``work`` delayed until no other process disturbs."""
 
     def wait_first(ex: Exploration, state: PanelState, run: Run) -> None:
         wait_until_quiet(run)
@@ -66,11 +66,11 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
     "diagnose": ("Find out why", lambda ex, state, run: ex.diagnose(state.opened, state.budget_s, run=run)),
 }
-"""The jobs by the event that starts them: what they are called, and what they do."""
+"""The jobs by the event that starts them, each with its name and its work."""
 
 
 def start_job(control: Control, do: str, *, background: bool = False) -> None:
-    """Start the job of the event ``do``; that which finds out where the time goes opens the pane about it."""
+    """Start the job of the event ``do``; a profile also opens the pane of times."""
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
     stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
@@ -92,7 +92,7 @@ def _toggle_variant(control: Control, event: Event) -> None:
 
 
 def trace_again(control: Control, shapes: str, tracing: Tracing | None = None) -> None:
-    """Start a job that traces the call again, unless it was traced so; without ``tracing`` only the shapes change."""
+    """Start a job that traces the call again, unless it is traced so; without ``tracing`` only the shapes change."""
     tracing = tracing or control.session.plan.tracing
     if shapes == control.session.shapes and tracing == control.session.plan.tracing:
         return
@@ -109,7 +109,7 @@ def _choose_target(control: Control, event: Event) -> None:
 
 
 def _measure_for(control: Control, event: Event) -> None:
-    """Measure for so many seconds, which the next measurement then takes too."""
+    """Measure for the given seconds, which become the budget of later measurements."""
     if event.of:
         control.set(budget_s=float(event.of))
     start_job(control, "measure")
@@ -122,17 +122,17 @@ WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = 
     "html": ("html", lambda ex, path, _: ex.save(path)),
     "json": ("json", lambda ex, path, _: ex.save(path)),
 }
-"""What is written, by its kind: the ending of the file, and what writes it."""
+"""The kinds of files to write: the ending of the file, and the function that writes it."""
 
 
 def _measure_with(control: Control, event: Event) -> None:
-    """Measure with one more variant, which the next measurement then compares too."""
+    """Measure with one more variant, which later measurements compare too."""
     _toggle_variant(control, replace(event, value=True))
     start_job(control, "measure")
 
 
 def _save(control: Control, event: Event) -> None:
-    """Write a file that is not there yet; a patch takes a trace, so a job writes it."""
+    """Write a new file; a job writes a patch, because it needs a trace."""
     ending, write = WRITERS[event.of]
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
     suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))

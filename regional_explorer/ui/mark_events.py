@@ -1,4 +1,4 @@
-"""What makes a region: a suggestion, a row of the times, what is selected, the form."""
+"""Events that make a region: from a suggestion, a row of times, the selection, or the form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _fill_mark(control: Control, **fields: Any) -> None:
 
 
 def _mark_region(control: Control, _event: Event) -> None:
-    """Mark a region as the form says, with the typed or else the proposed name; an error is shown in the form."""
+    """Mark a region by the form, with the typed name, else the proposed name; show an error in the form."""
     selectors, name = selectors_of(control.state, control.choice), name_of_mark(control.state, control.session)
     if not selectors:
         _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
@@ -69,7 +69,7 @@ def _is_picked(control: Control) -> bool:
 
 
 def _mark_picked(control: Control, event: Event) -> None:
-    """Mark what was selected by hand, or all that is alike."""
+    """Mark the nodes selected by hand, or all alike nodes."""
     _fill_mark(control, alike=event.of == ALL_ALIKE)
     _mark_region(control, event)
 

@@ -37,13 +37,13 @@ from regional_explorer.ui.widget import SessionView
 
 
 def but_progress(shown: Shown) -> object:
-    """Return everything but the progress of the job."""
+    """Return everything shown except the job's progress."""
     job = shown.state.job
     return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
 
 
 def standing(shown: Shown) -> object:
-    """Return the job with its progress, or else the note and what is compiled."""
+    """Return the job with its progress; without a job, the note and the compiled parts."""
     job = shown.state.job
     return job or (shown.state.note, shown.state.saved, shown.session)
 
@@ -89,7 +89,7 @@ BELOW: Mapping[str, Part] = {
     "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
 }
 PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
-"""Every part by name: above the columns, under the graph, beside graph and source (one at a time), below."""
+"""Every part by name: those above the columns, under the graph, beside graph and source (one at a time), below."""
 
 
 def panel_tree(state: PanelState) -> list[Node]:
@@ -159,7 +159,7 @@ class Panel(SessionView):
                 self.scroll_to_nodes(state.revealed)
 
     def ping(self) -> None:
-        """Ping the pages; each that shows the panel answers."""
+        """Ping the pages; each page that shows the panel answers."""
         self.send({"do": "answer"})
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class Panel(SessionView):
         super().close()
 
     def handle(self, message: Mapping[str, Any]) -> None:
-        """Handle a message of a page: what it shows, and what was pressed."""
+        """Handle a message of a page about what it shows or what was pressed."""
         super().handle(message)
         self.control.heartbeat.on_reply()
         held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}

@@ -1,4 +1,4 @@
-"""Edits of the plan: undo, plans that were measured or found, what findings advise, the regions of the table."""
+"""Edits of the plan: undo, switching to another plan, applying a finding, and edits of the table's regions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> N
 
 
 def _use(control: Control, plan: Plan, shapes: str) -> None:
-    """Make ``plan`` the plan at hand, and trace the call again if it was traced otherwise."""
+    """Make ``plan`` the plan at hand, and trace the call again if the plan has another tracing."""
     control.edit(lambda ex: setattr(ex, "plan", plan.traced(ex.plan.tracing)))
     trace_again(control, shapes, plan.tracing)
 
@@ -49,7 +49,7 @@ def _use_bar(control: Control, event: Event) -> None:
 
 
 def _apply_finding(control: Control, event: Event) -> None:
-    """Do what a finding advises: a change of the plan at once, all else as a job."""
+    """Carry out a finding's action: a change of the plan at once, any other action as a job."""
     answer = answer_of(control.session)
     finding = answer.findings[int(event.of)]
     action, before = finding.action, control.state.plan
@@ -79,7 +79,7 @@ def _finding(control: Control, of: str) -> str | None:
 
 
 def _change_selectors(control: Control, event: Event) -> None:
-    """Have a region pick what was typed; if that is wrong, it is shown with its error in the row."""
+    """Set the selectors of a region from the typed text; show an invalid text with its error in the row."""
     name, setting = event.of, (event.of, None, SELECTOR)
     innermost = any(selector.innermost for selector in control.state.plan[name].selectors)
 
@@ -98,7 +98,7 @@ def _change_selectors(control: Control, event: Event) -> None:
 
 
 def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> None:
-    """Apply ``change``; an error is shown beside the buttons, and the name stays."""
+    """Apply ``change`` to the plan; on an error, show it beside the buttons and keep the typed name."""
     try:
         control.edit(change, lambda state, plan: replace(state.edited(plan), rename=NameForm()))
     except RegionalExplorerError as error:
@@ -153,7 +153,7 @@ def _uncarve_region(control: Control, _event: Event) -> None:
 
 
 def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
-    """Return an event of the edit bar, which applies when its button does: the page may show an earlier selection."""
+    """Return the kind of an edit bar event; it applies only if its button does, as the page may be outdated."""
 
     def applies(control: Control) -> bool:
         state = control.state

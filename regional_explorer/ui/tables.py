@@ -30,7 +30,7 @@ SORT_ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
 class PanelColumn(NamedTuple):
-    """A column of the region table: its key and head, what it is about, the value it is sorted by, and its cells."""
+    """A column of the region table: its key, head and meaning, the value it is sorted by, and its cells."""
 
     key: str
     head: str
@@ -41,7 +41,7 @@ class PanelColumn(NamedTuple):
 
 
 class RegionRow(NamedTuple):
-    """A region as the table shows it: with its part of what all gain, and the text of its selector that is wrong."""
+    """A row of the region table: the region, the regions' total gain, and its invalid selector text, if any."""
 
     summary: RegionSummary
     gain_alone_s: float
@@ -63,7 +63,7 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
 
 
 def region_table(shown: Shown) -> list[Node]:
-    """Return the table of the regions; where there is none, regions to try."""
+    """Return the table of the regions; without regions, suggested regions."""
     state, summaries = shown.state, region_summaries(shown.session)
     if not summaries:
         return suggestion_row(shown)
@@ -209,7 +209,7 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
 
 
 def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
-    """Return the speedup of a region with its interval; nothing without one."""
+    """Return the speedup of a region with its interval; empty without a speedup."""
     if withheld(timing):
         return [toned(timing.verdict, "bad", title=f"numerics {timing.numerics}")]
     if timing.speedup is None:
@@ -319,7 +319,7 @@ PANEL_COLUMNS = (
 
 
 MOST_TIME_ROWS = 15
-"""How many rows of each kind are shown at most; ``ex.op_times`` has all."""
+"""The maximum number of rows shown of each kind; ``ex.op_times`` has all."""
 ABOUT_TIME = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
 
 

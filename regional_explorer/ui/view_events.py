@@ -1,4 +1,4 @@
-"""What is shown: columns and panes, what is selected in the graph or beside it, rows of the regions."""
+"""Events that change what is shown: columns and panes, the selection in the graph or beside it, rows of regions."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ CLICKED: Mapping[str, SelectorKind | None] = {
     FoldKind.LINE: SelectorKind.LINES,
     FoldKind.OP: SelectorKind.OPS,
 }
-"""What selects what was clicked, by the word that the page sends for it."""
+"""The kind of selector for a clicked thing, by the word that the page sends for it."""
 
 
 def _select_nodes(control: Control, event: Event) -> None:
-    """Take up what was selected in the graph or beside it."""
+    """Take over the selection in the graph or beside it."""
     nodes, clicked = tuple(event.names), CLICKED[event.of]
     if (nodes, clicked) != (control.state.selection, control.state.clicked):
         control.update(lambda state: state.with_nodes_picked(nodes, clicked))
 
 
 def _reveal(control: Control, nodes: Iterable[str]) -> None:
-    """Select ``nodes``, and have the graph show them."""
+    """Select ``nodes``, and let the graph scroll to them."""
     if revealed := tuple(nodes):
         control.update(lambda state: replace(state.with_nodes_picked(revealed), revealed=revealed))
 
@@ -64,12 +64,12 @@ def _diagnostic(control: Control, of: str) -> str | None:
 
 
 def time_row_of(control: Control, of: str) -> str | None:
-    """Return the key of a row of the times, None if there is no such row any more."""
+    """Return the key of a row of times; None if the row is gone."""
     return None if time_share(control.session, of) is None else of
 
 
 def _pick_row(control: Control, event: Event) -> None:
-    """Select a row; with Ctrl add or remove it, with Shift select all rows between the first selected one and it."""
+    """Select a row; with Ctrl add or remove it, with Shift select all rows from the first selected row to it."""
     state, name = control.state, event.of
     names = [name]
     if event.shift:
@@ -96,14 +96,14 @@ def _toggle_config(control: Control, event: Event) -> None:
 
 
 def _explain(control: Control, event: Event) -> None:
-    """Show what is known of a region; what is not, is found out in the background."""
+    """Show why a region is as fast as it is; diagnose it in the background if that is unknown."""
     control.update(lambda state: state.with_pane(WHY, event.of))
     if control.state.job is None and is_unexplained(control.session, event.of):
         start_job(control, "diagnose", background=True)
 
 
 def _sort_rows(control: Control, event: Event) -> None:
-    """Sort by a column: ascending first, then descending, then in the order of the plan again."""
+    """Sort by a column: ascending first, then descending, then in the order of the plan."""
     sort = control.state.sort
     if sort is None or sort.column != event.of:
         control.set(sort=Sort(event.of))
