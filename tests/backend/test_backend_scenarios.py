@@ -77,7 +77,7 @@ def with_and_without_gradients():
 
 
 @pytest.mark.parametrize(("name", "grad"), with_and_without_gradients())
-def test_results_and_gradients_are_eagers(name, grad):
+def test_results_and_gradients_equal_eagers(name, grad):
     """In the first call and in later ones."""
     torch.manual_seed(1)
     fn, args = SCENARIOS[name].make()
@@ -156,7 +156,7 @@ def scaled(x):
 
 @pytest.mark.parametrize("function", [clamped, shifted, scaled])
 @pytest.mark.parametrize("dynamic", [None, True], ids=["for one size, then for all", "for all"])
-def test_numbers_that_follow_from_sizes_are_those_of_each_call(function, dynamic):
+def test_numbers_computed_from_sizes_are_computed_anew_in_each_call(function, dynamic):
     compiled = rx.compile(function, dynamic=dynamic)
     for size in SIZES:
         x = torch.linspace(-9, 9, size)
@@ -164,7 +164,7 @@ def test_numbers_that_follow_from_sizes_are_those_of_each_call(function, dynamic
     assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
 
 
-def test_an_exploration_compiles_such_a_number_for_all_sizes():
+def test_an_exploration_compiles_numbers_computed_from_sizes_for_all_sizes():
     ex = rx.explore(clamped, (torch.full((4,), 100.0),), dynamic=True)
     ex.compile()
     assert ex.regions["state"].tolist() == ["compiled"]
@@ -189,7 +189,7 @@ def test_training_with_item_is_right_and_names_eager_ops():
     assert "leaves 1 op to eager: softplus_backward" in str(rx.status(compiled))
 
 
-def test_a_number_read_from_a_tensor_is_that_of_each_call():
+def test_a_number_read_from_a_tensor_is_read_anew_in_each_call():
     def softened(x, sharpness):
         beta = sharpness.item()
         with rx.region("r"):
@@ -210,7 +210,7 @@ def attention(q, k, v):
     return scores.softmax(-1) @ v
 
 
-def test_a_division_by_such_a_number_belongs_to_the_region_around_it():
+def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
     """AOTAutograd replaces it by ops without metadata, which no selector matches: none is proposed."""
     ex = rx.explore(attention, tuple(torch.randn(2, 8, 16) for _ in range(3)), dynamic=True)
     ex.mark("all", lines="attention:2-3")

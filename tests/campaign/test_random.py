@@ -302,7 +302,7 @@ def test_compiled_calls_compute_like_the_whole(steps, pattern):
 
 @examples(100)
 @given(programs(writes=True, longest=30), assignments)
-def test_calls_that_write_to_their_inputs(steps, pattern):
+def test_calls_that_write_to_their_inputs_compute_like_the_whole(steps, pattern):
     check_call(steps, pattern, grad=False)
 
 
@@ -325,7 +325,7 @@ def check_compiled(steps, tracing, *, whole, grad):
 @pytest.mark.compiles
 @examples(10)
 @given(programs(writes=True, longest=5), tracings, st.booleans())
-def test_compiled_calls_that_write_are_right(steps, tracing, whole):
+def test_compiled_calls_that_write_to_their_inputs_are_right(steps, tracing, whole):
     check_compiled(steps, tracing, whole=whole, grad=False)
 
 

@@ -508,13 +508,13 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("why", DIFFERENT)
-def test_reason_for_misfit_is_reported(why, folder):
+def test_the_reason_why_an_artifact_does_not_fit_is_reported(why, folder):
     message = told_of(folder, DIFFERENT[why])
     assert message.startswith(f"Region 'r' is compiled again: no artifact in {folder} fits, ")
     assert why in message
 
 
-def test_nearest_artifact_explains_the_misfit(folder):
+def test_the_nearest_artifact_explains_why_none_fits(folder):
     setting, config = {"settings": {"threads": "1"}}, {"config": {"max_fusion_size": "4"}}
     assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
 
@@ -541,7 +541,7 @@ def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
 
 
 @pytest.mark.parametrize("code", ["artifact-differs", "artifact-damaged"])
-def test_with_strict_it_is_an_error_in_every_call(code, net, x, filled):
+def test_with_strict_a_missing_artifact_is_an_error_in_every_call(code, net, x, filled):
     plan = PLAN.configured("act", {"max_fusion_size": 4}) if code == "artifact-differs" else PLAN
     if code == "artifact-damaged":
         DAMAGES["no libraries"](filled)

@@ -60,7 +60,7 @@ def fill(path, *, age, content=b"built"):
     os.utime(path, (time.time() - age,) * 2)
 
 
-def test_caches_that_hold_all_are_known_without_torch(surroundings, monkeypatch):
+def test_complete_caches_are_recognized_without_torch(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 0")
     library = surroundings / "cache" / "ab" / "cab.so"
     assert not toolchain.toolchain_is_built()
@@ -84,7 +84,7 @@ def test_warming_needs_a_compiler(surroundings, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True), (None, True)])
-def test_the_off_switch(monkeypatch, value, expected):
+def test_the_environment_variable_turns_warming_off(monkeypatch, value, expected):
     monkeypatch.delenv(toolchain.WARM_VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(toolchain.WARM_VARIABLE, value)

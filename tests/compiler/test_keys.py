@@ -91,7 +91,7 @@ def test_pieces_that_differ_have_different_keys(one, other):
     assert key(*one) == key(*one)
 
 
-def test_names_and_identities_do_not_count():
+def test_names_and_identities_do_not_change_the_key():
     def renamed(value):
         something = value + torch.tensor([1.0] * 6)
         return something.sin()
@@ -203,7 +203,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
-def test_surroundings_that_reach_the_code_change_the_key(around):
+def test_settings_that_affect_the_code_change_the_key(around):
     before = key(torch.sin, [x()])
     with around():
         assert key(torch.sin, [x()]) != before

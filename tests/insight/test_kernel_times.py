@@ -298,7 +298,7 @@ def test_faster_kernel_raises_the_rate():
         assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_rate_is_of_a_step_within_the_size():
+def test_a_rate_is_of_a_step_within_the_size():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), "not that of 64 MiB"
@@ -379,7 +379,7 @@ def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
         assert not works[0].keys() - measured.fastest.keys(), "a fast one reaches every step that is asked for"
 
 
-def test_copies_to_fresh_memory_stop_too(monkeypatch):
+def test_copies_to_fresh_memory_stop_at_their_limit(monkeypatch):
     now_s = iter(range(1000))
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(now_s)))
     found = rates.copy_bandwidth("cpu", MIB)

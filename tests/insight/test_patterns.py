@@ -74,7 +74,7 @@ def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
 
 
 @pytest.mark.parametrize(("cache", "key"), [("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit")])
-def test_nothing_is_known_of_cached_code(cache, key, monkeypatch):
+def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
     answers = CacheAnswers.now()
     assert answers.if_nothing_cached({ATTENTION: 1}) == {ATTENTION: 1}
     monkeypatch.setitem(counters[cache], key, counters[cache][key] + 1)
@@ -101,14 +101,14 @@ def lost_in(session):
     return [found.name for found in pattern_match_counts(session) if found.is_lost]
 
 
-def test_pattern_of_torch_compile_alone_is_lost():
+def test_a_pattern_matched_by_torch_compile_alone_is_lost():
     everywhere = {ATTENTION: 2, IDLE: 9}
     assert lost_in(session_of(region={}, full=everywhere)) == [ATTENTION, IDLE]
     assert lost_in(session_of(region={ATTENTION: 1}, full=everywhere)) == [IDLE]
     assert lost_in(session_of(trace={ATTENTION: 1}, region={}, full=everywhere)) == [IDLE]
 
 
-def test_nothing_is_lost_where_it_is_not_known():
+def test_unknown_pattern_counts_are_not_reported_as_lost():
     unknown_region = session_of(region=None, full={ATTENTION: 2})
     assert lost_in(unknown_region) == []
     assert pattern_diagnostics(unknown_region) == []
@@ -121,7 +121,7 @@ def test_nothing_is_lost_where_it_is_not_known():
     assert cached in patterns_table(session_of(region={}, full=None)).text()
 
 
-def test_every_partition_of_a_region_counts():
+def test_matches_in_every_partition_of_a_region_count():
     session = session_of(region={ATTENTION: 2}, full={})
     (row,) = pattern_match_counts(session)
     (total,) = row.regions.values()
@@ -138,7 +138,7 @@ def test_remedy_is_a_larger_region_where_the_trace_runs_the_passes():
     assert found.remedy.startswith("Mark a larger region")
 
 
-def test_a_saved_session_keeps_them(tmp_path):
+def test_a_saved_session_keeps_pattern_counts(tmp_path):
     session = session_of(trace={ATTENTION: 1}, region={IDLE: 2}, full={ATTENTION: 1})
     path = tmp_path / "session.json"
     path.write_text(dump_session(session), encoding="utf-8")

@@ -91,13 +91,13 @@ def reach(eager_s, regional_s, full_s, share, **more):
     return PhaseReach(Phase.FORWARD, *map(exactly, times), share, **more)
 
 
-def test_shares_are_withheld_where_full_gains_nothing():
+def test_shares_are_withheld_if_full_gains_nothing():
     assert reach(3.0, 2.0, 1.0, HALF).share == HALF
     assert reach(1.0, 2.0, 3.0, HALF).share is None
     assert reach(3.0, 2.0, 2.9, HALF, full_wins=False).share is None
 
 
-def test_a_share_is_that_of_each_round_with_its_interval():
+def test_a_share_is_the_median_over_rounds_with_its_interval():
     even = np.ones(20)
     assert share_of_gain(3 * even, 2 * even, even) == HALF_EXACTLY
     drift = np.linspace(1.0, 3.0, 20)
@@ -240,7 +240,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_every_op_left_to_eager_is_bitwise_marks_or_not():
+def test_full_with_all_ops_left_to_eager_is_bitwise_equal_with_or_without_marks():
     """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
 

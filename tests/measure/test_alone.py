@@ -189,7 +189,7 @@ def test_refused_inputs_are_reported_not_timed(two):
     assert ex.partitions.state.tolist() == ["failed", "compiled"]
 
 
-def test_curing_config_is_found():
+def test_a_config_that_corrects_results_is_found():
     """Where a twin refuses them the eager piece runs in its place, and gives of course what eager gives."""
     ex = rx.explore(lambda x, y: F.gelu(x * y) * x + y, programs.pair(grad=False)).mark("r", ops="*")
     ex.compile()
@@ -234,7 +234,7 @@ def test_inputs_are_those_of_the_call_not_copies():
     assert recorded.runs == {switch: 1}
 
 
-def test_views_of_one_storage_stay_so_when_copied():
+def test_copied_views_of_one_storage_still_share_a_storage():
     base, known = torch.arange(12.0), {}
     whole, part, number = copied((base.view(3, 4).T, base[4:8], 3), known)
     assert torch.equal(whole, base.view(3, 4).T)

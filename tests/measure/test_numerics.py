@@ -144,7 +144,7 @@ def _beyond(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) 
     return not within or bool(difference.norm() > few.norm() + exact.norm() / 4)
 
 
-def test_enough_are_planted() -> None:
+def test_enough_wrong_results_are_planted() -> None:
     assert (len(WRONG), len(WRONG_BY_LITTLE), len(WRONG_TRACES)) == (101, 15, 12)
     assert (len(RIGHT), len(ROUNDED_OTHERWISE)) == (65, 19)
 
@@ -234,7 +234,7 @@ def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
 
 
 @pytest.mark.compiles
-def test_a_compiled_region_before_a_step_is_measured() -> None:
+def test_a_compiled_region_before_a_rounding_step_is_measured() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         with rx.region("before"):
             scaled = (x * 0.37 + 0.11) * 7.3

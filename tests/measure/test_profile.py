@@ -116,7 +116,7 @@ def test_the_profile_is_shown_saved_and_read_again(stack, tmp_path):
     assert rx.load(path).op_times.empty
 
 
-def test_a_plan_does_not_matter_and_nothing_is_compiled(stack):
+def test_profiling_ignores_the_plan_and_compiles_nothing(stack):
     before = stack.session.profile
     stack.mark("layers", modules="layers.*")
     assert (stack.session.profile, set(stack.partitions.state)) == (before, {"stale"})
@@ -253,7 +253,7 @@ def test_a_call_of_views_alone_has_a_profile(monkeypatch):
     assert ex.session.profile.bandwidth.bytes_per_s.value > 0
 
 
-def test_unknown_size_moves_unknown_bytes():
+def test_an_op_of_unknown_size_moves_unknown_bytes():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(lambda x: x[x > 0] * 2, (torch.randn(16),))
     assert all("mul" not in bytes_moved(live.gm) for live in ex.live.program.capture.live)

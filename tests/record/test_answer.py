@@ -92,7 +92,7 @@ def figures(answer: Answer) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def test_all_states_are_among_them() -> None:
+def test_the_drawn_sessions_have_every_answer_state() -> None:
     states = Counter(answer.state for _, answer in answers())
     assert set(states) == set(AnswerState) - {AnswerState.FAILED}
     assert min(states.values()) > 3
@@ -100,7 +100,7 @@ def test_all_states_are_among_them() -> None:
     assert sum(finding.share is not None for _, answer in answers() for finding in answer.findings) > 5
 
 
-def test_no_figure_is_without_an_interval_or_outside_of_it() -> None:
+def test_every_figure_lies_inside_an_interval() -> None:
     for _, answer in answers():
         for figure in figures(answer):
             assert figure.bounds is not None

@@ -112,7 +112,7 @@ def test_search_without_tries_says_so() -> None:
     assert "1.33× eager (1.31–1.36), faster" in text
 
 
-def test_chart_has_its_words() -> None:
+def test_the_chart_has_its_texts() -> None:
     chart = chart_nodes(bars_of(searched()))
     (said,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
     for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):

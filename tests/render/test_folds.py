@@ -184,7 +184,7 @@ def test_the_budget_bounds_what_opens_by_itself() -> None:
 
 
 @pytest.mark.parametrize("kind", ["functions", "modules"])
-def test_five_hundred_levels_are_no_too_many(kind: str) -> None:
+def test_five_hundred_nested_levels_are_folded(kind: str) -> None:
     nodes = [
         op(f"n{depth}", stack=[line(level, f"f{level}") for level in range(depth + 1)])
         if kind == "functions"

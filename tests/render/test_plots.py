@@ -68,6 +68,6 @@ def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None
 
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
-def test_without_figures_it_is_said_what_measures_them(name: str) -> None:
+def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
     with pytest.raises(MeasureError, match=r"nothing to draw yet: ex\.\w+\(\) measures"):
         getattr(Plots(sessions.trained(1)), name)()

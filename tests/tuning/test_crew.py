@@ -93,7 +93,7 @@ def compiled(crew: Crew, wanted: list[Wanted], run: Run = PLAIN_RUN) -> tuple[li
     return list(crew.compile(wanted, store, lambda _wanted: {}, run)), store
 
 
-def test_what_an_executor_loses_is_done_by_a_process_of_our_own(wanted: list[Wanted], own: Planted) -> None:
+def test_pieces_that_an_executor_loses_are_compiled_by_our_own_processes(wanted: list[Wanted], own: Planted) -> None:
     """Perhaps the piece ended its process, perhaps somebody else did: an own process shows which."""
     given = Planted(lambda number: KeyError("its worker died") if number == 1 else True)
     crew = Crew(given)
@@ -107,7 +107,7 @@ def test_what_an_executor_loses_is_done_by_a_process_of_our_own(wanted: list[Wan
 
 
 @pytest.mark.parametrize("given", [Full(), Planted(lambda _number: BrokenExecutor("terminated"))])
-def test_a_broken_executor_is_left(wanted: list[Wanted], own: Planted, given: Planted) -> None:
+def test_a_broken_executor_is_not_used_any_more(wanted: list[Wanted], own: Planted, given: Planted) -> None:
     crew = Crew(given)
     assert compiled(crew, wanted)[0] == []
     assert own.asked == len(wanted)
@@ -117,7 +117,7 @@ def test_a_broken_executor_is_left(wanted: list[Wanted], own: Planted, given: Pl
     assert (given.asked, own.asked) == (asked, 2 * len(wanted))
 
 
-def test_without_own_processes_what_an_executor_loses_has_failed(
+def test_without_own_processes_a_piece_that_an_executor_loses_has_failed(
     wanted: list[Wanted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crews, "can_have_workers", lambda: False)
@@ -138,7 +138,7 @@ def test_a_lost_process_of_our_own_is_a_failure(wanted: list[Wanted], own: Plant
     assert crew.given_up == (set() if is_crash else {wanted[0].key})
 
 
-def test_what_gives_no_answer_for_long_is_given_up(
+def test_a_piece_without_an_answer_for_long_is_given_up(
     wanted: list[Wanted], own: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crews, "LEAST_PATIENCE_S", 0.3)
@@ -154,7 +154,7 @@ def test_what_gives_no_answer_for_long_is_given_up(
     assert crew._patience_s == crews.PATIENCE * 1e6
 
 
-def test_a_cancelled_search_ends_what_is_under_way(wanted: list[Wanted], own: Planted) -> None:
+def test_a_cancelled_search_ends_running_compiles(wanted: list[Wanted], own: Planted) -> None:
     own.plant = lambda _number: None
     left, store = compiled(Crew(2), wanted, Run(cancelled=lambda: own.asked == len(wanted)))
     assert left == wanted
@@ -175,7 +175,7 @@ def test_executors_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         checked_executor(2)
 
 
-def test_what_was_not_compiled_where_it_was_to_be_is_told() -> None:
+def test_pieces_not_compiled_by_the_executor_are_reported() -> None:
     told = " ".join(search_notes(Tuning((), remarks={"it has dynamic sizes": 2, "it runs on cuda": 1})))
     assert "3 pieces could not be compiled by the executor" in told
     assert "it has dynamic sizes (2); it runs on cuda (1)" in told
@@ -216,7 +216,7 @@ def by_key(found: Tuning) -> dict[int, Try]:
     ("processes", "planted"),
     [(1, (CRASH, WRONG)), pytest.param(2, (LOST, MEMORY, NAN, HANG), marks=pytest.mark.slow)],
 )
-def test_what_goes_wrong_in_a_process_costs_that_try_alone(
+def test_a_failure_in_a_process_costs_that_try_alone(
     slow_references: TickingClock,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

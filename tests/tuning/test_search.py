@@ -47,7 +47,7 @@ def title(tracing: Tracing, **config: Any) -> str:
     return whole_graph_candidate(SearchStage.KEYS, tracing, config).title
 
 
-def test_the_fastest_of_ways_and_keys_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
+def test_the_fastest_tracing_and_keys_are_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97}), at_hand=MARKED)
     tuning = tune(bench, limits(), ledger)
     assert tuning.answer == title(JOINT, cpp_wrapper=True, size_asserts=False)
@@ -96,7 +96,7 @@ def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
     assert set(wrapped) == {False, True}
 
 
-def test_the_likeliest_ways_are_tried_with_a_wrapper_before_the_others(ledger: Ledger) -> None:
+def test_the_likeliest_tracings_are_tried_with_a_wrapper_before_the_others(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({}, {})), limits(), ledger)
     plans = [one.plan for one in tuning.tries if one.plan is not None][:5]
     assert [(one.tracing, bool(one[WHOLE].config)) for one in plans] == [
@@ -117,7 +117,7 @@ def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
     assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
 
 
-def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
+def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
     slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
@@ -128,7 +128,7 @@ def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledg
     assert (by_eager.answer, by_eager.gain) == (EAGER, None)
 
 
-def test_a_plan_that_seems_faster_comes_with_what_counted_as_none() -> None:
+def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() -> None:
     plan = whole_graph_candidate(SearchStage.TRACING, JOINT)
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
@@ -161,7 +161,7 @@ def test_the_plan_at_hand_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> 
     ],
     ids=["wrong", "not compiled", "not traced", "raises when checked", "raises when timed", "traced again"],
 )
-def test_what_is_wrong_or_fails_is_dropped_with_its_reason_and_never_wins(
+def test_a_wrong_or_failing_plan_is_dropped_with_its_reason_and_never_wins(
     planted: Planted, expected: Outcome, ledger: Ledger
 ) -> None:
     rest = by_parts({AS_TORCH_COMPILE: 0.9}, {})
@@ -198,7 +198,7 @@ def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Led
     assert allowed.plan.tracing == JOINT
 
 
-def test_what_takes_too_long_to_compile_is_not_chosen(ledger: Ledger) -> None:
+def test_a_plan_that_takes_too_long_to_compile_is_not_chosen(ledger: Ledger) -> None:
     def plant(plan: Plan) -> Planted:
         over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
         return Planted(0.7, compile_s=50.0) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
@@ -208,7 +208,7 @@ def test_what_takes_too_long_to_compile_is_not_chosen(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("budget_s", [20.0, 45.0, 90.0, 300.0])
-def test_the_budget_holds_and_what_it_leaves_out_is_told(budget_s: float, ledger: Ledger) -> None:
+def test_the_budget_is_kept_and_untried_plans_are_reported(budget_s: float, ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
     tuning = tune(bench, limits(budget_s), ledger)
     assert tuning.spent_s <= budget_s
@@ -220,7 +220,7 @@ def test_the_budget_holds_and_what_it_leaves_out_is_told(budget_s: float, ledger
     assert compiled + len(left_out) <= len(tuning.tries) + len([one for one in tuning.tries if one.final])
 
 
-def test_torch_compile_that_fails_is_told_and_plans_are_compared_with_eager(ledger: Ledger) -> None:
+def test_a_failing_torch_compile_is_reported_and_plans_are_compared_with_eager(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {}), full_fails="no lowering\nfor this op")
     tuning = tune(bench, limits(), ledger)
     assert tuning.by_title[TORCH_COMPILE].why == "RuntimeError: no lowering"
@@ -236,7 +236,7 @@ def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("after", [1, 4, 8])
-def test_cancelled_it_keeps_its_tries_and_says_what_was_best_so_far(after: int, ledger: Ledger) -> None:
+def test_a_cancelled_search_keeps_its_tries_and_names_the_best_so_far(after: int, ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
 
     def cancelled() -> bool:
@@ -251,7 +251,7 @@ def test_cancelled_it_keeps_its_tries_and_says_what_was_best_so_far(after: int, 
     assert ("Best so far" in text) == (after > 3)
 
 
-def test_an_interrupt_keeps_what_was_found(ledger: Ledger) -> None:
+def test_an_interrupt_keeps_the_tries(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
     check = bench.check
 
@@ -286,7 +286,7 @@ def test_traces_that_no_plan_in_the_race_needs_are_freed(ledger: Ledger) -> None
     assert all(JOINT in kept for kept in freed[1:])
 
 
-def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger) -> None:
+def test_the_table_has_every_try_and_texts_only_timed_tries(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
     frame = table.dataframe()
@@ -298,7 +298,7 @@ def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger)
     assert "90.0 s" not in text.partition("spent:")[2]
 
 
-def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
+def test_cpp_wrappers_are_tried_on_the_best_tracings_only(ledger: Ledger) -> None:
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
     tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
@@ -306,7 +306,7 @@ def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
     assert set(wrapped.values()) == {Outcome.NOT_TRIED}
 
 
-def test_an_unexpected_error_is_raised_with_what_was_found_and_the_record_is_kept(ledger: Ledger) -> None:
+def test_an_unexpected_error_is_raised_with_the_best_so_far_and_the_record_is_kept(ledger: Ledger) -> None:
     bench, kept = ReplayBench(by_parts({JOINT: 0.9}, {})), list[Tuning]()
     read = bench.peak_memory
 
@@ -323,7 +323,7 @@ def test_an_unexpected_error_is_raised_with_what_was_found_and_the_record_is_kep
     assert kept[-1].counts[Outcome.MEASURED] >= 3
 
 
-def test_a_short_budget_still_compares_one_plan_or_says_what_it_lacked(tmp_path: Path) -> None:
+def test_a_short_budget_still_compares_one_plan_or_names_the_missing_time(tmp_path: Path) -> None:
     slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=30.0), at_hand=MARKED)
     tuning = tune(slow, limits(60.0), Ledger(tmp_path / "a"))
     assert tuning.answer == title(JOINT)
@@ -370,7 +370,7 @@ def test_each_region_gets_the_config_under_which_all_its_pieces_together_take_le
     assert "tiny" not in bench.asked("race piece")
 
 
-def test_the_plan_at_hand_is_traced_in_other_ways_and_suggestions_are_tried(ledger: Ledger) -> None:
+def test_other_tracings_of_the_plan_at_hand_and_suggestions_are_tried(ledger: Ledger) -> None:
     loss = Suggestion("loss", SuggestionKind.LOSS, (Selector(SelectorKind.OPS, ("*loss*",)),), "why", 3, 3, 1, 1)
     everything = Suggestion("all", SuggestionKind.WHOLE, (Selector(SelectorKind.OPS, ("*",)),), "why", 9, 9, 1, 1)
 
@@ -385,7 +385,7 @@ def test_the_plan_at_hand_is_traced_in_other_ways_and_suggestions_are_tried(ledg
     assert tuning.plan == MARKED.traced(AS_TORCH_COMPILE)
 
 
-def test_every_step_is_a_turn_and_only_what_is_timed_refuses_others(ledger: Ledger) -> None:
+def test_every_step_is_a_turn_and_only_timed_steps_refuse_other_threads(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
     tune(bench, limits(), ledger)
     timed, other = (sum(one is flag for one in bench.asked("step")) for flag in (True, False))
@@ -393,7 +393,7 @@ def test_every_step_is_a_turn_and_only_what_is_timed_refuses_others(ledger: Ledg
     assert other >= len(bench.asked("prepare")) + len(bench.asked("check"))
 
 
-def test_the_answer_says_in_what_it_differs_from_torch_compile_and_nothing_that_is_equal(ledger: Ledger) -> None:
+def test_the_answer_lists_its_differences_from_torch_compile_only(ledger: Ledger) -> None:
     def plant(plan: Plan) -> Planted:
         return Planted(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Planted(1.0, launches=120)
 

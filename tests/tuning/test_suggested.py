@@ -32,7 +32,7 @@ def results(*pieces: PartitionTiming, cut_s: float = 1.1e-3) -> BenchmarkResults
     return BenchmarkResults(partition_timings=list(pieces), cut=cut)
 
 
-def test_a_gain_is_that_of_all_instances_less_the_cost_of_the_cut() -> None:
+def test_a_gain_is_the_sum_over_instances_less_the_cost_of_the_cut() -> None:
     piece = PartitionTiming(
         "mlp", timing(VariantName.EAGER, 2e-3), timing("compiled", 1e-3, Figure(2.0, 1.6, 2.5)), runs=3
     )
@@ -43,7 +43,7 @@ def test_a_gain_is_that_of_all_instances_less_the_cost_of_the_cut() -> None:
     assert (gain_s.value, *gain_s.bounds) == pytest.approx((2.9e-3, 2.15e-3, 3.5e-3))
 
 
-def test_a_gain_is_unknown_if_that_of_one_piece_is() -> None:
+def test_a_gain_is_unknown_if_one_pieces_gain_is() -> None:
     piece = PartitionTiming("mlp", timing(VariantName.EAGER, 2e-3), timing("compiled", 1e-3))
     assert gain_alone_less_cut_s(results(piece), Phase.FORWARD) is None
     assert gain_alone_less_cut_s(BenchmarkResults(), Phase.FORWARD) is None
@@ -53,7 +53,7 @@ def suggestion(gain_s: Figure) -> Suggestion:
     return Suggestion("mlp", SuggestionKind.MODULES, (), "why", 4, 2, 2, 1, gain_s=gain_s, compile_s=3.0)
 
 
-def test_a_gain_that_its_interval_does_not_tell_from_none_is_none() -> None:
+def test_a_gain_whose_interval_includes_zero_is_none() -> None:
     gains, nothing = suggestion(Figure(1e-3, 0.5e-3, 2e-3)), suggestion(Figure(1e-3, -0.1e-3, 2e-3))
     text = repr(SuggestionList([gains, nothing]))
     assert "saves 1.00 ms a call (500 µs–2.00 ms), pays off after 3,000 calls" in text
@@ -63,7 +63,7 @@ def test_a_gain_that_its_interval_does_not_tell_from_none_is_none() -> None:
 
 
 @pytest.mark.compiles
-def test_what_is_measured_is_compiled_and_left_unmarked(tmp_path: Path) -> None:
+def test_measured_suggestions_are_compiled_and_left_unmarked(tmp_path: Path) -> None:
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
         guessed = ex.suggest()
         measured = ex.suggest(budget_s=20)

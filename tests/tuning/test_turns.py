@@ -35,7 +35,7 @@ def compile_something(use: ExclusiveUse) -> str:
         return "compiled"
 
 
-def test_between_two_steps_others_edit_and_compile_and_nobody_takes_the_trace() -> None:
+def test_between_steps_other_threads_edit_and_compile_but_cannot_retrace() -> None:
     use = ExclusiveUse()
     with use.searching("tune"):
         with use.step(PLAIN_RUN):
@@ -62,7 +62,7 @@ def test_a_measurement_that_would_wait_for_the_cell_of_the_search_is_refused() -
         elsewhere(lambda: measure(use))
 
 
-def test_a_search_on_another_thread_waits_for_what_a_cell_measures() -> None:
+def test_a_search_on_another_thread_waits_for_a_cells_measurement() -> None:
     use, began, order = ExclusiveUse(), threading.Event(), list[str]()
 
     def search() -> None:

@@ -33,7 +33,7 @@ def possible(panel: Panel) -> set[str]:
     return {words(one) for one in elements(panel.part("editing"), type="button") if "disabled" not in one[1]}
 
 
-def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Control) -> None:
+def test_the_enabled_edits_follow_the_selection(panel: Panel, control: Control) -> None:
     assert panel.part("editing") == []
     pick(panel, "mm")
     assert possible(panel) == {"Rename", "Split"}
@@ -133,7 +133,9 @@ def test_a_second_click_that_finds_another_selection_is_ignored(
     assert control.state.problem is None
 
 
-def test_what_a_region_picks_is_changed_in_its_row(panel: Panel, control: Control, exploration: Exploration) -> None:
+def test_the_selectors_of_a_region_are_edited_in_its_row(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
     def field() -> Any:
         (found,) = elements(panel.part("regions"), data_do="repick", data_of="act")
         return found
@@ -223,7 +225,7 @@ def test_a_region_is_marked_by_the_form_under_the_name_typed_or_proposed(panel: 
     assert panel.control.state.mark.name == ""
 
 
-def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
+def test_nodes_selected_in_the_graph_become_a_region(panel: Panel, control: Control) -> None:
     name = f"0/forward:{control.session.graph('0/forward').ops[0].name}"
     type_in(panel, "name", "picked")
     panel.press("mark")
@@ -261,7 +263,7 @@ def test_a_click_on_a_line_is_stored_as_the_line_and_one_in_a_layer_as_this_or_a
         panel.close()
 
 
-def test_what_is_left_out_is_typed_after_a_pattern_or_in_its_place(panel: Panel, control: Control) -> None:
+def test_exclusions_are_typed_after_a_pattern_or_in_its_place(panel: Panel, control: Control) -> None:
     type_ops(panel, "-ops:aten.relu*")
     assert "Region region would give 4 partitions" in preview(panel)
     assert not any("relu" in node for node in panel.marked)
@@ -287,7 +289,7 @@ def test_without_a_region_the_panel_suggests_some(panel: Panel, exploration: Exp
     assert exploration.plan[names[0]].selectors == suggested[names[0]]
 
 
-def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
+def test_the_partitions_of_a_mark_are_previewed(panel: Panel, exploration: Exploration) -> None:
     type_ops(panel, "aten.sum*")
     assert "Region sum would give 2 partitions of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(panel)
     assert "0/forward:sum_1" in panel.marked
@@ -331,7 +333,7 @@ def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Ex
     assert preview(panel) == "ZeroDivisionError: no luck"
 
 
-def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:
+def test_the_preview_follows_the_selection(panel: Panel, control: Control) -> None:
     type_ops(panel, "aten.s")
     pick(panel, "act")  # a region's row: nothing new to mark
     assert control.state.mark.kind == "ops"
@@ -406,7 +408,7 @@ def test_a_field_fits_the_type_of_its_key(
     assert wrong(panel) == ""
 
 
-def test_a_wrong_text_is_told_at_its_field_and_stays_until_that_changes(panel: Panel, exploration: Exploration) -> None:
+def test_a_wrong_text_has_its_error_at_its_field_until_it_changes(panel: Panel, exploration: Exploration) -> None:
     def fill_wrongly() -> None:
         panel.press("undo")
         if panel.control.state.opened is None:
@@ -491,7 +493,7 @@ def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel
     assert all(key_list(key, "cpu", ())[1:] for key in catalogue())
 
 
-def test_a_key_is_put_in_once_and_taken_out_and_a_preset_put_in(panel: Panel, exploration: Exploration) -> None:
+def test_a_key_is_added_once_and_removed_and_a_preset_added(panel: Panel, exploration: Exploration) -> None:
     panel.press("open", "mm")
     add = {one[1]["data-of"]: one for one in elements(panel.part("config"), data_do="add")}
     assert (words(add["max_fusion_size"]), add["max_fusion_size"][1].get("disabled")) == ("in use", True)
@@ -546,7 +548,7 @@ def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -
     assert exploration.plan["mm"].configs[1][1] == {"max_fusion_size": 2}
 
 
-def test_one_config_for_both_is_that_of_the_forward(panel: Panel, exploration: Exploration) -> None:
+def test_a_config_for_both_directions_is_copied_from_the_forward(panel: Panel, exploration: Exploration) -> None:
     exploration.configure("mm", {"max_fusion_size": 2}, direction="backward")
     panel.control.refresh()
     panel.press("open", "mm")

@@ -120,7 +120,7 @@ def in_panel(session: Session) -> list[Row]:
         ([], False, "empty"),
     ],
 )
-def test_a_region_is_as_its_worst_partition_wherever_it_is_shown(
+def test_a_region_has_the_state_of_its_worst_partition_everywhere(
     states: list[State], word: str, *, matched: bool, measured: bool
 ) -> None:
     session = session_of(states, matched=matched, measured=measured)
@@ -169,7 +169,7 @@ def pieces_of(session: Session) -> list[Any]:
     return found
 
 
-def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
+def test_overlays_show_figures_on_the_graph(measured: Session) -> None:
     found = {one["title"]: one["values"] for one in overlays(measured)}
     assert list(found) == ["compiled time", "eager time", "speedup"]
     assert set(found["speedup"]) == {cut.id for cut in measured.partitions}
@@ -186,7 +186,7 @@ def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
     assert words(in_part["scale"]).endswith("2.00×; others not painted: too few rounds (5)")
 
 
-def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
+def test_a_hull_has_its_speedup_while_its_figures_hold(measured: Session) -> None:
     pieces = pieces_of(measured)
     assert {piece["speedup"] for piece in pieces} == {"2.00×"}
     assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]
@@ -361,7 +361,7 @@ class Editor:
 
 
 @pytest.mark.parametrize("edits", [100, pytest.param(200, marks=pytest.mark.slow)])
-def test_every_figure_shown_is_that_of_the_plan_after_any_edits(edits: int) -> None:
+def test_every_figure_shown_is_the_plans_after_any_edits(edits: int) -> None:
     ex = rx.explore(programs.Stack(2, 8), (torch.randn(2, 8),), plan=Plan())
     editor = Editor(ex, random.Random(0))  # noqa: S311 - edits, no secret
     kinds = set()

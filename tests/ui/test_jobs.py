@@ -49,7 +49,7 @@ def on_a_thread(work: Callable[[], Any]) -> Future[Any]:
 # --------------------------------------------------------------------------------------- what a job shows, and its end
 
 
-def test_a_profile_that_nobody_asked_for_ends_when_something_is_asked_for(
+def test_a_background_profile_ends_when_a_job_is_requested(
     own_exploration: Exploration,
 ) -> None:
     control = control_of(own_exploration)
@@ -87,7 +87,7 @@ def test_a_profile_that_nobody_asked_for_ends_when_something_is_asked_for(
     panel.close()
 
 
-def test_why_finds_out_in_the_background_what_is_not_known(
+def test_the_why_pane_diagnoses_a_region_in_the_background(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     exploration.diagnose = work = Blocked()  # type: ignore[method-assign]
@@ -134,7 +134,7 @@ def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_me
     other.close()
 
 
-def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocked_work: Blocked) -> None:
+def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked_work: Blocked) -> None:
     panel.press("compile")
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
@@ -234,7 +234,7 @@ def test_an_interrupt_ends_the_job_of_a_cell_and_of_a_button_and_is_noted(
     assert INTERRUPTED_NOTE in text(panel, "progress")
 
 
-def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, control: Control) -> None:
+def test_progress_does_not_undo_presses_during_a_job(panel: Panel, control: Control) -> None:
     go_on, told, end = threading.Event(), threading.Event(), threading.Event()
 
     def work(_exploration: Exploration, _state: PanelState, run: Run) -> None:
@@ -257,7 +257,7 @@ def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, contro
     assert control.jobs.wait(10)
 
 
-def test_a_job_that_nobody_can_be_told_of_or_without_a_thread_is_not_begun(
+def test_a_job_whose_start_fails_is_not_begun(
     panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
@@ -298,7 +298,7 @@ def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_the_context_is_a_copy_of_the_makers() -> None:
+def test_work_runs_in_a_copy_of_the_creating_threads_context() -> None:
     token = MARK.set("the maker's")
     modes = ThreadModes.current()
     MARK.reset(token)
@@ -329,7 +329,7 @@ def asked_of_the_main_thread(request: Callable[[MainThread], object], loop: Main
     return other
 
 
-def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
+def test_timed_work_runs_on_the_main_thread_and_other_work_on_a_thread_that_ends() -> None:
     asked = asked_of_the_main_thread(
         lambda threads: [run(threading.current_thread) for run in (threads.run_timed, threads.run_untimed)]
     )
@@ -346,7 +346,7 @@ def modes_now() -> tuple[object, ...]:
     return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), cpu, torch.is_inference_mode_enabled(), device
 
 
-def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -> None:
+def test_work_has_the_requesting_threads_modes_and_leaves_the_main_threads() -> None:
     def request(threads: MainThread) -> list[object]:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             cast = [threads.run_timed(modes_now), threads.run_untimed(modes_now)]
@@ -367,7 +367,7 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error: BaseException) -> None:
+def test_errors_and_kernel_interrupts_reach_the_requesting_thread(error: BaseException) -> None:
     asked = asked_of_the_main_thread(lambda threads: threads.run_timed(Mock(side_effect=error)))
     assert asked.exception() is error
 
@@ -381,7 +381,7 @@ def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
     assert done == []  # its turn comes, and it is no longer wanted
 
 
-def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     def request(threads: MainThread) -> None:
         with silent():
             threads.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
@@ -505,7 +505,7 @@ def test_a_page_that_replied_and_no_longer_does_is_closed() -> None:
     assert (beats.on_lost.call_count, beats.asked) == (1, [])
 
 
-def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
+def test_pings_stop_after_a_job_and_restart_with_the_next() -> None:
     beats = Beats()
     beats.heartbeat.on_reply()
     beats.run(jobs.MAX_UNANSWERED)
@@ -535,7 +535,7 @@ def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, mon
 # ----------------------------------------------------------------------------------------------------- the latest wins
 
 
-def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
+def test_only_the_latest_request_runs_one_at_a_time() -> None:
     latest, begun, go_on, done = Latest(0.0), threading.Event(), threading.Event(), []
 
     def hold(outdated: threading.Event) -> None:
@@ -555,7 +555,7 @@ def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
     assert done == ["hold, outdated: True", "three"]
 
 
-def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
+def test_work_that_waits_for_a_pause_is_dropped_for_newer_work() -> None:
     latest, begun = Latest(3600.0), list[threading.Event]()
     for _ in range(2):
         latest.submit(begun.append)

@@ -49,7 +49,7 @@ def checked(panel: Panel, name: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
-def test_a_row_per_region_says_how_it_stands_whoever_changed_it(panel: Panel, exploration: Exploration) -> None:
+def test_a_row_per_region_shows_its_state_after_any_change(panel: Panel, exploration: Exploration) -> None:
     assert list(rows(panel)) == ["mm", "act"]
     assert {"not compiled", "max_fusion_size=8"} <= set(cells(panel, "mm"))
     assert "default" in rows(panel)["act"]
@@ -62,7 +62,7 @@ def test_a_row_per_region_says_how_it_stands_whoever_changed_it(panel: Panel, ex
     assert list(rows(panel)) == ["product", "act"]
 
 
-def test_a_busy_machine_is_told_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_mentioned_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
     said = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
     assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["answer"]
@@ -201,7 +201,7 @@ def test_rows_are_selected_with_all_between_in_the_order_shown(panel: Panel, con
     assert control.state.picked == ("c", "d", "mm")
 
 
-def test_a_region_that_goes_is_neither_open_nor_selected_and_one_renamed_stays_so(
+def test_a_removed_region_is_closed_and_deselected_and_a_renamed_one_stays(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     panel.press("open", "mm")
@@ -320,7 +320,7 @@ def test_a_panel_is_as_few_widgets_for_forty_regions_and_leaves_no_widget_and_no
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
-def test_what_comes_early_waits() -> None:
+def test_a_message_that_comes_early_waits() -> None:
     done: list[tuple[str, int]] = []
     in_order = InOrder(lambda page, number, _message: done.append((page, number)))
     for page, number in (("one", 2), ("two", 1), ("one", 3), ("one", 1), ("two", 2)):
@@ -328,7 +328,7 @@ def test_what_comes_early_waits() -> None:
     assert done == [("two", 1), ("one", 1), ("one", 2), ("one", 3), ("two", 2)]
 
 
-def test_a_message_that_is_lost_is_not_waited_for_without_end() -> None:
+def test_a_lost_message_is_not_waited_for_forever() -> None:
     done: list[int] = []
     in_order = InOrder(lambda _page, number, _message: done.append(number))
     for number in range(2, MAX_WAITING + 3):
@@ -336,7 +336,7 @@ def test_a_message_that_is_lost_is_not_waited_for_without_end() -> None:
     assert done == list(range(2, MAX_WAITING + 3))
 
 
-def test_what_was_typed_or_selected_before_a_button_is_known_to_it_although_it_arrives_later(panel: Panel) -> None:
+def test_a_button_sees_input_typed_before_it_although_it_arrives_later(panel: Panel) -> None:
     panel.receive(panel, message(1, "pick", "mm"), [])
     panel.receive(panel, message(3, "rename"), [])
     assert panel.answered == {"one": 1}

@@ -78,7 +78,7 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
     assert len(sent) == 2
 
 
-def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(control: Control) -> None:
+def test_a_diagnostic_is_shown_in_full_without_a_show_button_if_it_has_no_place(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
     _, heading, listed = why(with_diagnostics(control, found))
@@ -88,7 +88,7 @@ def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(co
     assert elements([listed], data_do="show") == []
 
 
-def test_why_tells_what_is_computed_again_and_which_configs_were_tried(control: Control) -> None:
+def test_the_why_pane_lists_recomputed_ops_and_tried_configs(control: Control) -> None:
     now = sessions.measured_alone()
     alone = tuple(
         replace(part, compiled=part.compiled and replace(part.compiled, speedup=Figure(0.9, 0.8, 0.95)))
@@ -135,7 +135,7 @@ def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
     ]
 
 
-def test_plans_are_compared_as_a_table_and_only_what_differs_is_told() -> None:
+def test_plans_are_compared_in_a_table_of_their_differences() -> None:
     plain, off = Plan((MM,)), Plan((MM,)).changed("mm", enabled=False)
     sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
     other = Plan((replace(MM, selectors=(Selector(SelectorKind.MODULES, ("mlp",)),)),))
@@ -202,7 +202,7 @@ def test_plans_of_the_same_code_are_named(panel: Panel, control: Control, explor
     assert measured_plans((run(first),), control.session) == []
 
 
-def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(
+def test_a_press_on_an_outdated_table_takes_the_plan_that_it_showed(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     """The oldest measured plan is dropped, so that all others move up, before the page has the new table."""
@@ -224,7 +224,7 @@ def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(
 # ---------------------------------------------------------------------------------------------------------------- code
 
 
-def test_a_region_that_was_never_compiled_says_so(panel: Panel, control: Control) -> None:
+def test_a_region_that_was_never_compiled_is_labelled(panel: Panel, control: Control) -> None:
     panel.press("pane", "code")
     assert "Not compiled yet." in text(panel, "code")
     assert elements(panel.part("code"), data_do="compile code")
@@ -268,9 +268,7 @@ def test_lines_nodes_and_kernels_light_each_other(
     panel.close()
 
 
-def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
+def test_gpu_code_is_requested_once_per_plan(panel: Panel, control: Control, exploration: Exploration) -> None:
     asked: list[tuple[str, str | None]] = []
 
     def code(name: str, *, target: str | None, **_: Any) -> RegionCode:
@@ -328,7 +326,7 @@ def shares_of(session: Session) -> TimeShares:
     return shares
 
 
-def test_every_share_is_that_of_the_frame(profiled: Panel) -> None:
+def test_every_share_equals_the_data_frames(profiled: Panel) -> None:
     exploration, shares = profiled.control.exploration, shares_of(profiled.control.session)
     frame = exploration.op_times.query("by == 'module'").set_index("name")["share"]
     rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
@@ -381,7 +379,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return 2.0 * shifted(x)
 
 
-def test_marking_the_row_of_a_line_marks_the_ops_of_the_row_and_none_of_what_it_calls() -> None:
+def test_marking_the_row_of_a_line_marks_its_own_ops_without_called_functions() -> None:
     with explore(doubled, (torch.ones(3),)) as ex:
         ex.profile(0.05)
         panel, shares = Panel(control_of(ex)), shares_of(ex.session)
@@ -456,13 +454,13 @@ def choose(panel: Panel, shapes: str) -> None:
     assert panel.control.jobs.wait(60)
 
 
-def test_the_field_shows_what_the_call_was_traced_with(panel: Panel, static: Panel) -> None:
+def test_the_shapes_field_shows_the_shapes_of_the_trace(panel: Panel, static: Panel) -> None:
     assert [shown(panel), shown(static)] == ["automatic", "static"]
     assert [option[1]["value"] for option in field(panel)[2:]] == ["automatic", "static", "dynamic"]
     assert text(panel, "header").count("shapes") == 1
 
 
-def test_another_choice_traces_again_and_shows_the_new_graphs(static: Panel) -> None:
+def test_another_choice_of_shapes_retraces_and_shows_the_new_graphs(static: Panel) -> None:
     control = static.control
     static.press("remove", "act")
     before, plan = control.session, control.state.plan
@@ -489,7 +487,7 @@ def test_another_choice_traces_again_and_shows_the_new_graphs(static: Panel) -> 
     assert set(control.state.selection) == set(static.selection) == kept != dynamic, "those that are gone are dropped"
 
 
-def test_it_is_a_job_whose_field_shows_what_was_chosen(static: Panel) -> None:
+def test_retracing_is_a_job_and_the_field_shows_the_chosen_shapes(static: Panel) -> None:
     exploration = static.control.exploration
     slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
     type_in(static, "shapes", "dynamic")
@@ -511,7 +509,7 @@ def test_it_is_a_job_whose_field_shows_what_was_chosen(static: Panel) -> None:
 
 
 @pytest.mark.parametrize("value", ["automatic", "nonsense", ""])
-def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, exploration: Exploration, value: str) -> None:
+def test_the_same_or_unknown_shapes_start_no_job(panel: Panel, exploration: Exploration, value: str) -> None:
     retrace = exploration.retrace = Blocked()  # type: ignore[method-assign]
     retrace.go_on.set()
     choose(panel, value)

@@ -145,7 +145,7 @@ def test_the_line_is_gone_at_the_end_and_the_next_call_has_one_again(
         assert len(terminal.getvalue()) > before
 
 
-def test_where_nothing_is_reported_the_time_goes_on(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_on_the_line_advances_without_reports(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_line, "TICK_S", 0.0)
     ticks = threading.Semaphore(0)
     monkeypatch.setattr(ProgressLine, "tick", lambda _line: ticks.release())
@@ -157,7 +157,7 @@ def test_where_nothing_is_reported_the_time_goes_on(terminal: Terminal, monkeypa
     assert not thread.is_alive()
 
 
-def test_there_is_one_line_whatever_is_called_inside_or_on_other_threads(terminal: Terminal) -> None:
+def test_nested_calls_and_other_threads_share_one_line(terminal: Terminal) -> None:
     def elsewhere() -> None:
         with reporting(PLAIN_RUN) as run:
             run.progress("elsewhere", 0.5)
@@ -191,7 +191,9 @@ def test_a_callback_of_the_users_gets_the_reports_and_no_line_is_shown(terminal:
 
 
 @pytest.mark.parametrize("stderr", [io.StringIO(), None], ids=["pipe", "none"])
-def test_where_nobody_looks_nothing_is_shown(stderr: io.StringIO | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_or_notebook_no_line_is_shown(
+    stderr: io.StringIO | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress_line, "sys", SimpleNamespace(stderr=stderr))
     assert find_place() is None
     with reporting(PLAIN_RUN) as run:
@@ -272,7 +274,7 @@ class Estimates:
         self.by_kind.setdefault(doing.split(" ", maxsplit=1)[0], []).append(self.left_s)
 
 
-def test_a_part_of_a_run_leaves_time_for_what_comes_then() -> None:
+def test_a_part_of_a_run_adds_the_time_of_the_rest() -> None:
     estimates = Estimates()
     part = estimates.run.part(0.0, 0.5, then_s=3.0).part(0.0, 0.5, then_s=1.0)
     part.estimate(2.0)
@@ -283,7 +285,7 @@ def test_a_part_of_a_run_leaves_time_for_what_comes_then() -> None:
     assert estimates.left_s is None
 
 
-def test_the_budget_says_how_long_it_takes() -> None:
+def test_the_budget_gives_the_time_left() -> None:
     estimates = Estimates()
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.profile(0.2, run=estimates.run)
@@ -293,7 +295,7 @@ def test_the_budget_says_how_long_it_takes() -> None:
 
 
 @pytest.mark.compiles
-def test_what_was_compiled_says_how_long_the_rest_takes() -> None:
+def test_finished_compiles_estimate_the_remaining_time() -> None:
     estimates = Estimates()
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile(run=estimates.run)

@@ -20,7 +20,7 @@ def drop_an_interrupt() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() -> None:
+def test_a_users_interrupt_handler_is_called_and_one_set_inside_stays() -> None:
     asked: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
     try:
@@ -87,7 +87,7 @@ def test_an_interrupt_that_is_dropped_ends_exploring() -> None:
 # ------------------------------------------------------------------------------------------------------------- reports
 
 
-def test_one_kind_of_work_is_told_now_and_then_and_another_at_once() -> None:
+def test_reports_of_one_kind_of_work_are_throttled_and_a_new_kind_is_reported_at_once() -> None:
     shown: list[str] = []
     now_s = 10.0
     throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)
