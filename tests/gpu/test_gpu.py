@@ -7,7 +7,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall, clock_for
 from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
-from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
+from regional_explorer.measure.memory import AllocatorGauge, gauge_for, measure_peak
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import Figure
@@ -64,7 +64,7 @@ def test_small_ops_are_launch_bound_and_large_ones_are_not(clock):
 def test_the_allocator_has_the_exact_peak():
     gauge = gauge_for("cuda:0 (whatever it is called)")
     assert isinstance(gauge, AllocatorGauge)
-    found = peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
+    found = measure_peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
     assert (found.peak_bytes, found.how, found.least_bytes) == (Figure(64 * MIB, 64 * MIB, 64 * MIB), "allocator", 0)
 
 

@@ -16,7 +16,7 @@ from regional_explorer.insight.diagnose import from_times
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
 from regional_explorer.insight.region_time import region_time
 from regional_explorer.insight.roofline import reached, region_reaches
-from regional_explorer.measure.memory import LEAST_RESIDENT, peak
+from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
 from regional_explorer.measure.rates import STEPS, Rates
@@ -160,7 +160,7 @@ class Drawn:
             base,
             timings=timings_of(whole, verdicts),
             conditions=conditions_of(whole, ENVIRONMENT),
-            memory=tuple(peak(variant, int, gauge) for variant in VariantName),
+            memory=tuple(measure_peak(variant, int, gauge) for variant in VariantName),
             variant_costs=(CompileCost("full", self.magnitude(1e-3, 1e3), "cold"),),
             partition_timings=self.partition_timings(base),
             profile=self.profile(base.graphs),
