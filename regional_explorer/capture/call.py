@@ -358,10 +358,10 @@ class Call:
         if fn is None and self.grad and all(gradient is None for gradient in gradients):
             raise CaptureError(
                 RefusalCode.NO_GRADIENT,
-                "The call was repeated, and its outputs depend on none of the tensors whose gradients were taken in "
-                "its first run: the call makes them itself, or they were replaced or frozen since. Pass the "
-                "tensors that require grad as arguments, explore the call again, or leave the backward out with "
-                "grad=False.",
+                "The gradients cannot be computed again: in the repeated call, the outputs depend on none of the "
+                "tensors whose gradients the first run took. The call creates these tensors itself, or they have been "
+                "replaced or frozen since. Pass the tensors that require grad as arguments, explore the call again, or "
+                "leave the backward out with grad=False.",
             )
         return outputs, gradients
 

@@ -180,7 +180,7 @@ def _argument_parser() -> argparse.ArgumentParser:
     tune_parser.add_argument(
         "--budget", metavar="SECONDS", type=parse_seconds, help="seconds for everything; 120 by default"
     )
-    tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="what results have to be, to eager")
+    tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="how close results must be to eager")
     tune_parser.add_argument("--save", metavar="FILE", type=Path, help="write the plan found, for rx.compile(fn, FILE)")
     add_options(tune_parser, only={"grad", "dynamic", "plan", "verbose"})
     _add_quiet(tune_parser)
@@ -205,7 +205,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         "--fail-if-slower",
         metavar="LIMIT",
         help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it; "
-        "with 4 if that cannot be told, on a busy machine say",
+        "with 4 if that is unknown, as on a busy machine",
     )
     _add_json(compare_parser, "print the comparison as JSON")
 

@@ -40,7 +40,7 @@ USAGE = f"""See, compile and measure the regions of one call.
     %{MAGIC} [options] f(x, y)       one line: the call
     %%{MAGIC} [options]              the cell runs; its last line is the call
 
-Without a region nothing is compiled: it is found out where the time goes, until you ask for something else.
+Without a region nothing is compiled: the call is profiled, until you ask for something else.
 
 Options go before the call; everything after them is the call. A semicolon at its end suppresses output. The call's
 function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{MAGIC} f(x)`, or use `-o ex`,

@@ -343,7 +343,7 @@ class ArtifactFolder:
                 DiagnosticCode.ARTIFACT_DIFFERS,
                 f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
                 wanted.region,
-                "Let rx.compile(…, artifacts=…) write them where the program runs, and the way it runs.",
+                "Let rx.compile(…, artifacts=…) write them on the machine and in the way the program runs.",
             )
 
     def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:

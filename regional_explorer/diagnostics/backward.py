@@ -100,7 +100,7 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         graph=first_graph.id,
         at=(stray.node for stray in strays if stray.graph is first_graph),
         where=input_nodes,
-        remedy="Nothing has to be done; a value used once needs no such sum."
+        remedy="No change is needed; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
         else (Action(ActionKind.CUT), ": sums of gradients that one instance computes then belong to it."),
     )
@@ -156,8 +156,8 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
                 graph=ops[0][0].id,
                 at=(node for graph, node in ops if graph is ops[0][0]),
                 where=nodes.values(),
-                remedy="Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all "
-                "of the region, or none.",
+                remedy="No change is needed if the checkpoint policy or the min-cut partitioner is intended; otherwise "
+                "make it save all of the region, or none.",
                 upstream=DiagnosticCode.RECOMPUTE_PARTIAL.upstream,
             )
 

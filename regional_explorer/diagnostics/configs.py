@@ -243,6 +243,6 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region.name,
             graph=bodies[0].id,
             where=(op for body in bodies for op in body.ops[:1]),
-            remedy=("Leave them in the source: neither a plan file nor ", WRITES_SOURCE, " contains them."),
+            remedy=("Leave the options in the source: neither a plan file nor ", WRITES_SOURCE, " contains them."),
             severity=Severity.WARNING if ignored else Severity.INFO,
         )

@@ -61,7 +61,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     )
     passing = [op for op in forward_ops if op in PASSING_OPS]
     why = "no gradient flows through it"
-    remedy: str | Advice = "Nothing, if its results need no gradient."
+    remedy: str | Advice = "No change is needed if its results need no gradient."
     if retraced:
         why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
         whole_op = marks_nodes(region, retraced[0])
@@ -74,7 +74,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif len(passing) == len(forward_ops):
         why = f"a gradient that comes to {listing(passing)} passes unchanged, so there is nothing to compute"
-        remedy = "Nothing: a copy or a sum has no backward of its own."
+        remedy = "No change is needed: a copy or a sum has no backward of its own."
     elif passing:
         why += f", or one passes unchanged through {listing(passing)}"
     return DiagnosticCode.REGION_EMPTY.found(
@@ -334,7 +334,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region,
             graph=partitions[0].graph,
             at=between,
-            remedy="Nothing, if these ops are to stay eager."
+            remedy="No change is needed if these ops are to stay eager."
             if carved or stays or not between
             else "Draw these numbers before or after all of the region's, in the program."
             if drawn
@@ -357,7 +357,7 @@ def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequenc
     """
     names = dict.fromkeys(f"{graph_id}:{node.name}" for node in ops if node.origin is not None)
     if not names:
-        return "Nothing: torch added these ops while tracing, and no selector matches them."
+        return "No change is possible: torch added these ops while tracing, and no selector matches them."
     claims = (evidence.assignment.claim(graph_id, node.name) for node in ops)
     owners = dict.fromkeys(claim.region for claim in claims if claim is not None and claim.region != region)
     if owners:
@@ -386,7 +386,7 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 region=region,
                 graph=graph,
                 at=nodes,
-                remedy="Nothing, if they are to stay eager"
+                remedy="No change is needed if they are to stay eager"
                 + ("." if source else "; keep a tensor instead of the number that .item() gives."),
                 severity=Severity.WARNING,
                 upstream="",
@@ -556,7 +556,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
             graph=part.graph,
             at=part.nodes,
             where=calls,
-            remedy="Nothing, if all are to run compiled; a mark on the call itself holds for that call only.",
+            remedy="No change is needed if all are to run compiled; a mark on the call itself is for that call only.",
             upstream="the same: one body, with its pieces, for all calls.",
         )
 
@@ -599,7 +599,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         graph=first.graph,
         at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
         where=nodes,
-        remedy="Nothing has to be done.",
+        remedy="No change is needed.",
         upstream=f"{DiagnosticCode.AOT_EAGER_FAILED.upstream} Under its regional backend, include the op and the one "
         "before it in a region.",
     )
@@ -616,7 +616,7 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
             "The first call changed state that later calls see: "
             f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
             "call is traced and measured.",
-            remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
+            remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
         )
 
 

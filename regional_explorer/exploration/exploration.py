@@ -669,7 +669,7 @@ class Exploration(Edits, Results):
             if graph_id not in full
         ]
         if run.cancelled():
-            problems.append("Cancelled: what was not determined by then is left out.")
+            problems.append("Cancelled: what was not determined yet is left out.")
         return Roofline(
             reach=reach,
             regions=region_reaches(session, reach[-1]),

@@ -362,8 +362,8 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
         new_ops = _op_counts(live.capture.graphs, live.program.assignment, region.name)
         if new_ops and old_ops != new_ops:
             message = (
-                f"Region {region.name!r} was marked by the names of nodes, and these are other ops since the call was "
-                f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
+                f"Region {region.name!r} was marked by node names, which name other ops since the call was traced "
+                f"again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             retraces = Action(ActionKind.RETRACE, needs="dynamic")
             remedy = (

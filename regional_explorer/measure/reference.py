@@ -261,8 +261,8 @@ def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     return DiagnosticCode.CALL_NONDETERMINISTIC.found(
         f"Two calls in eager mode differ by more than rounding ({error_in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
-        remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
-        "leave clocks out of it.",
+        remedy="Draw the call's random numbers from torch, NumPy or Python's random, or pass them as arguments; do not "
+        "read the time in the call.",
     )
 
 

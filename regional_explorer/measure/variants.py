@@ -220,5 +220,6 @@ def failed(name: VariantName, error: Exception) -> Diagnostic:
             "The other variants are measured.",
         )
     return DiagnosticCode.UPSTREAM_FAILED.found(
-        f"The variant {name} {raised}", remedy="Run the plan with rx.compile. The other variants are not affected."
+        f"The variant {name} {raised}",
+        remedy="Run the plan with rx.compile instead. The other variants of the benchmark are not affected.",
     )

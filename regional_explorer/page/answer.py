@@ -114,7 +114,7 @@ def _speed(answer: Answer) -> str:
         case AnswerState.WRONG:
             return ""
         case AnswerState.FAILED:
-            return "Your plan raised an error when it was measured: the finding plan-failed has it."
+            return "Your plan raised an error when it was measured: see the finding plan-failed."
         case AnswerState.TRACED if not answer.speeds:
             return "" if answer.found and not answer.regions else "Traced; no plan is measured yet."
         case AnswerState.TRACED:
@@ -136,7 +136,7 @@ def _found(answer: Answer) -> str:
         return (
             ""
             if answer.state is not AnswerState.TRACED
-            else "The search had no time to try a plan: a longer one may find some."
+            else "The search had no time to try a plan: a longer search may find one."
         )
     if not found.is_plan:
         plans = count(found.compared, "plan")

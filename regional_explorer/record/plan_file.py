@@ -224,7 +224,7 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
     return [
         DiagnosticCode.PLAN_DIFFERS.found(
             f"The plan was explored {text}: its numerics and its figures are of that call.",
-            remedy="Explore the call the way it runs here, and save that plan; calls that differ may have a plan each.",
+            remedy="Explore the call as it runs here, and save that plan; each kind of call may have its own plan.",
             severity=severity,
         )
         for text, severity in found.items()

@@ -426,7 +426,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
     A peak below ``least_bytes`` is noise.
     """
     left_out = listing(session.conditions.memory_left_out) if session.conditions else ""
-    why = f"Not read of {left_out}: one call takes too long beside this budget_s." if left_out else ""
+    why = f"Not measured for {left_out}: one call takes too long for this budget_s." if left_out else ""
     about = "Memory above what was in use before the call: outputs, gradients and intermediates."
     return Table(
         "Memory",

@@ -295,7 +295,8 @@ PANEL_COLUMNS = (
     PanelColumn(
         "time",
         "eager → compiled",
-        "Time in each call, run eagerly and compiled, and the ratio with its interval; before that, its state",
+        "Eager and compiled time of the region in each call, and the speedup with its interval; "
+        "the region's state, unless it is measured",
         lambda s: s.timing and s.timing.eager_s.value,
         _time_cell,
     ),

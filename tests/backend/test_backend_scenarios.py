@@ -219,7 +219,7 @@ def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
     ex.plan = replace(ex.plan, cut=Cut.MARKED)
     (found,) = ex.diagnostics
     assert (found.code, found.nodes) == ("region-split", ("div_tensor",))
-    assert found.remedy == "Nothing: torch added these ops while tracing, and no selector matches them."
+    assert found.remedy == "No change is possible: torch added these ops while tracing, and no selector matches them."
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])

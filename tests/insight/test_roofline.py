@@ -226,7 +226,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert len(found.reach) == 1
     for shown in found._repr_mimebundle_().values():
-        assert "Cancelled: what was not determined by then is left out." in shown
+        assert "Cancelled: what was not determined yet is left out." in shown
         for left_out in ("launches", "crosses a border", "decomposes no op"):
             assert left_out not in shown
     assert found.border_frame.empty

@@ -693,7 +693,9 @@ def test_memory_is_read_in_a_part_of_the_budget(
     assert list(results.conditions.memory_left_out) == left_out
     session = Session("f", ENVIRONMENT, grad=False, conditions=results.conditions, memory=tuple(results.memory))
     text = memory_table(session).text()
-    assert (f"Not read of {', '.join(left_out)}: one call takes too long" in " ".join(text.split())) is bool(left_out)
+    assert (f"Not measured for {', '.join(left_out)}: one call takes too long" in " ".join(text.split())) is bool(
+        left_out
+    )
 
 
 @linux
