@@ -264,7 +264,7 @@ def record_breaks(
         stack, innermost = tuple(users or lines), lines[-1] if lines else None
         reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None, innermost)
-        # Reported again for a loop, Dynamo's explanation is longer by that.
+        # Dynamo's explanation is longer when it reports a break again for a loop.
         key = next((known for known in records if known[1:] == key[1:] and reason.startswith(known[0])), key)
         if key not in records or (graph_break.marks and not records[key].blocks):
             earlier = records.get(key, GraphBreak(reason))
@@ -337,6 +337,6 @@ _WORKAROUND = re.compile(r"torch\._dynamo\.config\.|`torch\.cond`|Remove the `to
 def _workaround(reason: str) -> str:
     """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
     hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
-    # Under compiled autograd a trace fails that is not of Inductor's own backend (torch 2.13).
+    # Under compiled autograd, a trace by another backend than Inductor's fails (torch 2.13).
     workarounds = (hint for hint in hints if _WORKAROUND.search(hint) and "compiled_autograd" not in hint)
     return next(workarounds, "").removeprefix("Hint: ").rstrip(".")

@@ -145,7 +145,7 @@ class LiveGraph:
         if failed:
             repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)
-        # A lazy module has its code written when that is asked for or run: here, where the file is noted, to be freed.
+        # A lazy module writes its code when it is first needed: do it here, where the file is noted, to be freed.
         _ = self.gm.code
         self.implementation = self.eager
 

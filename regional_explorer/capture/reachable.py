@@ -280,7 +280,7 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
 def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
     """Yield what a function closes over, its defaults, and the globals it uses, the user's other files included."""
     if _is_installed(function):
-        # It may call the user's: so do torch.no_grad as a decorator, and hooks that torch makes of the user's.
+        # It may call the user's functions: torch.no_grad as a decorator does, and hooks that torch makes of them.
         closed_over = (value for variable in _closure_of(function) for value in variable.read().values())
         inside = (vars(function).get("__wrapped__"), *closed_over)
         yield from (_Reached("", value) for value in inside if callable(value))

@@ -48,7 +48,7 @@ class RestoreLog(WatchingMode):
         self._made_storages: dict[int, object] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
         self._copies: dict[int, _StorageCopy] = {}
-        # Of those without a storage: sparse ones.
+        # Copies of tensors without a storage, such as sparse tensors.
         self._tensor_copies: dict[int, _TensorCopy] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
         self._leaves: dict[int, torch.Tensor] = {}

@@ -98,7 +98,7 @@ def compile_stale(
                         return
                     building.finish_next()
     except KeyboardInterrupt:
-        # It reaches the C++ compiler too: a compile that it ended is not a failure of the region.
+        # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures
         raise
     finally:

@@ -208,7 +208,7 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
         digest.update(repr(piece.prepared).encode())
     _hash_graph(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
-        # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
+        # The guards and code of a compile follow from the sizes it sees, so the key has the sizes of dynamic inputs.
         symbolic = [_renamed_symbols(size, names) for size in _dynamic_sizes(node.meta.get("val"))]
         kind = _kind_of_name(piece, node).removeprefix("in")
         digest.update(f"{layout}{symbolic}{kind}".encode())

@@ -125,7 +125,7 @@ class CutProgram:
     @property
     def _switched_graphs(self) -> list[SwitchedGraph]:
         if self._made is None:
-            # One thread cuts at a time. What another one generated meanwhile would be taken for this program's code.
+            # One thread cuts at a time: code that another thread generates meanwhile would be taken for this program's.
             with compile_lock():
                 if self._made is None:  # another thread may have cut them while this one waited
                     graphs = self.capture.graphs

@@ -229,7 +229,7 @@ def interruptible(run: Run) -> Iterator[Run]:
     try:
         yield replace(run, cancelled=lambda: interrupted or run.cancelled())
     finally:
-        if signal.getsignal(signal.SIGINT) is on_signal:  # else another one was set inside
+        if signal.getsignal(signal.SIGINT) is on_signal:  # otherwise another handler was set inside
             signal.signal(signal.SIGINT, handler)
     if raised is not None:
         raise raised.with_traceback(None)  # which keeps all that its frames hold

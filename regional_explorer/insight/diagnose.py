@@ -61,7 +61,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     limits_s = {by: sum(one.valid_bound_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
     least_s = sum(limits_s.values())
     graph, where = parts[0].partition.graph, parts[0].source[:1]
-    # At the ends of the intervals that speak against it.
+    # Compared at the interval ends that speak against the finding.
     if (
         kernels
         and None not in kernels

@@ -134,7 +134,7 @@ class Watch:
         """Return which rounds are used: the undisturbed rounds, or all rounds if those are too few."""
         others = self._others()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
-        # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
+        # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
         quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
         disturbed = rounds - int(quiet.sum())
         noise = Noise(rounds, disturbed, disturbed, others, os.cpu_count() or 1)
@@ -165,7 +165,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
         outputs = timed_call.forward()
         if timed_call.backward is not None:
             timed_call.backward(outputs)
-        del outputs  # the next call has the memory for its own only
+        del outputs  # or the next call would find less memory
         end, ended_s = clock.mark(), clock.now()
         clock.synchronize()
         launch_shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))

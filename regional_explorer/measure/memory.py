@@ -50,7 +50,7 @@ class ResidentGauge:
 
     def peak_of(self, work: Callable[[], object]) -> int:
         """Run ``work`` and return the peak of resident memory."""
-        # What stays resident from earlier calls would hide a peak: the C library returns free memory to the system.
+        # Memory that stays resident from earlier calls would hide a peak: let the C library return free memory first.
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)
         before_bytes = _status_bytes("VmRSS")

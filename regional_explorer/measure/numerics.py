@@ -207,7 +207,7 @@ class _Judge:
         """Return the row of a tensor of floats, judged by float64 if there is such a reference, else by eager."""
         expected, truth = self.expected, self.truth
         if (touched := self.reference.eager.touched.get(self.name)) is not None:
-            # What was there before says nothing about how the call rounds; a write elsewhere must not go unseen.
+            # Elements that the call did not write say nothing about rounding, but a wrong write to them must be seen.
             part = touched | (got != expected)
             truth = truth[part] if truth is not None and truth.shape == expected.shape else None
             expected, got = expected[part], got[part]

@@ -317,7 +317,7 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     if not any(speed.speedup for speed in speeds if speed is not None):
         whys = dict.fromkeys(speed.verdict for speed in speeds if speed is not None and speed.verdict != NOT_MEASURED)
         return [node("b", f"No verdict: {', '.join(whys)}. ")]
-    # The tone says these; and that the machine was busy stands below.
+    # The tone shows these verdicts, and the line below says that the machine was busy.
     unsaid = (Verdict.FASTER, Verdict.SLOWER, *((Verdict.BUSY,) if answer.noise else ()))
     ratios = [
         toned(_ratio(speed).removesuffix(f", {speed.verdict}" if speed.verdict in unsaid else ""), tone, TRENDS)

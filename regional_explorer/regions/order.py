@@ -129,7 +129,7 @@ def cycles(before: Edges[T], parts: Sequence[tuple[K, list[T]]]) -> list[frozens
         for unit, sources in enumerate(waits):
             for source in sources:
                 ancestors[unit] |= ancestors[source] | unit_bits[source]
-    # A partition that depends on itself is in a cycle, and all of a cycle depend on the same ones.
+    # A partition that depends on itself is in a cycle, and all partitions of a cycle have the same dependencies.
     by_ancestors = grouped(
         (reached, parts[number][0])
         for number, reached in zip(numbers, ancestors, strict=True)

@@ -96,7 +96,7 @@ class Column(Generic[R]):
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
         if text != NONE and (why := why_no_interval(self.value(row))):
-            # Grey is for what may be otherwise when measured again.
+            # Grey marks figures that may differ when measured again.
             return [*letter, toned(text, tone if why == MEASURED_ONCE else "quiet", title=why)]
         if isinstance(text, VariantName) and word(text) != text:
             return [*letter, node("span", word(text), title=text)]

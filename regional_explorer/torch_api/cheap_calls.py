@@ -66,7 +66,7 @@ def without_wrapper(call: Callable[..., Any], gm: fx.GraphModule) -> BoxedCall |
     if not all(_only_returns(node) for node in gm.graph.nodes if node.op not in ("placeholder", "output")):
         return None
     inner = _compiled_graph(call)
-    # A base that is returned for a view, or an input that is returned to be copied back, would be one more.
+    # A base returned for a view, or an input returned to be copied back, would be one more output.
     return inner if inner is not None and len(inner.output_strides or ()) == len(outputs) else None
 
 

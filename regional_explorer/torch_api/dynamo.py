@@ -354,7 +354,7 @@ def after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule
         get_cuda_device_context(gm),
     ):
         changed = _recursive_joint_graph_passes(gm, not in_bodies, next(devices, None))
-    # A replacement has no origin: it takes that of an op that reads it, or that it reads, as what it stands for had.
+    # A replacement has no origin: it takes the origin of an op that reads it, or that it reads.
     for node in (*reversed(changed.graph.nodes), *changed.graph.nodes):
         custom = node.meta.setdefault("custom", {})
         if node not in before and ORIGIN not in custom:
@@ -386,7 +386,7 @@ def recompile_reason() -> str:
     reason = str(getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason") or "")
     reason = max(_reasons_since(reason), key=_number_of_trace)
     reason = reason.partition(": ")[2] or reason
-    # Behind a guard on a value stand its source, padded to a column, and the user's stack.
+    # A guard on a value is followed by its source, padded to a column, and by the user's stack.
     guards = reason.partition("\nUser stack trace:")[0].splitlines()
     return "\n".join(" ".join(guard.split()) for guard in guards)
 

@@ -175,7 +175,7 @@ class NotebookDisplay:
     def begin(self) -> None:
         """Show what was captured."""
         _note_shown(self._control.exploration)
-        if self._with_panel:  # before that of an earlier run closes: the last one that does cancels the job
+        if self._with_panel:  # before an earlier run's display closes: the last to close cancels the job
             self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()

@@ -221,7 +221,7 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
     about = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
     if timing.over_trace:
         about += "; eager are the traced ops here, which are slower than the program's own"
-    # What stands in the columns beside it is the sum of medians.
+    # The columns beside it show the sum of medians.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     disagrees = disagreement(of_medians, timing.speedup)
     noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
