@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from regional_explorer.capture.reachable import Generator, Reach
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.user_lines import at_user_line
-from regional_explorer.capture.variables import Variables, differing, same
+from regional_explorer.capture.variables import Variables, differing_keys, is_same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import WatchingMode, written_arguments
@@ -433,7 +433,9 @@ class AssignedState:
             now = scope.read()
             if not _any_changed(before, after) and not _any_changed(before, now):
                 continue
-            stay = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
+            stay = (
+                [] if scope.whole else [key for key in differing_keys(before, after) if _stays(key, before, after, now)]
+            )
             added = stay if scope.write is not None else list(before)
             labels += [scope.label(key) for key in added]
             if added:
@@ -508,7 +510,7 @@ def _leaf_changed(tensor: torch.Tensor, flag: bool, grad: torch.Tensor | None) -
 
 
 def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
-    return list(before) != list(now) or any(True for _ in differing(before, now))
+    return list(before) != list(now) or any(True for _ in differing_keys(before, now))
 
 
 def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) -> bool:
@@ -519,7 +521,7 @@ def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) 
     """
     if key == "training":
         return False
-    if (key in after) == (key in now) and same(after.get(key), now.get(key)):
+    if (key in after) == (key in now) and is_same(after.get(key), now.get(key)):
         return True
     created = before.get(key) is None and after.get(key) is not None
     return created and not _same_tensors(after[key], now.get(key))

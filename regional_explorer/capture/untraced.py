@@ -56,7 +56,7 @@ def untraced_ops(
             op=op,
             count=number,
             module=_module_call(place.module, names),
-            line=loaded_line(outdated, *_at(place.line)) if place.line else None,
+            line=loaded_line(outdated, *_line_arguments(place.line)) if place.line else None,
             function=place.line[0].co_name if place.in_function and place.line else "",
         )
         for (place, op), number in recorder.counts.items()
@@ -95,7 +95,7 @@ def _name(code: CodeType) -> tuple[str, str]:
     return code.co_filename, code.co_name
 
 
-def _at(line: tuple[CodeType, int]) -> tuple[str, int, str]:
+def _line_arguments(line: tuple[CodeType, int]) -> tuple[str, int, str]:
     code, number = line
     return code.co_filename, number, code.co_name
 

@@ -204,17 +204,17 @@ def hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType) -> Vari
     return Variables(name, owner, read, write, "hooks of {name}", ordered=True)
 
 
-def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
+def differing_keys(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield the keys whose values differ, are new or are gone."""
-    return (key for key in {**before, **now} if not same(before.get(key, MISSING), now.get(key, MISSING)))
+    return (key for key in {**before, **now} if not is_same(before.get(key, MISSING), now.get(key, MISSING)))
 
 
-def same(value: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     """Return whether two values are the same object, or equal plain values."""
     if value is other:
         return True
     if type(value) is not type(other):
         return False
     if isinstance(value, tuple):
-        return len(value) == len(other) and all(map(same, value, other))
+        return len(value) == len(other) and all(map(is_same, value, other))
     return isinstance(value, _PLAIN_TYPES) and bool(value == other)

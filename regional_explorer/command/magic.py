@@ -238,7 +238,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     matchers = shell.Completer.custom_matchers
     if not any(getattr(matcher, "matcher_identifier", "") == MAGIC for matcher in matchers):
         matchers.append(_completion_matcher(shell))
-    if toolchain.wanted():
+    if toolchain.is_warming_wanted():
         toolchain.build.start()
         preload.attach(shell.events)
 

@@ -22,7 +22,7 @@ import torch
 
 from regional_explorer.errors import ArtifactError, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.files import replacing
+from regional_explorer.record.files import replacing_file
 from regional_explorer.record.json_file import from_json
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 from regional_explorer.torch_api.shipping import Packed, ShipmentError
@@ -209,7 +209,7 @@ def library_path(content: bytes) -> Path:
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, 0o600) as file:
+    with replacing_file(path, 0o600) as file:
         file.write(content)
     return path
 
@@ -417,7 +417,7 @@ class ArtifactFolder:
 
     def _put(self, path: Path, content: bytes) -> None:
         self.path.mkdir(0o755, parents=True, exist_ok=True)
-        with replacing(path, 0o644) as file:
+        with replacing_file(path, 0o644) as file:
             file.write(content)
 
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:

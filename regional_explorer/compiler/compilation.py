@@ -22,7 +22,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.benchmark import CompileCost
-from regional_explorer.torch_api.builds import covered
+from regional_explorer.torch_api.builds import covered_s
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, empty_caches
@@ -134,7 +134,7 @@ class _Building:
     def _share_the_wait(self) -> None:
         """Note how much the compiles overlapped in time."""
         if len(self.done) > 1:  # nothing went on beside one
-            waited_s = covered(span for started in self.done for span in started.compiled.builds.spans)
+            waited_s = covered_s(span for started in self.done for span in started.compiled.builds.spans)
             share_wait(self.program.store, [started.wanted.key for started in self.done], waited_s)
 
     def left_by(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.cheap_calls import like_these, picking
+from regional_explorer.torch_api.cheap_calls import like_these, picker
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
@@ -97,14 +97,16 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
     )
 
 
-def fitting(layouts: Sequence[Layout], seen: Sequence[Any], places: Sequence[int]) -> Callable[[Sequence[Any]], bool]:
+def layout_check(
+    layouts: Sequence[Layout], seen: Sequence[Any], places: Sequence[int]
+) -> Callable[[Sequence[Any]], bool]:
     """Return a fast check whether the values at ``places`` have the sizes and strides of ``layouts``.
 
     ``seen`` are values with these layouts.
     """
     if not places:
         return lambda _values: True
-    chosen = picking(places)
+    chosen = picker(places)
     expected = [(layout.size, layout.stride) for layout in chosen(layouts)]
     are_like_seen = like_these(chosen(seen))
 
@@ -130,7 +132,7 @@ def same_dtype(value: Any, layout: Layout) -> bool:
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 
-def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
+def why_misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
     """Return why compiled code, which checks only sizes and strides, would misread ``values``, or an empty text."""
     pairs = zip(values, layouts, strict=False)
     if other_dtypes := [str(value.dtype) for value, layout in pairs if not same_dtype(value, layout)]:

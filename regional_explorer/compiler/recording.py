@@ -51,7 +51,7 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
         def run(args: list[Any]) -> Any:
             runs[switch] += 1
             if kind not in first_runs:
-                first_runs[kind] = switch, copied(args, storages) if several_graphs else tuple(args)
+                first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
             return switch.piece.eager(args)
 
         return run
@@ -96,7 +96,7 @@ _Storages = dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]]
 """Copied storages with their copies, by address; a listed storage stays alive, so its address stays its own."""
 
 
-def copied(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
+def copied_tensors(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
     """Return copies of the tensors among ``values``; tensors that share a storage still do, at the same offsets.
 
     Copied storages are added to ``known``. A known storage is copied again only if it was written to since.

@@ -64,7 +64,7 @@ def choices_of(key: str) -> tuple[Any, ...]:
     return numbered if len(numbered) > 1 and type(default) is int and default in numbered else ()
 
 
-def combined(key: str) -> tuple[str, ...]:
+def combinable_words(key: str) -> tuple[str, ...]:
     """Return the words that ``key`` takes as a comma-separated list; none if torch does not list them."""
     comment = config_comments().get(key, "")
     if _BACKENDS_KEY.fullmatch(key):  # the others say "as above"
@@ -75,7 +75,7 @@ def combined(key: str) -> tuple[str, ...]:
 
 def problem_of(key: str, value: Any) -> str | None:
     """Return what is wrong with a value of the right type and what to give instead, or None."""
-    if isinstance(value, str) and (known_words := combined(key)):
+    if isinstance(value, str) and (known_words := combinable_words(key)):
         words = [word.strip() for word in value.split(",") if word.strip()]
         unknown = [word for word in words if word.upper() not in map(str.upper, known_words)]
         if unknown:

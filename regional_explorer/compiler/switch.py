@@ -17,11 +17,11 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
     as_recorded,
-    fitting,
     laid_out,
+    layout_check,
     layouts_of,
-    misread,
     traced_layouts,
+    why_misread,
 )
 from regional_explorer.compiler.weights import Weights
 from regional_explorer.compiler.workpiece import Workpiece
@@ -305,7 +305,7 @@ class Switch:
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
-        if why := misread(args, self.known.inputs):
+        if why := why_misread(args, self.known.inputs):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results, is_compiled = self._run_or_eager(artifact, args)
         if not is_compiled:
@@ -317,7 +317,7 @@ class Switch:
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
-        fits = None if keeps_checking else fitting(self.known.inputs, args, self._unguarded)
+        fits = None if keeps_checking else layout_check(self.known.inputs, args, self._unguarded)
         call = settled_call(artifact.call, self.piece.unseen)
 
         def settled(args: list[Any]) -> Any:

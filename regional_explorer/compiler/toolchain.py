@@ -22,7 +22,7 @@ WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
 NICENESS = 10
 
 
-def wanted() -> bool:
+def is_warming_wanted() -> bool:
     """Return whether the user allows building caches ahead of time."""
     return os.environ.get(WARM_VARIABLE, "1") != "0"
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.cheap_calls import picking
+from regional_explorer.torch_api.cheap_calls import picker
 from regional_explorer.torch_api.frozen import is_weight
 from regional_explorer.torch_api.tensors import version_of
 
@@ -76,7 +76,7 @@ class Weights:
 
     def are_among(self) -> Callable[[Sequence[Any]], bool]:
         """Return a function that checks whether the inputs of a call include these weights, unchanged."""
-        pick, tensors = picking(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
+        pick, tensors = picker(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
         return lambda args: all(map(is_, pick(args), tensors)) and self.are_unchanged
 
     def changed(self, args: Sequence[Any]) -> list[int]:

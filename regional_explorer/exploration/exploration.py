@@ -52,7 +52,7 @@ from regional_explorer.insight.roofline import (
     bitwise_trials,
     full_graphs,
     op_differences,
-    reached,
+    phase_reaches,
     region_reaches,
 )
 from regional_explorer.measure.profile import profile
@@ -639,7 +639,7 @@ class Exploration(Edits, Results):
         """
         check_flag("bitwise", bitwise)
         with self._turn(run, "roofline") as run:
-            reach = reached(self.live.session)
+            reach = phase_reaches(self.live.session)
             costs = {cost.what: cost.seconds for cost in self.live.session.variant_costs}
             full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
             trials_s = full_s * len(TRIALS) if bitwise else 0.0
@@ -905,7 +905,7 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
 
 def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.regions_into_source import contents, plan_in_source
+    from regional_explorer.export.regions_into_source import partition_contents, plan_in_source
 
     plan, capture = live.program.plan, live.capture
 
@@ -917,13 +917,13 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
         try:
             regions = (*source_plan(changed.graphs)[0].regions, *others)
             marked = replace(plan, regions=tuple({region.name: region for region in regions}.values()))
-            return contents(preview_of(Program(changed, marked), marked).partitions)
+            return partition_contents(preview_of(Program(changed, marked), marked).partitions)
         finally:
             changed.close()
 
     def previewed(changed: Plan) -> Contents:
         parts = preview_of(live.program, changed).partitions
-        return contents(part for part in parts if part.graph not in capture.late_graphs)
+        return partition_contents(part for part in parts if part.graph not in capture.late_graphs)
 
     return plan_in_source(capture.graphs, capture.breaks, plan, previewed, retraced)
 

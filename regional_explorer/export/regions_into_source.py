@@ -35,7 +35,7 @@ Contents = Mapping[str, AbstractSet[Any]]
 """The partitions of each region, by content: graph, nodes and config."""
 
 
-def contents(partitions: Iterable[Partition]) -> Contents:
+def partition_contents(partitions: Iterable[Partition]) -> Contents:
     """Return the partitions of each region, by content."""
     by_region = grouped(
         (part.region, (part.graph, part.nodes, repr(sorted(part.config_requested.items())))) for part in partitions

@@ -168,7 +168,7 @@ def _finding(
     )
 
 
-def wins(timings: Sequence[Timing | None]) -> bool:
+def is_faster_and_never_slower(timings: Sequence[Timing | None]) -> bool:
     """Return whether a remedy is significantly faster in one timing and not slower in any."""
     verdicts = [timing.verdict if timing is not None else None for timing in timings]
     return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)
@@ -196,7 +196,7 @@ class _Candidate(NamedTuple):
         """
         own = [timings.get(part.partition.artifact or "", {}).get(self.name) for part in self.parts]
         best, partition = own[self.parts.index(self.cured)], self.cured.partition
-        if best is None or best.speedup is None or not wins(own):
+        if best is None or best.speedup is None or not is_faster_and_never_slower(own):
             return None
         saves = sum(
             (_saved_s(timing) * runs[part.partition.artifact] for timing, part in zip(own, self.parts, strict=True)),
@@ -237,7 +237,7 @@ def diagnose(
     late = insights.program.capture.late_graphs
     of_one_call = [part for part in parts if part.partition.graph not in late]
     runs = Counter(part.partition.artifact for part in of_one_call)
-    timings = _raced(insights.program, environment, region, candidates, budget_s, run)
+    timings = _race_candidates(insights.program, environment, region, candidates, budget_s, run)
     faster = {
         text: [finding for one in found if (finding := one.measured(timings, runs)) is not None]
         for text, found in tried.items()
@@ -283,7 +283,7 @@ def _candidates(
                 break
 
 
-def _raced(
+def _race_candidates(
     program: Program,
     environment: Environment,
     region: str,

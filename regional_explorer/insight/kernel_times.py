@@ -23,7 +23,7 @@ from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import Reference, compare_results, verdict
 from regional_explorer.measure.profile import overhead_s
 from regional_explorer.measure.race import as_in_the_call, timed_call
-from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product_work, rates_of, traffic_work
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
@@ -237,9 +237,9 @@ def works_of(kernel: Kernel) -> dict[BoundBy, Work]:
     """Return the work that bounds the time of a kernel from below, as far as it is known."""
     works = {}
     if kernel.bytes_moved:
-        works[BoundBy.COPY] = traffic(kernel.bytes_read or 0, kernel.bytes_written or 0)
+        works[BoundBy.COPY] = traffic_work(kernel.bytes_read or 0, kernel.bytes_written or 0)
     if kernel.operations and kernel.dtype:
-        works[BoundBy.MATRIX] = product(kernel.operations, kernel.dtype)
+        works[BoundBy.MATRIX] = product_work(kernel.operations, kernel.dtype)
     return works
 
 

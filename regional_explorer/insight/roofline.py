@@ -89,7 +89,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     return FullGraph(live.id, names, code)
 
 
-def reached(session: Session) -> tuple[PhaseReach, ...]:
+def phase_reaches(session: Session) -> tuple[PhaseReach, ...]:
     """Return how much of full's gain the plan reaches, phase by phase.
 
     Raises:
@@ -143,12 +143,12 @@ MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional'
 def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ...]:
     """Return each region's gain alone, as a share of full's gain."""
     return tuple(
-        RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _part(timing.gain_s, reach.gain_s))
+        RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _share_of_gain(timing.gain_s, reach.gain_s))
         for name, timing in whole_region_timings(session).items()
     )
 
 
-def _part(gain_s: Figure, whole_s: Figure) -> Figure:
+def _share_of_gain(gain_s: Figure, whole_s: Figure) -> Figure:
     """Return a gain as a part of another. Its interval combines the ends of both, so it is wider than a CI."""
     value, why = gain_s.value / whole_s.value, gain_s.why or whole_s.why
     if gain_s.bounds is None or whole_s.bounds is None or whole_s.bounds[0] <= 0.0:

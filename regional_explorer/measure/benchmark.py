@@ -34,7 +34,7 @@ from regional_explorer.measure.reference import (
 )
 from regional_explorer.measure.rounds import RoundsResult, Stop, variant_failed
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
-from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, failed
+from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, compile_failed
 from regional_explorer.record.benchmark import (
     BY_TORCH,
     TWIN_NOTE,
@@ -162,7 +162,7 @@ def _compile(
             try:
                 compiled = variants.compile(name)
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
-                results.diagnostics.append(failed(name, error))
+                results.diagnostics.append(compile_failed(name, error))
                 continue
             results.costs.append(compiled.cost)
             results.diagnostics += compiled.findings

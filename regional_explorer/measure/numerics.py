@@ -21,15 +21,15 @@ from regional_explorer.measure.rounding import (
     Limit,
     Moves,
     Values,
-    dense,
-    far,
+    as_dense,
     gap,
     holds_exact_values,
     is_dense,
     is_floating,
     rms,
+    rounding_limit,
+    rounding_unit,
     touched_elements,
-    unit,
     units_of_a_sum,
 )
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
@@ -72,9 +72,9 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
         written = call.written()
         tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in written))
         return Values(
-            tuple((name, dense(tensor).clone()) for name, tensor in tensors),
+            tuple((name, as_dense(tensor).clone()) for name, tensor in tensors),
             tuple(
-                (name, None if gradient is None else dense(gradient))
+                (name, None if gradient is None else as_dense(gradient))
                 for name, gradient in zip(call.gradient_names, gradients, strict=False)
             ),
             tuple(opaque_in(outputs, "output")),
@@ -211,7 +211,7 @@ class _Judge:
             part = touched | (got != expected)
             truth = truth[part] if truth is not None and truth.shape == expected.shape else None
             expected, got = expected[part], got[part]
-        limit = far(expected.dtype, self.reference.arithmetic, self.scale, noise)
+        limit = rounding_limit(expected.dtype, self.reference.arithmetic, self.scale, noise)
         to_eager = gap(got, expected, limit)
         row = Numerics(
             self.variant,
@@ -235,7 +235,7 @@ class _Judge:
         self, row: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, limit: Limit
     ) -> Numerics:
         """Return the row judged by float64, or by eager if eager is farther from float64 than rounding explains."""
-        one_unit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
+        one_unit, truth_rms = rounding_unit(expected.dtype, self.scale), rms(truth)
         of_eager, of_variant = gap(expected, truth, limit, one_unit), gap(got, truth, limit, one_unit)
         row = replace(row, eager_error=of_eager.rms, variant_error=of_variant.rms)
         (eager_share, eager_units), (variant_share, variant_units) = of_eager.shares, of_variant.shares

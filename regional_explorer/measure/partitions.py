@@ -39,7 +39,7 @@ from regional_explorer.style.formats import duration
 def benchmark_partitions(
     variants: Variants, budget_s: float, context: MeasureContext, results: BenchmarkResults
 ) -> None:
-    """Measure one partition of each of the ``distinct`` kinds alone, and the dispatch of the cut graph.
+    """Measure one partition of each of the ``distinct_kinds`` kinds alone, and the dispatch of the cut graph.
 
     The unused part of a kind's budget goes to the next kinds.
 
@@ -49,7 +49,7 @@ def benchmark_partitions(
     program, run, untimed = variants.program, context.run, context.run.threads.run_untimed
     if not program.switches or run.cancelled():
         return
-    kinds = untimed(lambda: distinct(program))
+    kinds = untimed(lambda: distinct_kinds(program))
     dispatch_s = budget_s / (len(kinds) + 1)
     left_s = kinds_s = budget_s - dispatch_s
     try:
@@ -82,7 +82,7 @@ def benchmark_partitions(
         program.select_regional(on=True)
 
 
-def distinct(program: Program) -> list[list[Switch]]:
+def distinct_kinds(program: Program) -> list[list[Switch]]:
     """Return the partitions by kind; partitions of one kind run equal code on inputs with equal layouts.
 
     Code compiled under different configs may be equal too; no code is measured twice.

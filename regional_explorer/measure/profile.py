@@ -18,7 +18,7 @@ from torch import fx
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for
-from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic_work
 from regional_explorer.measure.rounds import RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
@@ -43,7 +43,7 @@ Span = tuple[Any, Any]
 """Two marks of a clock."""
 
 
-def around(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
+def spans_around_graphs(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
     """Yield the name and the seconds of each span of one call outside its graphs; the clock is synchronized.
 
     ``phases`` are marks before the call, after its forward, and after its backward if it has one, ``runs`` the first
@@ -203,7 +203,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
                 first_calls=1,
                 clock=clock,
                 context=run.part(0.0, 1.0, "profiling: "),
-                between=lambda: rates.measure([_copying(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
+                between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
             )
     finally:
         variants.program.select_regional(on=True)
@@ -234,7 +234,7 @@ class _MarkedCall:
         for graph, timer, marks in runs:
             for name, span_s in timer.spans(marks):
                 seconds[graph, name] += max(span_s - overhead, 0.0)
-        for name, span_s in around(self.clock, phases, [(marks[0], marks[-1]) for _, _, marks in runs]):
+        for name, span_s in spans_around_graphs(self.clock, phases, [(marks[0], marks[-1]) for _, _, marks in runs]):
             seconds[NO_GRAPH, name] += max(span_s - overhead, 0.0)
         return seconds
 
@@ -268,7 +268,7 @@ def profile_of(
                 share=seconds.value / whole_s if whole_s else 0.0,
                 ops=0 if kind is ProfileKind.AROUND else len(keys),
                 moved_bytes=sum(moved.get(key, 0) for key in keys),
-                copy_s=sum(rates.seconds(_copying(moved.get(key, 0))) for key in keys),
+                copy_s=sum(rates.seconds(_copy_work(moved.get(key, 0))) for key in keys),
             )
         )
     kinds = list(ProfileKind)
@@ -290,9 +290,9 @@ def profile_of(
     )
 
 
-def _copying(moved: int) -> Work:
+def _copy_work(moved: int) -> Work:
     """Return the work of a copy that moves ``moved`` bytes, half read and half written."""
-    return traffic(int(moved) // 2, int(moved) // 2)
+    return traffic_work(int(moved) // 2, int(moved) // 2)
 
 
 def _keys_by_row(

@@ -39,14 +39,14 @@ Work = Mapping[tuple[str, int], int]
 """The bytes to ``copy``, ``read`` and ``write``, by kind and step; or the operations of a dtype, at step 0."""
 
 
-def traffic(read: int, written: int) -> Work:
+def traffic_work(read: int, written: int) -> Work:
     """Return the work of moving bytes: the smaller amount is copied, the rest only read or only written."""
     step = max((step for step in STEPS if step <= read + written), default=STEPS[0])
     amounts = (("copy", 2 * min(read, written)), ("read", read - written), ("write", written - read))
     return {(kind, step): amount for kind, amount in amounts if amount > 0}
 
 
-def product(operations: int, dtype: str) -> Work:
+def product_work(operations: int, dtype: str) -> Work:
     """Return the work of a matrix product with operands of ``dtype``, such as ``float32``."""
     return {(dtype, 0): operations}
 

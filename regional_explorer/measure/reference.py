@@ -31,7 +31,7 @@ from regional_explorer.measure.numerics import (
     verdict,
     with_confirmed_failures,
 )
-from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
+from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, as_dense
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
@@ -102,7 +102,7 @@ class Float64:
 
     def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the exact value of a result as a copy: writes to the user's own tensor are restored."""
-        value = dense(tensor)
+        value = as_dense(tensor)
         exact: torch.Tensor = self._exact_value(value)
         return exact.clone() if exact is value else exact
 
@@ -373,7 +373,7 @@ def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | Non
 def named_outputs(piece: Piece, results: Any) -> Values:
     """Return the tensors that a piece returned, by the names of its outputs."""
     tensors = (
-        (name, dense(value).clone())
+        (name, as_dense(value).clone())
         for name, node, value in zip(piece.outputs, piece.output_nodes, results, strict=True)
         if isinstance(value, torch.Tensor) and not is_effect_token(node)
     )

@@ -72,7 +72,7 @@ class Gap:
     shares: tuple[float, ...]
 
 
-def unit(dtype: torch.dtype, scale: float) -> Limit:
+def rounding_unit(dtype: torch.dtype, scale: float) -> Limit:
     """Return the error of rounding a result once; ``scale`` is the RMS of the largest output, or gradient."""
     return Limit(eps_of(dtype), eps_of_sums(dtype) * scale)
 
@@ -89,7 +89,7 @@ def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
     return max(1.0, sum_units * eps_of_sums(tensor.dtype) / eps_of(tensor.dtype))
 
 
-def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float = 0.0) -> Limit:
+def rounding_limit(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float = 0.0) -> Limit:
     """Return how far eager may be off by rounding alone; a larger difference has another cause.
 
     ``scale`` is the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
@@ -253,7 +253,7 @@ class Values:
     touched: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
+def as_dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a detached tensor, dense if it was sparse and is not too large."""
     tensor = tensor.detach()
     is_sparse = tensor.layout not in (torch.strided, torch.jagged)

@@ -17,7 +17,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import at_line
 from regional_explorer.errors import listing
 from regional_explorer.measure.numerics import Reference, compare_results, error_in_words, run_once
-from regional_explorer.measure.rounding import Arithmetic, Values, far
+from regional_explorer.measure.rounding import Arithmetic, Values, rounding_limit
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -184,7 +184,7 @@ class _Digest(NamedTuple):
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             return False
         floating = self.dtype.is_floating_point or self.dtype.is_complex
-        allowed = far(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
+        allowed = rounding_limit(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
         return abs(self.norm - other.norm) <= allowed and abs(self.product - other.product) <= allowed
 
 

@@ -210,7 +210,7 @@ class Variants:
         self._release_twin()
 
 
-def failed(name: VariantName, error: Exception) -> Diagnostic:
+def compile_failed(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant of ``BY_TORCH`` whose compile raised."""
     raised = f"failed on this call: {type(error).__name__}: {in_one_line(error)}"
     if name is VariantName.FULL:

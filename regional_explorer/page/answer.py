@@ -22,7 +22,7 @@ from regional_explorer.record.answer import (
     AnswerState,
     Speed,
     answer_of,
-    ends,
+    interval_ends,
 )
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Severity
@@ -51,7 +51,7 @@ PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
 
 def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
     """Return a figure and its interval with no more digits than the interval has: ``2 % (1–3)``."""
-    low, value, high = ends(figure)
+    low, value, high = interval_ends(figure)
     width = (high - low) / 2.0 or abs(value) * 1e-3
     digits = -math.floor(math.log10(width)) if width > 0.0 else 0
     told, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
@@ -88,7 +88,7 @@ def sentences(answer: Answer) -> Iterator[str]:
     """Yield the results in sentences: speed, correctness, costs, regions."""
     if answer.of_earlier_plan:
         yield "The plan was changed since it was measured; these figures are of the earlier plan."
-    told = (_speed(answer), _found(answer))
+    told = (_speed(answer), _search_result(answer))
     first = told if answer.regions or not (answer.found and answer.found.is_plan) else told[::-1]
     yield from filter(None, (*first, _results(answer), _cost(answer), _regions(answer)))
 
@@ -104,7 +104,7 @@ def _calls(answer: Answer) -> str:
     return f"{call}{'es' if call.endswith('s') else 's'}"
 
 
-def _under(answer: Answer, variant: VariantName) -> str:
+def _variant_word(answer: Answer, variant: VariantName) -> str:
     """Return the name of a variant, which says so if its figures are another plan's."""
     return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
 
@@ -127,7 +127,7 @@ def _speed(answer: Answer) -> str:
     return f"{verdict}{_time(answer, PLAN)}: {'; '.join(ratios)}."
 
 
-def _found(answer: Answer) -> str:
+def _search_result(answer: Answer) -> str:
     """Return what a search has found; empty if it found the plan at hand."""
     found = answer.found
     if found is None:
@@ -150,7 +150,7 @@ def _found(answer: Answer) -> str:
 def _time(answer: Answer, variant: VariantName) -> str:
     seconds = answer.times.get(WORDS[variant])
     takes = "has no reliable time" if seconds is None else f"takes {with_interval(seconds, duration)}"
-    return f"A {_call(answer)} {takes} under {_under(answer, variant)}"
+    return f"A {_call(answer)} {takes} under {_variant_word(answer, variant)}"
 
 
 def _ratio(speed: Speed | None) -> str:
@@ -168,7 +168,7 @@ def _ratio(speed: Speed | None) -> str:
         return f"not compared with {speed.against}, as {results} are {wrong}"
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
-    low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in ends(speed.speedup))
+    low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in interval_ends(speed.speedup))
     told_below = (speed.of, speed.against) == (WORDS[PLAN], WORDS[VariantName.EAGER])
     note = "" if speed.comparable or told_below else f", results {NumericsVerdict.NOT_COMPARABLE}"
     return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
@@ -190,7 +190,7 @@ def _results(answer: Answer) -> str:
         return "The results were not checked." if answer.times.get(WORDS[PLAN]) else ""
     if answer.results is NumericsVerdict.OK and answer.bitwise:
         return "The results are those of eager, bit for bit."
-    text = _RESULTS.get(answer.results, "").format(plan=_under(answer, PLAN))
+    text = _RESULTS.get(answer.results, "").format(plan=_variant_word(answer, PLAN))
     return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
 
 
@@ -382,7 +382,7 @@ def answer_markdown(answer: Answer) -> str:
 
 
 def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
-    words = {WORDS[variant]: _under(answer, variant) for variant in (VariantName.EAGER, COMPILED, PLAN)}
+    words = {WORDS[variant]: _variant_word(answer, variant) for variant in (VariantName.EAGER, COMPILED, PLAN)}
     taken = (f"{words[word]} {with_interval(seconds, duration)}" for word, seconds in answer.times.items())
     facts = {
         "state": answer.state,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regional_explorer.record.answer import ends
+from regional_explorer.record.answer import interval_ends
 from regional_explorer.record.bars import Bar
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.statistics import CONFIDENCE
@@ -21,7 +21,7 @@ def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node
     """Return the chart of ``bars``; empty without bars."""
     if not bars:
         return []
-    longest_s = max((max(ends(bar.seconds)) for bar in bars if bar.seconds is not None), default=0.0)
+    longest_s = max((max(interval_ends(bar.seconds)) for bar in bars if bar.seconds is not None), default=0.0)
     rows = [_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
     note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."
@@ -45,7 +45,7 @@ def _row(bar: Bar, longest_s: float, button: Node | None) -> Node:
 
 
 def _drawn(bar: Bar, seconds: Figure, longest_s: float) -> Node:
-    low, value, high = (100.0 * end / longest_s for end in ends(seconds))
+    low, value, high = (100.0 * end / longest_s for end in interval_ends(seconds))
     tone = TONES.get(bar.verdict, "quiet")
     return node(
         "div",

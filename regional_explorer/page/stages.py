@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from regional_explorer.errors import count
 from regional_explorer.picture.folds import outline, pieces
 from regional_explorer.picture.layout import place
-from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown
+from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown_folds
 from regional_explorer.picture.scene import LegendEntry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.graph import Graph, GraphKind
@@ -42,7 +42,7 @@ def stage_svg(session: Session, stage: Stage, followed: Collection[str], title: 
         diagnostics=(),
     )
     builder = SectionBuilder(stage_session, graph, pieces(stage_session, graph))
-    folds = shown(outline(graph, builder.pieces), everything=len(stage.ops) <= MOST_OPEN_OPS)
+    folds = shown_folds(outline(graph, builder.pieces), everything=len(stage.ops) <= MOST_OPEN_OPS)
     section = builder.section("s0", folds)
     section = dataclasses.replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
     scene = dataclasses.replace(

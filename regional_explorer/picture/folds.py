@@ -121,10 +121,10 @@ def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
 
 def _common_scopes(chains: Iterable[Chain]) -> Chain:
     first, *rest = [*chains] or [()]
-    return first[: min((shared(first, other) for other in rest), default=len(first))]
+    return first[: min((shared_scopes(first, other) for other in rest), default=len(first))]
 
 
-def shared(chain: Chain, other: Chain) -> int:
+def shared_scopes(chain: Chain, other: Chain) -> int:
     """Return how many outermost scopes two chains share."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chain, other, strict=False)))
 
@@ -136,7 +136,7 @@ def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
     current: Chain = ()
     runs: Counter[Scope] = Counter()
     for name, chain in chains.items():
-        depth = shared(last_chain, chain)
+        depth = shared_scopes(last_chain, chain)
         current = current[:depth]
         for scope in chain[depth:]:
             runs[scope] += scope.kind is not FoldKind.MODULE
@@ -280,7 +280,7 @@ def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Cha
     chains = dict(known or scopes(graph))
     for piece in pieces:
         names = [name for name in piece.nodes if name in chains]
-        depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
+        depth = min((shared_scopes(chains[names[0]], chains[name]) for name in names), default=0)
         for name in names:
             chains[name] = (*chains[name][:depth], Scope(FoldKind.PIECE, piece.id), *chains[name][depth:])
     builder = _FoldBuilder(graph.by_name, chains, {piece.id: piece for piece in pieces})

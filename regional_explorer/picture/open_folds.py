@@ -38,10 +38,10 @@ class Turn(IntEnum):
     NEVER = 9
 
 
-def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
+def shown_folds(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
     """Return the folds that are shown as boxes, in the order they run, by default the parts of open folds."""
     folds = tuple(folds)
-    open_keys = opened(folds)
+    open_keys = initially_open(folds)
 
     def leaves(folds: Iterable[Fold]) -> Iterator[Fold]:
         for fold in folds:
@@ -53,7 +53,7 @@ def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
     return list(leaves(folds))
 
 
-def opened(folds: Sequence[Fold]) -> set[str]:
+def initially_open(folds: Sequence[Fold]) -> set[str]:
     """Return the keys of the folds that are open until the user chooses.
 
     These are those that hold most of the graph, and those around the first of equal pieces of regions, as far as no
@@ -135,7 +135,7 @@ def compose(session: Session, graph_id: str | None = None, *, everything: bool =
     for number, graph in enumerate(shown_graphs(session, graph_id)):
         builder = SectionBuilder(session, graph, pieces(session, graph))
         folds = outline(graph, builder.pieces)
-        sections.append(builder.section(f"s{number}", shown(folds, everything=everything)))
+        sections.append(builder.section(f"s{number}", shown_folds(folds, everything=everything)))
     return scene_of(session, sections)
 
 
@@ -254,17 +254,17 @@ class SectionBuilder:
                 return Look.VIEW if op in VIEW_OPS else Look.OP, clean(op, SHORT), ""
             case FoldKind.PIECE if fold.piece:
                 like = f"equals {self.piece_names[fold.like.id]}" if fold.like else ""
-                detail = " · ".join(filter(None, (ending(fold.title), like)))
+                detail = " · ".join(filter(None, (path_ending(fold.title), like)))
                 return Look.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
             case FoldKind.REPEAT:
                 details = (clean(fold.about, SHORT), ops, letters)
                 several = ", " in fold.title
-                title = clean(fold.title, SHORT) if several else ending(fold.title)
+                title = clean(fold.title, SHORT) if several else path_ending(fold.title)
                 return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, details))
             case FoldKind.MODULE | FoldKind.FUNCTION:
                 about = clean(fold.about, SHORT)
                 content = clean(op_texts[0], SHORT) if len(fold.nodes) == 1 else ops
-                title = ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
+                title = path_ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
                 return Look.MODULE, title, " · ".join(filter(None, (about, content, letters)))
             case _:
                 where = clean(fold.about, SHORT) or clean(listing(op_texts), SHORT)
@@ -327,7 +327,7 @@ def piece_names(session: Session, graph_pieces: Sequence[RegionPiece]) -> dict[s
     return names
 
 
-def ending(path: str) -> str:
+def path_ending(path: str) -> str:
     """Return the end of a module path, cleaned and short enough for a box, because modules differ in the end."""
     if len(path) <= LONGEST_PATH:
         return clean(path, LONGEST_PATH)

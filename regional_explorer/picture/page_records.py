@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_explorer.errors import count, sendable
 from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
-from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_names, shown_graphs
+from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role, over_layers
@@ -234,7 +234,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
     ``node_pieces`` the piece, and ``times`` of folds and nodes their time if the call was profiled. -1 stands for none.
     """
     texts = _text_numbers()
-    open_keys = opened(folds)
+    open_keys = initially_open(folds)
     piece_numbers = {piece.id: number for number, piece in enumerate(builder.pieces)}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
     home_of: dict[str, int] = {}

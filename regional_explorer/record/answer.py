@@ -216,7 +216,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def bounded(figure: Figure | None) -> Figure | None:
+def if_bounded(figure: Figure | None) -> Figure | None:
     """Return the figure if it has an interval, else None."""
     return figure if figure is not None and figure.bounds is not None else None
 
@@ -263,14 +263,14 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
     speeds = [speed_of(session, of, against) for of, against in pairs]
     wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
     return tuple(
-        replace(one, speedup=None if {one.of, one.against} & wrong else _telling(one.speedup)) for one in speeds
+        replace(one, speedup=None if {one.of, one.against} & wrong else _if_telling(one.speedup)) for one in speeds
     )
 
 
-def _telling(ratio: Figure | None) -> Figure | None:
+def _if_telling(ratio: Figure | None) -> Figure | None:
     """Return the ratio if its interval is narrow enough to say something, else None."""
-    ratio = bounded(ratio)
-    low, _, high = (1.0, 1.0, 1.0) if ratio is None else ends(ratio)
+    ratio = if_bounded(ratio)
+    low, _, high = (1.0, 1.0, 1.0) if ratio is None else interval_ends(ratio)
     return ratio if 0.0 < high <= WIDEST * low else None
 
 
@@ -278,15 +278,18 @@ def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) 
     """Return after how many calls the compile is repaid; None unless the plan was measured to be faster."""
     if timing is None or eager is None or timing.verdict is not Verdict.FASTER or not waited_s:
         return None
-    speedup, eager_s = bounded(timing.speedup), bounded(eager.median_s)
+    speedup, eager_s = if_bounded(timing.speedup), if_bounded(eager.median_s)
     if speedup is None or eager_s is None or min(speedup.bounds or (0.0,)) <= 1.0:
         return None
-    gains = [seconds * (1.0 - 1.0 / ratio) for seconds, ratio in zip(ends(eager_s), ends(speedup), strict=True)]
+    gains = [
+        seconds * (1.0 - 1.0 / ratio)
+        for seconds, ratio in zip(interval_ends(eager_s), interval_ends(speedup), strict=True)
+    ]
     low, value, high = (waited_s / gain for gain in reversed(gains))
     return Figure(value, low, high)
 
 
-def ends(figure: Figure) -> tuple[float, float, float]:
+def interval_ends(figure: Figure) -> tuple[float, float, float]:
     """Return the lower end, the value and the upper end of a figure."""
     low, high = figure.bounds or (figure.value, figure.value)
     return low, figure.value, high
@@ -315,7 +318,7 @@ def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
     """Return the speeds of a search's plan against eager and ``torch.compile``."""
     word = WORDS[VariantName.FULL if one.title == TORCH_COMPILE else VariantName.REGIONAL]
     eager, full = (
-        Speed(word, against, _verdict(ratio, noise), _telling(ratio))
+        Speed(word, against, _verdict(ratio, noise), _if_telling(ratio))
         for against, ratio in ((WORDS[VariantName.EAGER], one.speedup), (WORDS[VariantName.FULL], one.over_full))
     )
     return eager, full
@@ -333,14 +336,14 @@ def _verdict(ratio: Figure | None, noise: Noise) -> str:
     return str(Verdict.SLOWER if high < 1.0 - MIN_FLOOR else Verdict.without_winner(low, high, busy=noise.is_busy))
 
 
-def _found(session: Session) -> Found | None:
+def _found_by_search(session: Session) -> Found | None:
     """Return the best plan of the last search, unless it is the plan at hand."""
     tuning = session.tuning
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
         return None
     compared = sum(tuning.counts[outcome] for outcome in (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE))
-    return Found(best.title, bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
+    return Found(best.title, if_bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
 
 
 def best_of(tuning: Tuning | None) -> Try | None:
@@ -387,8 +390,8 @@ def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> An
     edits = [action for action in diagnostic.actions if action.is_edit] or list(diagnostic.actions)
     if not edits or (edits[0].gain_s is None and diagnostic.severity is Severity.INFO):
         return None
-    gain_s = bounded(edits[0].gain_s)
-    if gain_s is not None and (min(ends(gain_s)) <= 0.0 or gain_s.value > most_s):
+    gain_s = if_bounded(edits[0].gain_s)
+    if gain_s is not None and (min(interval_ends(gain_s)) <= 0.0 or gain_s.value > most_s):
         return None
     share = None if gain_s is None or step_s is None else _share(gain_s, step_s)
     return AnswerFinding(diagnostic.code, title_of(diagnostic), edits[0], diagnostic.region, gain_s, share)
@@ -396,7 +399,8 @@ def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> An
 
 def _share(gain_s: Figure, step_s: Figure) -> Figure:
     low, value, high = (
-        min(1.0, seconds / whole) for seconds, whole in zip(ends(gain_s), reversed(ends(step_s)), strict=True)
+        min(1.0, seconds / whole)
+        for seconds, whole in zip(interval_ends(gain_s), reversed(interval_ends(step_s)), strict=True)
     )
     return Figure(value, low, high)
 
@@ -477,9 +481,9 @@ def _measure_longer(session: Session) -> Advice:
     if conditions is None or not conditions.rounds or timing is None:
         return BENCHMARKS, f"{quiet} measures again."
     needed = float(LEAST_ROUNDS)
-    speedup = bounded(timing.speedup)
+    speedup = if_bounded(timing.speedup)
     if speedup is not None:
-        low, value, high = ends(speedup)
+        low, value, high = interval_ends(speedup)
         certain = max(abs(value - 1.0), SAME_WITHIN / 2.0)
         # An interval is as much narrower as the square root of the rounds.
         needed = max(needed, conditions.rounds * max(2.0, ((high - low) / 2.0 / certain) ** 2))
@@ -511,7 +515,7 @@ def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
         return AnswerState.FAILED if _failed(session, VariantName.REGIONAL) else AnswerState.TRACED
     if timing.numerics.withholds_speedup:
         return AnswerState.WRONG
-    certain = _is_certain(timing.verdict) and _telling(timing.speedup)
+    certain = _is_certain(timing.verdict) and _if_telling(timing.speedup)
     return AnswerState.ANSWERED if certain else AnswerState.NO_VERDICT
 
 
@@ -519,7 +523,7 @@ def _is_certain(verdict: str) -> bool:
     return verdict in {Verdict.FASTER, Verdict.SLOWER, Verdict.SAME}
 
 
-def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
     """Return the times of a call, by word, and the speeds that a benchmark has measured."""
     times = {
         WORDS[name]: seconds
@@ -527,15 +531,15 @@ def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], 
         if (timing := session.whole_timings.get(name)) is not None
         and not timing.numerics.withholds_speedup
         and not (name is VariantName.REGIONAL and state is AnswerState.WRONG)
-        and (seconds := bounded(timing.median_s)) is not None
+        and (seconds := if_bounded(timing.median_s)) is not None
     }
     return times, _speeds(session, state)
 
 
-def _searched(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+def _searched_speeds(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
     """Return the times of a call and the speeds from the final comparison of a search."""
     own, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
-    times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := bounded(one.time_s)) is not None}
+    times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := if_bounded(one.time_s)) is not None}
     speeds = () if own is None else speeds_of_try(own, noise)
     return times, (*speeds, *(() if full is None else speeds_of_try(full, noise)[:1]))
 
@@ -545,7 +549,7 @@ def answer_of(session: Session) -> Answer:
     """Return the answer of a session."""
     finals, tuning = _of_search(session), session.tuning or Tuning(())
     state = _state(session, finals)
-    times, speeds = _searched(finals, tuning.noise) if finals else _measured(session, state)
+    times, speeds = _searched_speeds(finals, tuning.noise) if finals else _measured_speeds(session, state)
     timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
     rows = () if finals else session.numerics_of(VariantName.REGIONAL)
@@ -571,7 +575,7 @@ def answer_of(session: Session) -> Answer:
         regions=len(session.plan.regions),
         of_earlier_plan=not current,
         of_search=bool(finals),
-        found=_found(session),
+        found=_found_by_search(session),
         times=times,
         speeds=speeds,
         results=NumericsVerdict.OK if searched else checked,  # a search compares no plan whose results are wrong

@@ -9,7 +9,7 @@ from regional_explorer.record.answer import (
     Speed,
     answer_of,
     best_of,
-    bounded,
+    if_bounded,
     speed_of,
     speeds_of_try,
 )
@@ -62,20 +62,20 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
         for word in (eager, full, plan)
         if word in answer.times.keys() | missing
     ]
-    bars[1:1] = [] if answer.of_search else _traced(session)
-    return *bars, *_found(session, answer)
+    bars[1:1] = [] if answer.of_search else _traced_bar(session)
+    return *bars, *_found_bars(session, answer)
 
 
-def _traced(session: Session) -> list[Bar]:
+def _traced_bar(session: Session) -> list[Bar]:
     """Return the bar of the traced graphs, which a benchmark measures only on request."""
     timing = session.whole_timings.get(VariantName.AOT_EAGER)
-    seconds = None if timing is None or timing.numerics.withholds_speedup else bounded(timing.median_s)
+    seconds = None if timing is None or timing.numerics.withholds_speedup else if_bounded(timing.median_s)
     if seconds is None:
         return []
     return [Bar(WORDS[VariantName.AOT_EAGER], seconds, speed_of(session, VariantName.AOT_EAGER, VariantName.EAGER))]
 
 
-def _found(session: Session, answer: Answer) -> list[Bar]:
+def _found_bars(session: Session, answer: Answer) -> list[Bar]:
     """Return the bars of the other plans that a search has compared and that can be taken."""
     tuning, best = session.tuning, best_of(session.tuning)
     if tuning is None or best is None:
@@ -87,7 +87,7 @@ def _found(session: Session, answer: Answer) -> list[Bar]:
     return [
         Bar(word, seconds, _known(*speeds_of_try(one, tuning.noise)), one.plan, apart)
         for word, one in tries
-        if one.plan not in (None, session.plan) and (seconds := bounded(one.time_s)) is not None
+        if one.plan not in (None, session.plan) and (seconds := if_bounded(one.time_s)) is not None
     ]
 
 

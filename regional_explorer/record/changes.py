@@ -102,7 +102,7 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
             measured different phases.
         NoVerdictError: one was measured in too few rounds, or the machine was too busy.
     """
-    regional = {name: _regional(name, session) for name, session in (("A", before), ("B", after))}
+    regional = {name: _regional_timing(name, session) for name, session in (("A", before), ("B", after))}
     if regional["A"].phase != regional["B"].phase:
         raise SessionError(
             f"A measured the {regional['A'].phase} and B the {regional['B'].phase}: measure both with gradients, or "
@@ -126,7 +126,7 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     return SpeedChange(speedups["A"].over(speedups["B"]), busy=busy)
 
 
-def _regional(name: str, session: Session) -> Timing:
+def _regional_timing(name: str, session: Session) -> Timing:
     eager, regional = (session.whole_timings.get(variant) for variant in (VariantName.EAGER, VariantName.REGIONAL))
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
@@ -146,18 +146,18 @@ def changes(before: Session, after: Session) -> list[str]:
 
 def same_code(one: Session, other: Session) -> bool:
     """Return whether two sessions with different configs or selectors run the same code in the same partitions."""
-    parts = _explored(one)
+    parts = _explored_partitions(one)
     return (
         one.plan != other.plan
         and one.shapes == other.shapes
         and bool(parts)
-        and [part.id for part in parts] == [part.id for part in _explored(other)]
+        and [part.id for part in parts] == [part.id for part in _explored_partitions(other)]
         and all(part.state is not State.STALE for part in parts)
-        and plan_content(parts) == plan_content(_explored(other))
+        and plan_content(parts) == plan_content(_explored_partitions(other))
     )
 
 
-def _explored(session: Session) -> list[Partition]:
+def _explored_partitions(session: Session) -> list[Partition]:
     """Return the partitions of the explored call; partitions of later calls, on other shapes, are not measured."""
     return [part for part in session.partitions if part.graph not in session.late_graphs]
 

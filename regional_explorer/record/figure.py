@@ -71,7 +71,7 @@ MEASURED_ONCE = "measured once"
 """Why a compile time has no interval: it says how long that one compile took, and stands for no other."""
 
 
-def once(value: float | None) -> Figure | None:
+def measured_once(value: float | None) -> Figure | None:
     """Return the figure of something that was measured once."""
     return None if value is None else Figure(value, why=MEASURED_ONCE)
 

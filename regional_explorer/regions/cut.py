@@ -28,7 +28,7 @@ from regional_explorer.regions.order import (
     written_inputs,
 )
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api.cheap_calls import picking
+from regional_explorer.torch_api.cheap_calls import picker
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     BoxedCall,
@@ -324,9 +324,9 @@ def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall |
     after = len(piece.outputs) + len(passed)
     picked = [places[value.name] if isinstance(value, fx.Node) else after + others.index(value) for value in outputs]
     taken, kept, pick = (
-        picking([inputs.index(name) for name in piece.inputs]),
-        picking([inputs.index(name) for name in passed]),
-        picking(picked),
+        picker([inputs.index(name) for name in piece.inputs]),
+        picker([inputs.index(name) for name in passed]),
+        picker(picked),
     )
 
     def run(args: list[Any]) -> Any:

@@ -162,7 +162,7 @@ def speedup(timing: Compared | None) -> str:
 
     ``not comparable`` is added if that is the check's verdict.
     """
-    if timing is None or timing.speedup is None or withheld(timing):
+    if timing is None or timing.speedup is None or is_withheld(timing):
         return NONE
     note = " over the trace" if isinstance(timing, RegionTiming) and timing.over_trace else ""
     note += f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
@@ -177,7 +177,7 @@ def against_trace(comparison: Comparison | None) -> str:
     return f"{with_interval(comparison.speedup)}{note}"
 
 
-def withheld(timing: Compared) -> bool:
+def is_withheld(timing: Compared) -> bool:
     """Return whether no speedup is shown because the numerics check failed, or cannot fail."""
     return bool(timing.numerics and timing.numerics.withholds_speedup)
 

@@ -24,7 +24,7 @@ from regional_explorer.record.benchmark import (
     VariantName,
     Verdict,
 )
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
     RegionSummary,
@@ -44,6 +44,7 @@ from regional_explorer.style.formats import (
     against_trace,
     duration,
     interval,
+    is_withheld,
     percent,
     region_config_text,
     signed,
@@ -51,7 +52,6 @@ from regional_explorer.style.formats import (
     size,
     speedup,
     with_interval,
-    withheld,
     word,
 )
 from regional_explorer.tables.chart import whiskers
@@ -73,7 +73,7 @@ def _verdict_text(timing: Compared) -> str:
 
 
 def _interval_text(timing: Compared) -> str:
-    if timing.speedup is None or withheld(timing) or timing.verdict is Verdict.BASELINE:
+    if timing.speedup is None or is_withheld(timing) or timing.verdict is Verdict.BASELINE:
         return NONE
     return interval(timing.speedup) or NONE
 
@@ -118,7 +118,7 @@ COMPARED: tuple[Column[Any], ...] = (
         text=_verdict_text,
         tone=lambda t: TONES.get(t.verdict, "quiet"),
     ),
-    Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
+    Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if is_withheld(t) else "quiet"),
 )
 """The columns of a comparison with eager."""
 
@@ -165,7 +165,7 @@ def timings_table(session: Session) -> Table[Timing]:
         lambda: [
             conditions(session),
             f"{str(Verdict.WITHHELD).capitalize()}: wrong results, and those that rounding decides, get no speedup."
-            if any(map(withheld, rows))
+            if any(map(is_withheld, rows))
             else "",
             TRACE_NOTE if any(t.against_trace for t in rows) else "",
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
@@ -247,7 +247,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
     Number("ops_forward", lambda s: s.ops_forward),
     Number("ops_backward", lambda s: s.ops_backward),
     Number("partitions", lambda s: len(s.partitions)),
-    Number("compile_s", lambda s: once(s.compile_s)),
+    Number("compile_s", lambda s: measured_once(s.compile_s)),
     Column(
         "config",
         lambda s: s.region.config,
@@ -328,7 +328,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
             Number(
                 "compile_s",
-                lambda t: once(t.compile_s),
+                lambda t: measured_once(t.compile_s),
                 text=lambda t: f"{duration(t.compile_s)} {t.cache}" if t.compile_s else NONE,
             ),
             Number("compile_cold_s", lambda t: t.compile_cold_s),
@@ -351,7 +351,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
 def paid_after(timing: RegionTiming) -> str:
     """Return the number of calls after which a region's compile pays off: ``1,200 calls``, ``never``, or a dash."""
     calls = timing.pays_off_after_calls
-    if calls is None or withheld(timing):
+    if calls is None or is_withheld(timing):
         return NONE
     return "never" if isinf(calls) else count(int(calls), "call")
 
@@ -546,8 +546,8 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
         "Compile time",
         (
             Column("what", lambda cost: variant(cost.what)),
-            Number("compile_s", lambda cost: once(cost.seconds), "time"),
-            Number("waited_s", lambda cost: once(cost.waited_s), "waited"),
+            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
+            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
             Column("cache", lambda cost: cost.cache),
         ),
         (

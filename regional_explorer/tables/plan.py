@@ -11,7 +11,7 @@ from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.figure import Figure, once
+from regional_explorer.record.figure import Figure, measured_once
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
@@ -25,10 +25,10 @@ from regional_explorer.style.formats import (
     config_text,
     duration,
     interval_note,
+    is_withheld,
     size,
     speedup,
     times,
-    withheld,
     word,
 )
 from regional_explorer.tables.benchmark import COMPARED
@@ -142,7 +142,7 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("shared_with", lambda parts: shared_with(parts[0])),
             Number(
                 "compile_s",
-                lambda parts: once(made.seconds) if (made := session.compile_of(parts[0])) else None,
+                lambda parts: measured_once(made.seconds) if (made := session.compile_of(parts[0])) else None,
                 text=lambda parts: _compile_text([made for part in parts if (made := session.compile_of(part))]),
             ),
             Column("cache", lambda parts: made.cache if (made := session.compile_of(parts[0])) else None),
@@ -252,7 +252,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("", _against_first, "against plan 1", text=_ratio_text),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
-            Number("compile_s", lambda run: once(run.session.compile_s), "waited"),
+            Number("compile_s", lambda run: measured_once(run.session.compile_s), "waited"),
         ),
         [
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
@@ -288,7 +288,7 @@ def _variant_column(variant: str) -> Column[ComparedSession]:
 def _drawn_speedup(run: ComparedSession) -> Node | None:
     if run.regional is None:
         return None
-    if withheld(run.regional):
+    if is_withheld(run.regional):
         return toned(run.regional.verdict, "bad")
     tone = TONES.get(run.regional.verdict, "quiet")
     return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))

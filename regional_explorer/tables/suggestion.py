@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regional_explorer.errors import count
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, percent
@@ -43,7 +43,7 @@ def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
             Number("fusable_share", lambda one: one.fusable_share, "of it fusable", write=percent, dtype="float64"),
             Number("gain_us", lambda one: one.gain_s, "gain"),
             *bound_columns("gain_us_low", "gain_us_high", lambda one: one.gain_s),
-            Number("compile_s", lambda one: once(one.compile_s), "compile"),
+            Number("compile_s", lambda one: measured_once(one.compile_s), "compile"),
             Number("pays_off_after_calls", lambda one: one.calls_to_pay_off, "paid for after", dtype="float64"),
             Column("relation", lambda one: one.relation, text=lambda one: clean(one.relation) or NONE),
             Column("why", lambda one: one.why_not or one.why),
@@ -98,7 +98,7 @@ def mark_call(suggestion: Suggestion) -> str:
     return f"ex.mark({', '.join(map(repr, (suggestion.name, *map(str, suggestion.selectors))))})"
 
 
-def _measured(one: Suggestion) -> str:
+def _measured_gain(one: Suggestion) -> str:
     """Return the gain of a suggestion, and the number of calls after which its compile pays off."""
     assert one.gain_s is not None  # noqa: S101 - it was measured
     if one.brings_nothing:
@@ -111,7 +111,7 @@ def _measured(one: Suggestion) -> str:
 
 def _in_words(one: Suggestion) -> str:
     if one.gain_s is not None:
-        return "; ".join(filter(None, (_measured(one), clean(one.why), one.relation)))
+        return "; ".join(filter(None, (_measured_gain(one), clean(one.why), one.relation)))
     instances = count(one.instances, "instance") if one.kind is not SuggestionKind.WHOLE else ""
     share, fusable = one.share, one.fusable_share
     time = f"{percent(share)} of the time, {percent(fusable)} in ops to fuse" if share and fusable is not None else ""

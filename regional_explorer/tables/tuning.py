@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regional_explorer.errors import count, listing
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.session import Session
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
@@ -45,7 +45,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
             *bound_columns("speedup_low", "speedup_high", lambda one: one.speedup)[:2],
             Number("over_full", lambda one: one.over_full, "torch.compile ÷", write=times),
             *bound_columns("over_full_low", "over_full_high", lambda one: one.over_full, _interval_text),
-            Number("compile_s", lambda one: once(one.compile_s), "compile"),
+            Number("compile_s", lambda one: measured_once(one.compile_s), "compile"),
             Number("peak_bytes", lambda one: one.peak_bytes, "peak"),
             Number("kept_bytes", lambda one: one.kept_bytes, "kept", dtype="Int64"),
             Column("why", lambda one: one.why, "note", text=lambda one: clean(one.why)),

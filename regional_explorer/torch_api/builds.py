@@ -120,7 +120,7 @@ class Builds:
                 wait()
         self._waits.clear()
         self._loading = max([began, *(end for _, end in self._spans)]), time.perf_counter()
-        return covered(self.spans) - covered([self._lowered])
+        return covered_s(self.spans) - covered_s([self._lowered])
 
     @property
     def spans(self) -> Sequence[tuple[float, float]]:
@@ -128,7 +128,7 @@ class Builds:
         return self._lowered, *self._spans, self._loading
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
+def covered_s(spans: Iterable[tuple[float, float]]) -> float:
     """Return the seconds covered by at least one of the spans, each given by its beginning and end."""
     total, until = 0.0, 0.0
     for began, ended in sorted(spans):

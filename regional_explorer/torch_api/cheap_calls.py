@@ -33,7 +33,7 @@ def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return a function that takes the values at ``places`` out of a sequence, in C for several places."""
     if len(places) > 1:
         return operator.itemgetter(*places)

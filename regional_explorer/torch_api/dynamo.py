@@ -97,7 +97,7 @@ class Folded:
 
 
 @contextlib.contextmanager
-def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
+def reporting_folds(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
     """Context manager: report every elimination of common subexpressions, graph by graph."""
     original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
 
@@ -302,7 +302,7 @@ def aot_backend(
 
     def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         nonlocal backward
-        with folding(on_fold):
+        with reporting_folds(on_fold):
             if tracing.joint_passes:
                 joint = joint_passes(joint, in_bodies=False)
             if tracing.partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):

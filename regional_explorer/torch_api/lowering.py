@@ -140,16 +140,16 @@ def kernel_of_launch(launch: Launch, nodes: set[int], inferred: set[int], reads_
             nodes=tuple(sorted(nodes)),
             inferred=tuple(sorted(inferred)),
             reads_from=reads_from,
-            bytes_read=known(lambda: sum(_read_bytes(launch).values())),
-            bytes_written=known(lambda: sum(least_bytes(_memory_writes(launch)).values())),
-            operations=known(lambda: _operation_count(launch)),
+            bytes_read=int_or_none(lambda: sum(_read_bytes(launch).values())),
+            bytes_written=int_or_none(lambda: sum(least_bytes(_memory_writes(launch)).values())),
+            operations=int_or_none(lambda: _operation_count(launch)),
             loop_ops=dict(sorted(sum(map(_body_ops, launch.nodes), Counter[str]()).items())),
             dtype=_product_dtype(launch),
             origins=tuple(node.name for node in sorted(origins_of(launch))),
         )
 
 
-def known(figure: Callable[[], int | None]) -> int | None:
+def int_or_none(figure: Callable[[], int | None]) -> int | None:
     """Return a figure as an int, or None if it cannot be computed."""
     try:
         value = figure()
@@ -539,7 +539,7 @@ def _refused_fusions(launches: Sequence[Launch], refusals: Mapping[tuple[str, st
             continue
         reported.add(frozenset((first, second)))
         kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (first, second)]
-        shared = known(partial(_shared_bytes, first, second))
+        shared = int_or_none(partial(_shared_bytes, first, second))
         if shared and -1 not in kernels:
             yield RefusedFusion(min(kernels), max(kernels), reason, shared)
 

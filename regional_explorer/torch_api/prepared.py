@@ -26,7 +26,7 @@ from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.cheap_calls import picking, settled_call
+from regional_explorer.torch_api.cheap_calls import picker, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.frozen import (
     Constants,
@@ -146,7 +146,7 @@ class InductorGraph:
     def call(self) -> BoxedCall:
         """The function that runs the piece."""
         call = _WithViews(self.graph, self.aliases) if self.aliases else self.graph
-        return call if self.frozen is None else _WithoutConstants(call, picking(self.frozen.inputs))
+        return call if self.frozen is None else _WithoutConstants(call, picker(self.frozen.inputs))
 
     @property
     def constants(self) -> Constants | None:

@@ -29,7 +29,7 @@ from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for
 from regional_explorer.measure.numerics import error_in_words
-from regional_explorer.measure.partitions import benchmark_partitions, distinct
+from regional_explorer.measure.partitions import benchmark_partitions, distinct_kinds
 from regional_explorer.measure.race import as_in_the_call, race, surely_slower, timed_call
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
@@ -188,7 +188,7 @@ class LiveBench:
         if wanted.workpiece.fingerprint not in known:
             known[wanted.workpiece.fingerprint] = None
             program = next(one for one in programs if wanted.key in one.keys().values())
-            for recorded in record_inputs(program, distinct(program)):
+            for recorded in record_inputs(program, distinct_kinds(program)):
                 if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
                     known[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
         return known[wanted.workpiece.fingerprint]
@@ -236,7 +236,7 @@ class LiveBench:
         Those that run eagerly, or that this call does not run, are left out.
         """
         program = prepared.program
-        recorded = self._untimed(lambda: record_inputs(program, distinct(program)))
+        recorded = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
         kinds = {one.switch.partition.name: one for one in recorded if not one.why_not and one.switch.artifact}
         with as_in_the_call():
             calls = self._untimed(lambda: [call for name, one in kinds.items() for call in _alone(name, one)])

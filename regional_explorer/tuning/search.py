@@ -42,12 +42,12 @@ from regional_explorer.tuning.space import (
     Root,
     candidate,
     is_whole,
-    likeliest,
+    likeliest_candidates,
     neighbours,
     other_plans,
-    together,
     ways,
     whole_graph_candidate,
+    with_configs_of,
     without_cpp_wrapper,
 )
 from regional_explorer.tuning.spending import Spending
@@ -139,7 +139,7 @@ class _Search(Generic[P]):
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self._measure_references()
-        first, *others = likeliest(grad=self.bench.grad)
+        first, *others = likeliest_candidates(grad=self.bench.grad)
         self._try([first, *self._at_hand(), *others])
         self._try([whole_graph_candidate(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
         self._try_wrappers()
@@ -219,7 +219,7 @@ class _Search(Generic[P]):
         self._try(untried, beside=base.title)
         better = [one for one in changed if one.title != best.title and self._is_better(self.tries[one.title], base)]
         if len(better) > 1 or (better and best != base):
-            self._try([together(best, better)])
+            self._try([with_configs_of(best, better)])
         return any(self.tries[one.title].outcome is not Outcome.NOT_TRIED for one in untried)
 
     def _try_others(self) -> None:

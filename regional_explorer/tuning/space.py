@@ -98,7 +98,7 @@ def whole_graph_candidate(
     return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
 
-def likeliest(*, grad: bool) -> list[Candidate]:
+def likeliest_candidates(*, grad: bool) -> list[Candidate]:
     """Return the plans to try first: the likeliest tracings, without and with a C++ wrapper.
 
     On some processors frozen weights pay only where the kernels of matrix products are tuned.
@@ -130,7 +130,7 @@ def without_cpp_wrapper(one: Candidate) -> Candidate:
     return candidate(one.stage, one.root, more)
 
 
-def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
+def with_configs_of(base: Candidate, better: Sequence[Candidate]) -> Candidate:
     """Return the plan under the configs of all ``better`` plans; the first plan that sets a key decides its value."""
     config = {key: value for one in reversed((base, *better)) for key, value in one.more.items()}
     return candidate(SearchStage.TOGETHER, base.root, config)

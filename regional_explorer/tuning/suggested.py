@@ -38,14 +38,14 @@ def measure_suggestions(bench: LiveBench, suggested: Sequence[Suggestion], budge
         with time.step("compiling", "starting the toolchain"):
             bench.start()
         timing_s = budget_s / (2 * max(1, len(suggested)))
-        found.extend(_measured(bench, time, one, timing_s) for one in suggested)
+        found.extend(_measured_suggestion(bench, time, one, timing_s) for one in suggested)
     except CancelledError:
         why_not = CANCELLED
     missing = [replace(one, why_not=why_not) for one in suggested[len(found) :]]
     return sorted([*found, *missing], key=lambda one: -(one.gain_s.value if one.gain_s else -math.inf))
 
 
-def _measured(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
+def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
     if time.now() >= time.end_s:
         return replace(one, why_not=NO_BUDGET)
     plan = Plan((Region(one.name, one.selectors),), tracing=bench.at_hand.tracing)

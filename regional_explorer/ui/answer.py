@@ -49,9 +49,9 @@ def answer_part(shown: Shown) -> list[Node]:
         return button("Use", "use", str(bars.index(bar)), title=title, disabled=busy, aria_label=f"Use the {bar.word}")
 
     after = [
-        *_applied(shown),
+        *_applied_gain(shown),
         *([node("p", *_rest(answer), class_="rx-quiet")] if others_text(answer) else []),
-        *_next(answer, profiled=shown.session.profile is not None, busy=busy),
+        *_next_step(answer, profiled=shown.session.profile is not None, busy=busy),
     ]
     return answer_nodes(answer, chart_nodes(bars, bar_button), button=finding_button, after=after)
 
@@ -82,7 +82,7 @@ def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
     )
 
 
-def _applied(shown: Shown) -> Iterator[Node]:
+def _applied_gain(shown: Shown) -> Iterator[Node]:
     """Yield the predicted gain of the last applied finding, and the gain measured since."""
     applied, session = shown.state.applied, shown.session
     if applied is None or session.plan != applied.plan:
@@ -112,7 +112,7 @@ def _rest(answer: Answer) -> Iterator[Node | str]:
 # ----------------------------------------------------------------------------------------------------------- what next
 
 
-def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
+def _next_step(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     """Yield the buttons of the next step, or its words if there are none."""
     actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
     unsure = answer.state is AnswerState.NO_VERDICT
@@ -125,9 +125,9 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
         about = words_of(answer.next[1:]).strip()
         again = button(text, "measure for", str(seconds or ""), title=about, class_="rx-primary", disabled=busy)
         why = None if unsure or answer.of_earlier_plan else node("span", about, class_="rx-quiet")
-        yield node("div", again, *_again(answer, QUIET, busy=busy), search, why, class_="rx-line")
+        yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, why, class_="rx-line")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
-        again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
+        again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
             where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
@@ -137,7 +137,7 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
 
 
-def _again(answer: Answer, do: str, *, busy: bool) -> list[Node]:
+def _again_button(answer: Answer, do: str, *, busy: bool) -> list[Node]:
     """Return the button that waits for a quiet machine; empty if it was quiet."""
     title = "Wait until no other process disturbs, then measure"
     return [button("Again when it is quiet", do, title=title, disabled=busy)] if answer.noise else []
@@ -149,7 +149,7 @@ MOST_SUGGESTED = 8
 
 
 @derived
-def suggested(session: Session) -> tuple[Suggestion, ...]:
+def first_suggestions(session: Session) -> tuple[Suggestion, ...]:
     """Return the first suggestions of ``ex.suggest()``."""
     return tuple(suggest_regions(session.graphs, session.profile)[:MOST_SUGGESTED])
 
@@ -162,10 +162,10 @@ def suggestion_row(shown: Shown) -> list[Node]:
             node("span", clean(_suggestion_text(one)), class_="rx-key", title=f"{one.selection}: {one.why}"),
             button("Mark", "mark suggested", one.name, disabled=shown.state.busy, aria_label=f"Mark {clean(one.name)}"),
         )
-        for one in suggested(shown.session)
+        for one in first_suggestions(shown.session)
     )
     label = node("span", "No region yet. To try, by a guess: ", class_="rx-quiet")
-    return [node("div", label, *chips, class_="rx-line")] if suggested(shown.session) else []
+    return [node("div", label, *chips, class_="rx-line")] if first_suggestions(shown.session) else []
 
 
 def _suggestion_text(one: Suggestion) -> str:

@@ -30,7 +30,7 @@ class Event:
         return self.value if isinstance(self.value, list) else []
 
 
-def among(names: Container[str]) -> Callable[[Control, str], str | None]:
+def one_of(names: Container[str]) -> Callable[[Control, str], str | None]:
     """Return a function that returns what an event is about if it is one of ``names``, else None."""
     return lambda _control, of: of if of in names else None
 

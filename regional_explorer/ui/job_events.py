@@ -21,7 +21,7 @@ from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.ui.answer import FIND_BEST, QUIET, QUIET_SEARCH, TUNE_S
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_flag, is_text
+from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.parts import MAX_BUDGET_S
 from regional_explorer.ui.state import CANCEL, TIME, PanelState
@@ -155,12 +155,12 @@ JOB_EVENTS: Mapping[str, EventKind] = {
         lambda control, event: start_job(control, event.do), when=lambda control: control.state.opened is not None
     ),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
-    "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
-    "measure with": EventKind(_measure_with, among([str(name) for name in VariantName])),
+    "measure for": EventKind(_measure_for, one_of(["", *map(str, BUDGETS_S)])),
+    "measure with": EventKind(_measure_with, one_of([str(name) for name in VariantName])),
     "budget": EventKind(_set_budget, value=is_text),
-    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_flag),
+    "variant": EventKind(_toggle_variant, one_of([str(name) for name in VariantName]), is_flag),
     "shapes": EventKind(lambda control, event: trace_again(control, event.text), value=is_choice(SHAPES)),
     "code": EventKind(lambda control, _: control.read_code()),
     "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
-    "save": EventKind(_save, among(WRITERS)),
+    "save": EventKind(_save, one_of(WRITERS)),
 }

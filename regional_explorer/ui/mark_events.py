@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from regional_explorer.errors import SelectorError
-from regional_explorer.ui.answer import suggested
+from regional_explorer.ui.answer import first_suggestions
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_text
+from regional_explorer.ui.event import Event, EventKind, is_choice, is_text, one_of
 from regional_explorer.ui.mark_form import (
     ALL_ALIKE,
     PATTERN_HINTS,
@@ -23,7 +23,7 @@ from regional_explorer.ui.view_events import time_row_of
 
 
 def _mark_suggested(control: Control, event: Event) -> None:
-    one = next(one for one in suggested(control.session) if one.name == event.of)
+    one = next(one for one in first_suggestions(control.session) if one.name == event.of)
     control.edit(
         lambda ex: ex.mark(one.name, *one.selectors),
         lambda state, plan: state.edited(plan).with_rows_selected([one.name]),
@@ -31,7 +31,7 @@ def _mark_suggested(control: Control, event: Event) -> None:
 
 
 def _suggested(control: Control, of: str) -> str | None:
-    return of if of in {one.name for one in suggested(control.session)} else None
+    return of if of in {one.name for one in first_suggestions(control.session)} else None
 
 
 def _mark_time_row(control: Control, event: Event) -> None:
@@ -77,7 +77,7 @@ def _mark_picked(control: Control, event: Event) -> None:
 MARK_EVENTS: Mapping[str, EventKind] = {
     "mark suggested": EventKind(_mark_suggested, _suggested),
     "mark time": EventKind(_mark_time_row, time_row_of),
-    "mark picked": EventKind(_mark_picked, among((THIS_ONE, ALL_ALIKE)), when=_is_picked),
+    "mark picked": EventKind(_mark_picked, one_of((THIS_ONE, ALL_ALIKE)), when=_is_picked),
     # the form
     "kind": EventKind(
         lambda control, event: _fill_mark(control, kind=event.text, pattern=""), value=is_choice(PATTERN_HINTS)

@@ -42,7 +42,7 @@ def but_progress(shown: Shown) -> object:
     return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
 
 
-def standing(shown: Shown) -> object:
+def status_shown(shown: Shown) -> object:
     """Return the job with its progress; without a job, the note and the compiled parts."""
     job = shown.state.job
     return job or (shown.state.note, shown.state.saved, shown.session)
@@ -68,7 +68,7 @@ class Part:
 ABOVE: Mapping[str, Part] = {
     "header": Part(header, {"class_": "rx-header"}),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
-    "progress": Part(progress, {"class_": "rx-progress"}, standing),
+    "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
     "problem": Part(problem, {"class_": "rx-alert"}),
     "answer": Part(answer_part, {"class_": "rx-answer"}),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),

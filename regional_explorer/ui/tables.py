@@ -18,7 +18,7 @@ from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.regions.edit import selection_text
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG, SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, duration, interval, percent, signed, size, speedup, withheld
+from regional_explorer.style.formats import NONE, duration, interval, is_withheld, percent, signed, size, speedup
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.table import chip
 from regional_explorer.ui.answer import suggestion_row
@@ -50,7 +50,7 @@ class RegionRow(NamedTuple):
     busy: bool
 
 
-def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
+def sorted_summaries(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
     """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
@@ -80,7 +80,7 @@ def region_table(shown: Shown) -> list[Node]:
             ),
             picked=summary.region.name in state.picked,
         )
-        for summary in ordered(summaries, state.sort)
+        for summary in sorted_summaries(summaries, state.sort)
     ]
     body = node("tbody", *rows)
     label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
@@ -210,7 +210,7 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
 
 def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
     """Return the speedup of a region with its interval; empty without a speedup."""
-    if withheld(timing):
+    if is_withheld(timing):
         return [toned(timing.verdict, "bad", title=f"numerics {timing.numerics}")]
     if timing.speedup is None:
         return []
@@ -232,7 +232,7 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
 def _gain_cell(row: RegionRow) -> list[Node | str]:
     timing = row.summary.timing
     gain = None if timing is None else timing.gain_s
-    if timing is None or gain is None or withheld(timing) or gain.bounds is None:
+    if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
         return [NONE]
     least, most = sorted(gain.bounds)
     about = f"{signed(-most)} to {signed(-least)} in each call, measured alone"

@@ -11,10 +11,10 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, are_names, region_of
+from regional_explorer.ui.event import Event, EventKind, are_names, one_of, region_of
 from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
-from regional_explorer.ui.tables import PANEL_COLUMNS, ordered, time_share
+from regional_explorer.ui.tables import PANEL_COLUMNS, sorted_summaries, time_share
 from regional_explorer.ui.why import is_unexplained
 
 
@@ -73,7 +73,7 @@ def _pick_row(control: Control, event: Event) -> None:
     state, name = control.state, event.of
     names = [name]
     if event.shift:
-        order = [summary.region.name for summary in ordered(region_summaries(control.session), state.sort)]
+        order = [summary.region.name for summary in sorted_summaries(region_summaries(control.session), state.sort)]
         first = state.picked[0] if state.picked and state.picked[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
@@ -114,19 +114,19 @@ def _sort_rows(control: Control, event: Event) -> None:
 VIEW_EVENTS: Mapping[str, EventKind] = {
     "dismiss": EventKind(lambda control, _: control.set(problem=None)),
     # the graph, and beside it
-    "select": EventKind(_select_nodes, among(CLICKED), are_names),
-    "pane": EventKind(_choose_pane, among(PANES)),
+    "select": EventKind(_select_nodes, one_of(CLICKED), are_names),
+    "pane": EventKind(_choose_pane, one_of(PANES)),
     "findings": EventKind(lambda control, _: control.update(lambda state: state.with_pane(WHY))),
     "column": EventKind(
         lambda control, event: control.update(
             lambda state: state.with_column(event.of, shown=event.of not in state.columns)
         ),
-        among(COLUMNS),
+        one_of(COLUMNS),
     ),
     "show": EventKind(_show_diagnostic, _diagnostic),
     "show time": EventKind(_show_time_row, time_row_of),
     # rows of the region table
-    "sort": EventKind(_sort_rows, among([column.key for column in PANEL_COLUMNS])),
+    "sort": EventKind(_sort_rows, one_of([column.key for column in PANEL_COLUMNS])),
     "pick": EventKind(_pick_row, region_of),
     "clear": EventKind(
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))

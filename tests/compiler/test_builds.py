@@ -18,7 +18,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.record.regions import region_summaries
-from regional_explorer.torch_api.builds import covered
+from regional_explorer.torch_api.builds import covered_s
 from tests.shared.checks import states
 from tests.shared.processes import ROOT, is_running, python, until
 
@@ -88,7 +88,7 @@ def test_the_environment_variable_turns_warming_off(monkeypatch, value, expected
     monkeypatch.delenv(toolchain.WARM_VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(toolchain.WARM_VARIABLE, value)
-    assert toolchain.wanted() is expected
+    assert toolchain.is_warming_wanted() is expected
 
 
 @posix
@@ -139,8 +139,8 @@ def test_concurrent_compile_shares_builds(surroundings, monkeypatch):
 
 
 def test_time_is_counted_once_however_many_builds_there_are():
-    assert covered([]) == 0
-    assert covered([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
+    assert covered_s([]) == 0
+    assert covered_s([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
 
 
 def three(x, w):

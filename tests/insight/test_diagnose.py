@@ -13,7 +13,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.diagnose import from_times, recomputed_in_kernels, remedies, wins
+from regional_explorer.insight.diagnose import from_times, is_faster_and_never_slower, recomputed_in_kernels, remedies
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import partitions, race, timings
 from regional_explorer.measure.__main__ import torch_threads
@@ -107,10 +107,10 @@ def test_remedy_must_not_be_slower_anywhere():
     faster, slower, same = (
         timing("remedy", 1.0, None, verdict=verdict) for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
     )
-    assert wins([faster])
-    assert wins([faster, same])
+    assert is_faster_and_never_slower([faster])
+    assert is_faster_and_never_slower([faster, same])
     for lost in ([same], [faster, slower], [faster, None]):
-        assert not wins(lost)
+        assert not is_faster_and_never_slower(lost)
 
 
 def plant_times(monkeypatch, kernel_s, bound_s, between_s):

@@ -19,7 +19,7 @@ from regional_explorer.insight.roofline import (
     bitwise_trials,
     full_graphs,
     op_differences,
-    reached,
+    phase_reaches,
     region_reaches,
     share_of_gain,
 )
@@ -73,7 +73,7 @@ def test_full_is_called_no_faster_only_if_certain(verdict, text):
         timing(name, seconds, 1e-3 / seconds, phase=Phase.FORWARD, verdict=verdict)
         for name, seconds in (("eager", 1e-3), ("regional", 1e-3), ("full", 2e-3))
     )
-    assert text in reach_table(reached(replace(session(), timings=timings)), None, ()).text()
+    assert text in reach_table(phase_reaches(replace(session(), timings=timings)), None, ()).text()
 
 
 def test_every_dtype_has_its_own_size():
@@ -126,11 +126,11 @@ def test_intervals_of_shares_have_their_coverage():
 def test_roofline_reports_the_measured_times():
     eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
     measured = replace(trained(2), timings=(eager, regional, timing("full", 1.0, None)))
-    (reach,) = reached(measured)
+    (reach,) = phase_reaches(measured)
     assert (reach.share, reach.gain_s) == (HALF_EXACTLY, exactly(2.0))
     assert region_reaches(measured, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
-        reached(replace(measured, timings=(eager, regional)))
+        phase_reaches(replace(measured, timings=(eager, regional)))
 
 
 @pytest.mark.compiles

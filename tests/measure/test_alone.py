@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.recording import copied, record_inputs
+from regional_explorer.compiler.recording import copied_tensors, record_inputs
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
 from regional_explorer.measure.partitions import benchmark_partitions
@@ -236,14 +236,14 @@ def test_inputs_are_those_of_the_call_not_copies():
 
 def test_copied_views_of_one_storage_still_share_a_storage():
     base, known = torch.arange(12.0), {}
-    whole, part, number = copied((base.view(3, 4).T, base[4:8], 3), known)
+    whole, part, number = copied_tensors((base.view(3, 4).T, base[4:8], 3), known)
     assert torch.equal(whole, base.view(3, 4).T)
     assert (whole.stride(), part.storage_offset(), number) == ((1, 4), 4, 3)
     assert whole.untyped_storage().data_ptr() == part.untyped_storage().data_ptr() != base.data_ptr()
-    (again,) = copied((base[:2],), known)
+    (again,) = copied_tensors((base[:2],), known)
     assert again.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr(), "one copy of all that share it"
     base.data.zero_()
-    (zeros,) = copied((base[4:8],), known)
+    (zeros,) = copied_tensors((base[4:8],), known)
     assert torch.equal(zeros, torch.zeros(4)), "what was written since is not taken for what it was"
     assert torch.equal(part, torch.arange(4.0, 8.0))
 

@@ -10,7 +10,7 @@ from torch import fx
 
 import regional_explorer as rx
 from regional_explorer.measure.clock import CpuClock
-from regional_explorer.measure.profile import OpTimer, around, bytes_moved, moved_bytes, overhead_s
+from regional_explorer.measure.profile import OpTimer, bytes_moved, moved_bytes, overhead_s, spans_around_graphs
 from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
@@ -216,7 +216,7 @@ def test_op_times_add_up_to_the_graph():
 
 def test_time_around_graphs_is_named_and_adds_up():
     runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
-    found = list(around(FakeClock(), (0.0, 5.0, 10.0), runs))
+    found = list(spans_around_graphs(FakeClock(), (0.0, 5.0, 10.0), runs))
     assert [name.partition(":")[0] for name, _ in found] == [
         "before the first graph",
         "between graphs",
@@ -227,7 +227,7 @@ def test_time_around_graphs_is_named_and_adds_up():
     ]
     assert [seconds for _, seconds in found] == [1.0, 0.5, 1.0, 1.0, 0.5, 1.0]
     assert sum(seconds for _, seconds in found) + sum(end - begin for begin, end in runs) == 10.0
-    assert [seconds for _, seconds in around(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
+    assert [seconds for _, seconds in spans_around_graphs(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
 def test_graph_size_follows_its_trace(monkeypatch):

@@ -22,7 +22,7 @@ from regional_explorer.record.answer import (
     Answer,
     AnswerState,
     answer_of,
-    ends,
+    interval_ends,
     plan_speed,
 )
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
@@ -104,14 +104,14 @@ def test_every_figure_lies_inside_an_interval() -> None:
     for _, answer in answers():
         for figure in figures(answer):
             assert figure.bounds is not None
-            low, value, high = ends(figure)
+            low, value, high = interval_ends(figure)
             assert 0.0 < low <= value <= high
 
 
 def test_meaningless_ratio_is_left_out() -> None:
     ratios = [speed.speedup for _, answer in answers() for speed in answer.speeds if speed.speedup is not None]
     assert ratios
-    assert all(ends(ratio)[2] <= WIDEST * ends(ratio)[0] for ratio in ratios)
+    assert all(interval_ends(ratio)[2] <= WIDEST * interval_ends(ratio)[0] for ratio in ratios)
 
 
 def test_no_gain_exceeds_the_whole() -> None:
@@ -120,7 +120,7 @@ def test_no_gain_exceeds_the_whole() -> None:
             if finding.gain_s and answer.times:
                 assert finding.gain_s.value <= max(seconds.value for seconds in answer.times.values())
             if finding.share is not None:
-                assert ends(finding.share)[2] <= 1.0
+                assert interval_ends(finding.share)[2] <= 1.0
                 assert finding.gain_s
                 assert finding.gain_s.value <= answer.times[PLAN].value
 
@@ -131,9 +131,9 @@ def test_faster_means_ratio_above_one() -> None:
         for speed in answer.speeds:
             seen[speed.verdict] += speed.speedup is not None
             if speed.speedup is not None and speed.verdict == Verdict.FASTER:
-                assert ends(speed.speedup)[0] > 1.0
+                assert interval_ends(speed.speedup)[0] > 1.0
             if speed.speedup is not None and speed.verdict == Verdict.SLOWER:
-                assert ends(speed.speedup)[2] < 1.0
+                assert interval_ends(speed.speedup)[2] < 1.0
     assert seen[Verdict.FASTER]
     assert seen[Verdict.SLOWER]
 
@@ -177,7 +177,7 @@ def test_only_faster_plans_are_repaid() -> None:
             (of_eager,) = (speed for speed in answer.speeds if (speed.of, speed.against) == (PLAN, EAGER))
             assert of_eager.verdict == Verdict.FASTER
             assert answer.waited_s is not None
-            assert ends(answer.repaid_after)[0] >= answer.waited_s / ends(answer.times[EAGER])[2]
+            assert interval_ends(answer.repaid_after)[0] >= answer.waited_s / interval_ends(answer.times[EAGER])[2]
     assert repaid
 
 

@@ -15,7 +15,7 @@ from regional_explorer.exploration.code_results import Roofline
 from regional_explorer.insight.diagnose import from_times
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
 from regional_explorer.insight.region_time import region_time
-from regional_explorer.insight.roofline import reached, region_reaches
+from regional_explorer.insight.roofline import phase_reaches, region_reaches
 from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
@@ -173,7 +173,7 @@ class Drawn:
         return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
 
     def roofline(self, session: Session) -> Roofline:
-        reach = reached(session)
+        reach = phase_reaches(session)
         size = int(self.magnitude(1.0, 1e12))
         border = Border("mlp", "eager ops", 2, size, 1, self.one_of(size, size // 3))
         return Roofline(

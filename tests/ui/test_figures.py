@@ -31,7 +31,7 @@ from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedu
 from regional_explorer.style.formats import word as word_for
 from regional_explorer.tables.benchmark import regions_table
 from regional_explorer.ui.state import PanelState, Shown, Sort
-from regional_explorer.ui.tables import ordered, region_table
+from regional_explorer.ui.tables import region_table, sorted_summaries
 from tests.shared import programs, sessions
 
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
@@ -159,9 +159,9 @@ def test_rows_without_a_figure_come_last(measured: Session) -> None:
     facts = region_summaries(replace(measured, plan=replace(measured.plan, regions=regions)))
     assert [one.region.name for one in facts] == ["other", "mlp"]
     for descending in (False, True):
-        assert [one.region.name for one in ordered(facts, Sort("gain", descending))] == ["mlp", "other"]
-    assert [one.region.name for one in ordered(facts, Sort("name"))] == ["mlp", "other"]
-    assert [one.region.name for one in ordered(facts, Sort("picks", descending=True))] == ["mlp", "other"]
+        assert [one.region.name for one in sorted_summaries(facts, Sort("gain", descending))] == ["mlp", "other"]
+    assert [one.region.name for one in sorted_summaries(facts, Sort("name"))] == ["mlp", "other"]
+    assert [one.region.name for one in sorted_summaries(facts, Sort("picks", descending=True))] == ["mlp", "other"]
 
 
 def pieces_of(session: Session) -> list[Any]:
