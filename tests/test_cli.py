@@ -1,4 +1,4 @@
-"""The command line: what goes to stdout, what to stderr, and the exit code."""
+"""The command line: its stdout, stderr and exit code."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
         plan_slower(
             f"When it was explored, the plan was slower than {against}: {ratio}",
             against,
-            "Explore and measure it again: the diagnostics say what helps.",
+            "Explore and measure the plan again: the diagnostics say what helps.",
         )
         for against, ratio in slower.items()
     ]

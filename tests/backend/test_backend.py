@@ -1,4 +1,4 @@
-"""``rx.compile`` and the Dynamo backend: what runs is what ``ex.compiled`` runs, and what differs is told."""
+"""``rx.compile`` and the Dynamo backend: they run what ``ex.compiled`` runs, and report differences."""
 
 import copy
 import json

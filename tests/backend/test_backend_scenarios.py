@@ -211,7 +211,7 @@ def attention(q, k, v):
 
 
 def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
-    """AOTAutograd replaces it by ops without metadata, which no selector matches: none is proposed."""
+    """AOTAutograd replaces ``item`` by ops without metadata, so no remedy proposes a selector for them."""
     ex = rx.explore(attention, tuple(torch.randn(2, 8, 16) for _ in range(3)), dynamic=True)
     ex.mark("all", lines="attention:2-3")
     assert len(ex.partitions) == 1
@@ -249,7 +249,7 @@ def unused_dropout(x, w):
 
 @pytest.mark.parametrize("fn", [unused_draw, unused_dropout])
 def test_an_unused_random_op_draws_once_in_a_step(fn):
-    """Torch's default partitioner repeats it in the backward, or fails: docs/upstream.md."""
+    """Torch's default partitioner repeats the unused op in the backward, or fails: docs/upstream.md."""
 
     def next_number(call):
         torch.manual_seed(0)

@@ -63,7 +63,7 @@ def clipboard(lab: Lab) -> str:
 
 
 def wait_for_file(lab: Lab, name: str, says: str = "") -> None:
-    """Wait until the kernel has written a file that says so."""
+    """Wait until the kernel has written the marker file."""
     path, ends_s = lab.server.folder / name, time.monotonic() + MEASURED_MS / 1000
     while not (path.exists() and says in path.read_text(encoding="utf-8")):
         assert time.monotonic() < ends_s, f"{name} does not say {says!r}"

@@ -124,7 +124,7 @@ def test_plans_are_written_into_the_source(name, tmp_path):
 
 @contextmanager
 def copied(patch, folder):
-    """A block in which the modules of the patched files are run from a patched copy."""
+    """Context manager: run the modules of the patched files from a patched copy."""
     before, known = dict(sys.modules), dict(ARCHITECTURES)
     by_file = {getattr(module, "__file__", None): name for name, module in before.items() if name != "__main__"}
     taken = []

@@ -1,4 +1,4 @@
-"""Random programs with random regions: whatever is marked is cut, whatever is cut computes the same."""
+"""Random programs with random regions: every marked op is cut, and cut graphs compute the same."""
 
 import itertools
 import operator

@@ -1,4 +1,4 @@
-"""Capturing: what is recorded, and that nothing of the user's changes."""
+"""Capturing: the records it makes, and that nothing of the user's changes."""
 
 import importlib
 import random
@@ -241,7 +241,7 @@ def test_outputs_of_any_shape_are_carried():
 
 
 def test_no_two_outputs_have_the_same_cotangent():
-    """Else the gradients of sums and differences cancel, and a backward that mixes them up looks right."""
+    """Equal cotangents would let gradients of sums and differences cancel, and hide a backward that mixes them up."""
     for shape in ((3,), ()):
         h, g = torch.randn(shape, requires_grad=True), torch.randn(shape, requires_grad=True)
         call = Call(lambda h, g: (h + g, h - g), (h, g))

@@ -1,4 +1,4 @@
-"""What hooks keep is put back or named, and right results are never called wrong for it."""
+"""State that hooks keep is restored or named, and right results are never called wrong because of it."""
 
 import itertools
 import sys

@@ -112,7 +112,7 @@ def test_state_made_by_first_call_stays_and_is_named():
 
 
 class FirstBatch(nn.Module):
-    """Sets something in its first call, and a flag that it did; each call counts in a buffer."""
+    """Sets a value and a flag in its first call, and counts all calls in a buffer."""
 
     def __init__(self, first):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Drawn calls that write what a user may own, also when they fail or are interrupted: all is as it was, or is named."""
+"""Drawn calls that write a user's state, also when they fail or are interrupted: all state is restored or named."""
 
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 
 class Owned:
-    """All that a user owns in one of these programs."""
+    """The state that a user owns in one of the drawn programs."""
 
     def __init__(self):
         self.net, self.slots, self.hooked = Net(), Slots(), Program()

@@ -1,4 +1,4 @@
-"""How a call is traced: the options of a plan, kept in files and in production, and what the graphs consist of."""
+"""The tracing of a call: the options of a plan, in files and in production, and the ops of the graphs."""
 
 import pytest
 import torch

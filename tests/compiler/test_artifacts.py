@@ -1,4 +1,4 @@
-"""Artifacts on disk: another process starts from them without compiling, and what does not fit is told."""
+"""Artifacts on disk: another process starts from them without compiling, and reports those that do not fit."""
 
 import functools
 import json
@@ -106,7 +106,7 @@ def caches(compiled):
 
 
 def silence():
-    """A block in which a warning is an error."""
+    """Context manager: turn warnings into errors."""
     return warnings.catch_warnings(action="error", category=UserWarning)
 
 
@@ -206,7 +206,7 @@ PACKED = Packed(b"code", {"x": b"library"})
 
 
 def listed(folder: Path) -> list[Entry]:
-    """Return what all manifests list."""
+    """Return the entries of all manifests."""
     return [entry for path in sorted(folder.glob("manifest-*.json")) for entry in read_manifest(path.read_bytes())]
 
 
@@ -326,7 +326,7 @@ def newer(folder: Path) -> None:
 
 
 def exchanged(folder: Path) -> None:
-    """Let each entry name the file of another one."""
+    """Let each entry name the file of another entry."""
     entries = listed(folder)
     others = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
     replace_manifests(folder, manifest_content(others))
@@ -400,7 +400,7 @@ def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
 
 @pytest.mark.parametrize("times", COUNTS)
 def test_bytes_that_were_changed_are_noticed(saved, tmp_path, times):
-    """Whichever file it is: what is loaded is what was written, and what is not loaded is said."""
+    """A damaged file loads as it was written, or is reported, whichever file it is."""
     _, folder = saved
     entries, files = listed(folder), sorted(folder.iterdir())
     written = {entry.label.key: read(folder, entry) for entry in entries}

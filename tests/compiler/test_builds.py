@@ -1,4 +1,4 @@
-"""What is built ahead of time and beside the lowering of other partitions, and what child processes are asked."""
+"""Builds ahead of time and beside the lowering of other partitions, and the commands of child processes."""
 
 import contextlib
 import os

@@ -471,7 +471,7 @@ def chain(x):
 
 
 def test_inputs_of_a_piece_are_freed():
-    """Then it can free them while it runs, which upstream's pieces cannot."""
+    """A piece that empties its argument list can free its inputs while it runs; upstream's pieces cannot."""
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
     ex.compiled(torch.randn(64))

@@ -1,4 +1,4 @@
-"""Configs that differ between forward and backward, and presets to find out what is wrong in a region."""
+"""Configs that differ between forward and backward, and presets that help to debug a region."""
 
 import json
 import re

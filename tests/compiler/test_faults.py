@@ -1,4 +1,4 @@
-"""What fails, in a partition or around it (disk, memory, cache, compiled code): it is told, and the rest goes on."""
+"""Failures of a partition or around it (disk, memory, cache, compiled code): they are reported, the rest goes on."""
 
 import errno
 import os

@@ -37,7 +37,7 @@ def states(ex):
 
 
 def assert_as_eager(ex, module, *args):
-    """Twice: the first call of an artifact is checked more than later ones."""
+    """Called twice, because the first call of an artifact is checked more than later calls."""
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(ex.compiled(*args), module(*args))
@@ -272,7 +272,7 @@ def test_a_returned_view_is_of_the_weight_and_never_of_a_constant():
 
 
 def test_a_number_in_the_code_comes_from_its_own_weights():
-    """Inductor's cache takes the code of the one for that of the other (docs/upstream.md)."""
+    """Inductor's cache confuses the code of two pieces that differ only in weights (docs/upstream.md)."""
     for scale in (2.0, 3.0):
         net = Shows()
         net.scale.data.fill_(scale)

@@ -1,4 +1,4 @@
-"""What makes two pieces the same: whatever reaches the generated code tells them apart, and nothing else does."""
+"""The keys of pieces: they differ if and only if something differs that affects the generated code."""
 
 import time
 from contextlib import contextmanager

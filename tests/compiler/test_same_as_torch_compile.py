@@ -96,7 +96,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
 
 @contextlib.contextmanager
 def lowering_alone(codes):
-    """A block in which Inductor writes code, which is added to ``codes``, and builds none of it."""
+    """Context manager: let Inductor generate code, added to ``codes``, without building it."""
 
     def not_built(*_args, **_kwargs):
         return lambda *_: None

@@ -61,7 +61,7 @@ def raised_elsewhere(work):
 
 @contextmanager
 def held_elsewhere(lock):
-    """A block in which another thread holds ``lock``."""
+    """Context manager: another thread holds ``lock``."""
     taken, release = threading.Event(), threading.Event()
 
     def hold():

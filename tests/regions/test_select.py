@@ -23,7 +23,7 @@ def names(ex, region, graph="0/forward"):
 
 
 def named(**modules):
-    """Return a module that calls these one after the other."""
+    """Return a module that calls the given modules one after the other."""
     return nn.Sequential(collections.OrderedDict(modules))
 
 

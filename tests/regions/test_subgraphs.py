@@ -33,7 +33,7 @@ def options_are_on():
 
 
 def options(config=None, **others):
-    """Return such options; a test that asks for some is skipped where torch has none."""
+    """Return options of ``nested_compile_region``; skip the test if torch has none."""
     if not HAS_OPTIONS:
         pytest.skip(NO_OPTIONS)
     return MODULE.get_invoke_subgraph_compile_options(config, **others)

@@ -1,4 +1,4 @@
-"""The answer in every form: how long it is, its keys, its words."""
+"""The answer in every form: its length, keys and words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures: what is in them, how it is folded, and that nothing of the user's breaks out of them."""
+"""Pictures: their contents and folds, and that no text of the user's breaks out of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawings by matplotlib: what they show is what the tables say, and without figures they say what to measure."""
+"""Drawings by matplotlib: they agree with the tables, and without figures they name the method to call."""
 
 from __future__ import annotations
 

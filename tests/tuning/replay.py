@@ -30,7 +30,7 @@ ENVIRONMENT = Environment(torch="2.13.0", python="3.11", device="cpu", threads=2
 
 @dataclass(frozen=True)
 class Planted:
-    """What a plan does: its time relative to ``torch.compile``, what it costs, how it fails."""
+    """The planted behaviour of a plan: its time relative to ``torch.compile``, its cost, its failure."""
 
     over: float = 1.0
     compile_s: float = 5.0

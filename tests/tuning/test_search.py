@@ -1,4 +1,4 @@
-"""The search, replayed: what it tries, what it finds, what it says; and that its budget holds."""
+"""The search, replayed: its tries, its answer, its texts, and that it keeps its budget."""
 
 from __future__ import annotations
 

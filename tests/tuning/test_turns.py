@@ -1,4 +1,4 @@
-"""A search takes a turn for each step: what other threads may do meanwhile, and what is refused."""
+"""A search takes a turn for each step: what other threads may do between steps, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer in the panel: its buttons do what they say, and undo takes it back."""
+"""The answer in the panel: its buttons have their effect, and undo reverts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a region stands, and its figures, are the same wherever they are shown, and come back with what is compiled."""
+"""The state and figures of a region are the same in all views, and come back with its compiled code."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ class Editor:
         return part.graph, part.nodes, tuple(sorted(part.config_requested.items()))
 
     def check(self) -> None:
-        """Compare what is shown with what was measured, and every view with the DataFrames."""
+        """Compare shown figures with measured ones, and every view with the DataFrames."""
         session = self.ex.session
         frame = self.ex.partition_timings.set_index("partition")
         known = {**self.alone, **self.own.get(plan_content(session.partitions), {})}

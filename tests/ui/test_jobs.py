@@ -321,7 +321,7 @@ def test_settings_of_inductor_are_carried() -> None:
 
 
 def asked_of_the_main_thread(request: Callable[[MainThread], object], loop: MainLoop | None = None) -> Future[Any]:
-    """Have another thread ask the main one, until it has what it asked for."""
+    """Let another thread request work from the main thread, and wait for its result."""
     loop = loop or MainLoop()
     threads = MainThread(loop, never_cancelled)
     other = on_a_thread(lambda: request(threads))

@@ -365,7 +365,7 @@ NAMES = (*sorted(EVENTS), "graph", "shown")
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
-    """An exploration whose jobs end at once: what they would do is not what the page says."""
+    """An exploration whose jobs end at once, because these tests are about messages of the page."""
     with make() as ex:
         ex.profile(0.05)
         jobs = "benchmark compile profile code retrace save save_plan tune to_source diagnose"

@@ -1,4 +1,4 @@
-"""The picture of a graph that the page makes of the records that it is sent."""
+"""The picture that the page draws from the records of a graph."""
 
 from __future__ import annotations
 

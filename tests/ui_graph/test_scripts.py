@@ -1,4 +1,4 @@
-"""The scripts and styles of the page: what they are, and what Node.js makes of them; where boxes are placed."""
+"""The scripts and styles of the page: their bundling, their results in Node.js, and the placement of boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The widget of a session without its page: graphs as they are asked for, the source beside them, what lights what."""
+"""The widget of a session without its page: requested graphs, the source beside them, and links between rows."""
 
 from __future__ import annotations
 
