@@ -127,7 +127,7 @@ class Selector(Record, frozen=True):
             force_setattr(self, name, checked_items(f"selectors {name} which one picks", getattr(self, name), Selector))
         others = (*self.within, *self.without)
         if others and any(selector.kind in IN_SOURCE for selector in (self, *others)):
-            raise SelectorError("A mark in the source cannot be combined with other selectors: change the mark in the source.")
+            raise SelectorError("A mark in the source cannot be combined with other selectors: change the mark.")
         if any(selector.only or selector.is_combined for selector in others):
             raise SelectorError("A selector is combined with plain ones, which have no only=, within= or without=.")
 

@@ -158,7 +158,7 @@ REFUSED = [
     (lambda x: asynchronous(x + 0), "returns a coroutine of asynchronous, whose body has not run"),
     (yields, "returns a generator of yields, whose body has not run"),
     (lambda x: x.detach() + 1, "no-gradient.*no output depends on a tensor that requires grad"),
-    (makes_what_requires_grad, "no-gradient.*the call makes them itself"),
+    (makes_what_requires_grad, "no-gradient.*The call creates these tensors itself"),
     (
         lambda x: torch.nested.as_nested_tensor([x[None], x[None]], layout=torch.jagged),
         r"no-gradient. The call returns a nested tensor \(output\).*grad=False",
