@@ -64,7 +64,7 @@ class Sizes:
 
     @classmethod
     def unpacked(cls, content: bytes, inputs: Sequence[Layout]) -> Sizes:
-        """Return the sizes that ``packed`` wrote for a piece with these inputs.
+        """Return the sizes from the bytes of ``packed``, for a piece with the given inputs.
 
         Raises:
             Exception: of some kind, if they are anything else.

@@ -135,7 +135,7 @@ def _imports_torch(file: SourceFile) -> bool:
 
 
 def _value_text(mark: NewMark, edits: LineEdits) -> str:
-    """Return the dict of an annotation as Python."""
+    """Return the dict of an annotation as Python source."""
     if mark.carve:
         return f'{{"{FALLBACK}": True}}'
     entries = []

@@ -180,10 +180,10 @@ class _Patterns:
 
         patterns = sorted(self._within(wanted), key=order)
         if exact := [pattern for pattern in patterns if pattern.origins == wanted]:
-            found = _written(exact[:1])
+            found = _selectors(exact[:1])
         else:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
-            together = *_written(chosen), *self._named(left)
+            together = *_selectors(chosen), *self._named(left)
             found = min([together, *self._combined(wanted, order)], key=_cost)
         picked = _bits(origin for selector in found for origin in picks(selector, self.graphs))
         return found if picked & self.seen == wanted else self._named(wanted)
@@ -203,7 +203,7 @@ class _Patterns:
                 origins = functools.reduce(operator.and_, (module.origins for module in within), pattern.origins)
                 without, left = _cover(origins & ~wanted, others, COST_OF_NAME * wanted.bit_count())
                 if not left:
-                    yield (replace(*_written([pattern]), within=_written(within), without=_written(without)),)
+                    yield (replace(*_selectors([pattern]), within=_selectors(within), without=_selectors(without)),)
 
     # ------------------------------------------------------------------------------------------------- the patterns
 
@@ -325,7 +325,7 @@ def _cost(selectors: Iterable[Selector]) -> int:
     )
 
 
-def _written(patterns: Iterable[_Pattern]) -> tuple[Selector, ...]:
+def _selectors(patterns: Iterable[_Pattern]) -> tuple[Selector, ...]:
     """Return patterns as selectors, one for each kind."""
     by_kind = grouped(((pattern.kind, pattern.innermost), pattern.text) for pattern in patterns)
     return tuple(Selector(kind, tuple(texts), innermost) for (kind, innermost), texts in by_kind.items())

@@ -181,7 +181,7 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
 
 
 def _examples(kind: SelectorKind, plain: str, choices: Sequence[str]) -> str:
-    """Return names with the last part of a pattern, or else any."""
+    """Return names that contain the last part of a pattern, else any names."""
     tail = re.split(r"[.:/]", plain)[-1]
     same_tail = [name for name in choices if tail and tail in re.split(r"[.:/]", name)]
     examples = same_tail or choices

@@ -67,7 +67,7 @@ def _comment_above(lines: Sequence[str], index: int) -> str:
 
 
 def read_config(keys: Iterable[str], module: Any = inductor_config) -> dict[str, Any]:
-    """Return the current values, without copies, because custom passes are compared by identity."""
+    """Return the current values of config keys, without copies: custom passes are compared by identity."""
     return {key: functools.reduce(getattr, key.split("."), module) for key in keys}
 
 

@@ -199,7 +199,7 @@ def run(gm):
 
 @examples(2000)
 @given(programs(writes=True, longest=30), assignments)
-def test_cut_graphs_compute_like_the_whole(steps, pattern):
+def test_cut_graphs_match_the_uncut_graph(steps, pattern):
     gm, graph = traced(steps)
     for plan in (assigned(graph, pattern), annotated(graph)):
         check_cut(gm, graph, plan)
@@ -296,7 +296,7 @@ def test_edited_regions_keep_their_ops(steps, pattern, changes):
 
 @examples(300)
 @given(programs(writes=False, longest=30), assignments)
-def test_compiled_calls_compute_like_the_whole(steps, pattern):
+def test_compiled_calls_match_the_uncut_graph(steps, pattern):
     check_call(steps, pattern, grad=True)
 
 

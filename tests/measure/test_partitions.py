@@ -227,7 +227,7 @@ def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
     assert "1.25 times as long eagerly as the whole of aot_eager" in found[0].note
 
 
-def test_variants_left_out_leave_out_their_steps() -> None:
+def test_reconciliation_skips_the_steps_of_unmeasured_variants() -> None:
     some = [row for row in variants() if row.variant in ("eager", "regional")]
     assert [row.part for row in reconcile(some, region_timings(measured_alone()), None)] == ["eager", "regional"]
 

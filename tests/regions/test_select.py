@@ -221,7 +221,7 @@ def test_marking_a_module_left_eager_by_a_graph_break_names_the_break(tmp_path):
     assert rx.load(ex.save(tmp_path / "session.json")).session.breaks == ex.session.breaks
 
 
-def test_a_break_in_torchs_own_code_alone_has_its_line():
+def test_a_break_without_user_lines_is_located_in_torchs_code():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None))
     with pytest.raises(rx.CaptureError, match=r"at batchnorm.py:\d+ in forward: Unsupported Tensor.item"):
         rx.explore(model, (torch.randn(8, 4),))
