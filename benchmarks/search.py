@@ -33,7 +33,7 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Searc
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import BATCH
-from regional_explorer.tuning.space import LIKELIEST, WRAPPER, Candidate, Root, candidate, ways, whole
+from regional_explorer.tuning.space import LIKELIEST, WRAPPER, Candidate, Root, candidate, ways, whole_graph_candidate
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),
@@ -102,8 +102,8 @@ def _space(bench: LiveBench, found: Tuning) -> Iterator[Candidate]:
     for config in to_be_faster(bench.device_type):
         bases += [(way, config) for way in all_ways[:LIKELIEST] if config != WRAPPER]
     for way, config in bases:
-        yield whole(SearchStage.KEYS, way, config)
-        yield whole(SearchStage.KEYS, way, {**config, **WRAPPER})
+        yield whole_graph_candidate(SearchStage.KEYS, way, config)
+        yield whole_graph_candidate(SearchStage.KEYS, way, {**config, **WRAPPER})
 
 
 def _compiled(

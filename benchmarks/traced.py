@@ -17,7 +17,7 @@ import regional_explorer as rx
 from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
-from regional_explorer.measure.machine import gauge_for, peak
+from regional_explorer.measure.machine import gauge_for, measure_peak
 from regional_explorer.record.kept import kept_for_backward
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 
@@ -149,7 +149,7 @@ def _peak_mib(what: str, step: Callable[[], object]) -> str:
     gauge = gauge_for("cpu")
     if gauge is None:
         return "not known"
-    found = peak(what, step, gauge).peak_bytes
+    found = measure_peak(what, step, gauge).peak_bytes
     between = "" if found.bounds is None else " ({:.1f}–{:.1f})".format(*(end / MIB for end in found.bounds))
     return f"{found.value / MIB:.1f}{between} MiB"
 

@@ -57,7 +57,7 @@ _HOMES = {
     "region": "regions.annotate",
     "status": "backend.compile",
 }
-"""Where the public names live that are loaded when first used."""
+"""The module of each public name; it is imported when the name is first used."""
 
 __all__ = [*_HOMES, *errors.__all__, "last"]  # noqa: PLE0604 - they are strings
 
@@ -94,11 +94,11 @@ def last() -> Exploration:
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Bring ``%regional_compile`` into ``ipython``; called by ``%load_ext regional_explorer``."""
+    """Register ``%regional_compile`` in ``ipython``; called by ``%load_ext regional_explorer``."""
     errors.require_notebook("%load_ext regional_explorer")
     importlib.import_module(f"{__name__}.command.magic").load_ipython_extension(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Take ``%regional_compile`` out of ``ipython`` again; called by ``%unload_ext``."""
+    """Unregister ``%regional_compile`` from ``ipython``; called by ``%unload_ext``."""
     importlib.import_module(f"{__name__}.command.magic").unload_ipython_extension(ipython)

@@ -1,4 +1,4 @@
-"""The command line: what goes to stdout, what to stderr, and the exit code."""
+"""The command line: its stdout, stderr and exit code."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_call_of_a_file_is_explored_saved_and_shown(model: str, tmp_path: Path
     assert python(program).out == out, "without torch"
 
 
-def test_a_quiet_run_says_no_progress_and_a_verbose_one_everything(model: str, tmp_path: Path, run: Run) -> None:
+def test_a_quiet_run_prints_no_progress_and_a_verbose_run_everything(model: str, tmp_path: Path, run: Run) -> None:
     out, err = run(EXIT_DONE, "run", model, "step(x)", "--no-bench", "--quiet", "--save", str(tmp_path / "x.json"))
     assert out.startswith("step: ")
     assert err == ""
@@ -231,7 +231,7 @@ def saved(tmp_path: Path) -> tuple[str, str]:
     return save(measured(1.5, 1), tmp_path / "before.json"), save(measured(1.25, 2), tmp_path / "after.json")
 
 
-def test_compare_says_how_much_and_fails_beyond_the_limit(saved: tuple[str, str], run: Run) -> None:
+def test_compare_prints_the_change_and_fails_beyond_the_limit(saved: tuple[str, str], run: Run) -> None:
     before, after = saved
     out, _ = run(EXIT_DONE, "compare", before, after)
     speedups = [(load_session(Path(path)).timings[1].speedup or exactly(0.0)).value for path in saved]
@@ -327,7 +327,7 @@ GATES = {
 
 
 @pytest.mark.parametrize(("before", "after", "code", "message"), GATES.values(), ids=GATES)
-def test_a_gate_fails_for_no_busy_machine_and_no_wide_interval(
+def test_compare_does_not_fail_for_a_busy_machine_or_a_wide_interval(
     before: Session, after: Session, code: int, message: str, tmp_path: Path, run: Run
 ) -> None:
     files = save(before, tmp_path / "a.json"), save(after, tmp_path / "b.json")
@@ -372,7 +372,7 @@ def test_closed_pipe_changes_no_exit_code(
 
 
 @pytest.mark.parametrize("text", ["three", "-3%", "100%", "1.5", ""])
-def test_a_limit_that_is_none_is_refused(text: str, saved: tuple[str, str], run: Run) -> None:
+def test_an_invalid_limit_is_refused(text: str, saved: tuple[str, str], run: Run) -> None:
     assert "such as 3% or 0.03" in run(EXIT_MISUSED, "compare", *saved, f"--fail-if-slower={text}")[1]
 
 
@@ -388,7 +388,7 @@ def checked(speedup: float, *, full: float | None = None, numerics: str = "ok") 
     return plan_check(replace(session, timings=tuple(timings)), "eager" if full is None else "torch.compile")
 
 
-def test_check_names_what_is_faster() -> None:
+def test_check_names_the_faster_variant() -> None:
     assert str(checked(1.5)).splitlines()[::3] == ["The plan holds.", "against eager: 1.50× (1.47–1.53), faster"]
     slower = checked(0.8)
     assert str(slower).startswith("The plan holds, but is slower than eager.\n")
@@ -428,7 +428,7 @@ def unsure_check(verdict: Verdict) -> PlanCheck:
     [busy_check(), busy_check(full=1.1), *map(unsure_check, (Verdict.BUSY, Verdict.UNKNOWN, Verdict.INCONCLUSIVE))],
     ids=["slower, busy", "slower than both, busy", "busy", "too few", "inconclusive"],
 )
-def test_a_check_that_cannot_tell_has_no_verdict(
+def test_an_unsure_check_has_no_verdict(
     found: PlanCheck, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "check_saved_plan", create_autospec(checks.check_saved_plan, return_value=found))
@@ -514,7 +514,7 @@ def test_doctor_names_packages_to_install(run: Run, monkeypatch: pytest.MonkeyPa
     assert "no  C++ compiler: none that works. Inductor needs a C++ compiler" in out
 
 
-def test_doctor_tells_that_torch_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_torch_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, *_: object) -> None:
             if name == "torch":

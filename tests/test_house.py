@@ -1,4 +1,4 @@
-"""The rules of the house that no linter sees: what loads what, where private names stand, what documents name.
+"""The rules of the house that no linter checks: imports, private names, and names in documents.
 
 The engine without the notebook packages, too: everything but the panel works, and the panel names the pip command.
 """

@@ -223,7 +223,7 @@ def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: Output) -> No
         ),
     ],
 )
-def test_regions_and_configs_are_those_of_the_line(made: Made, line: str, configs: dict[str, Any]) -> None:
+def test_regions_and_configs_of_the_line_are_applied(made: Made, line: str, configs: dict[str, Any]) -> None:
     assert {region.name: region.configs for region in made(line).plan.regions} == configs
 
 
@@ -414,7 +414,7 @@ def test_interrupt_keeps_results(
     assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
 
 
-def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
+def test_an_interrupt_that_a_compiler_drops_still_ends_the_work(
     run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
     came_to: list[str] = []
@@ -438,7 +438,7 @@ def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
     "line",
     ["%regional_compile", "%regional_compile --help", "%regional_compile -h f(x)", "%%regional_compile --help\nf(x)"],
 )
-def test_an_empty_line_and_help_tell_every_option(run: Run, shell: Any, capsys: Output, line: str) -> None:
+def test_an_empty_line_and_help_list_every_option(run: Run, shell: Any, capsys: Output, line: str) -> None:
     run(line)
     out = capsys.readouterr().out
     assert out.rstrip() == (shell.find_line_magic("regional_compile").__doc__ or "").rstrip()
@@ -465,7 +465,7 @@ lazy = Lazy()  # of the user's objects no attribute is read
 """
 
 
-def test_completion(made: Made, run: Run, shell: Any) -> None:
+def test_completion_offers_options_paths_keys_and_values(made: Made, run: Run, shell: Any) -> None:
     run(LAYERS)
     made("-r known=ops:aten.relu* f(x);")
     for line, expected in (
@@ -564,7 +564,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 CALL = "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)"
 
 
-def test_the_static_twin_and_the_panel_are_outputs_of_their_own(run: Run, outputs: Outputs) -> None:
+def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: Outputs) -> None:
     run(CALL)
     twin, panel = outputs.shown
     assert WIDGET not in twin

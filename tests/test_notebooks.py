@@ -23,7 +23,7 @@ def notebooks() -> list[object]:
 
 
 @pytest.mark.parametrize("name", notebooks())
-def test_it_runs(name: str) -> None:
+def test_a_notebook_runs(name: str) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     for cell in notebook.cells if name == ALWAYS else ():  # what its figures are does not matter here
         cell.source = re.sub(r"(--budget |budget_s=)[\d.]+", r"\g<1>0.1", cell.source)

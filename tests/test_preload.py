@@ -127,6 +127,6 @@ def test_reloading_runs_stages_again(events: Events) -> None:
     assert done == ["a", "b"] * 2
 
 
-def test_loading_the_extension_imports_ahead_unless_that_is_not_wanted(tmp_path: Path) -> None:
+def test_loading_the_extension_preloads_unless_turned_off(tmp_path: Path) -> None:
     # No compiler, so no toolchain to build: what is left are the imports.
     assert python(LOAD, env={"IPYTHONDIR": tmp_path, "CXX": tmp_path / "none"}).err == ""

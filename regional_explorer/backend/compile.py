@@ -183,7 +183,7 @@ def status(compiled: Any) -> Status:
 
 
 def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
-    """Yield one ``recompiled`` per graph of Dynamo's that a later call made it trace."""
+    """Yield a ``recompiled`` diagnostic for each graph that Dynamo traced in a later call."""
     for frame in program.capture.frames:
         if not frame.late:
             continue

@@ -29,7 +29,7 @@ from regional_explorer.compiler.partition_records import environment_of, evidenc
 from regional_explorer.compiler.program import CutProgram, SwitchedGraph, dynamic_remedy, stacklevel_of_caller
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.diagnostics.regions import check_empty, check_failures
+from regional_explorer.diagnostics.regions import check_empty, check_failed
 from regional_explorer.errors import (
     CaptureError,
     InvalidArgumentError,
@@ -110,7 +110,7 @@ class PlannedProgram(CutProgram):
         return self.plan
 
     def function_of(self, switch: Switch) -> BoxedCall:
-        """Return what the cut graph calls for a partition: with ``ranges``, in a range named by its region."""
+        """Return the function that the cut graph calls for a partition; ``ranges`` put it in a profiler range."""
         call = switch.as_function()
         if not self.ranges:
             return call
@@ -259,7 +259,7 @@ class PlannedProgram(CutProgram):
             message = f"Partitions without an artifact run eagerly: {NO_COMPILER}"
             self.report(DiagnosticCode.NO_COMPILER.found(message))
         others = [record for record in failed if record.error != NO_COMPILER]
-        for diagnostic in check_failures(evidence_of(self, others)):
+        for diagnostic in check_failed(evidence_of(self, others)):
             self.report(diagnostic)
 
     def _report_stale(self, switch: Switch, why: str) -> None:
@@ -280,7 +280,7 @@ TRAINS_FROZEN = (
 
 @contextlib.contextmanager
 def _raising_again(*graphs: LiveGraph) -> Iterator[None]:
-    """A block whose PlanError later calls of these graphs raise again: they are not traced and compiled again."""
+    """Context manager: let later calls of these graphs raise the block's PlanError, without tracing again."""
     try:
         yield
     except PlanError as error:
@@ -294,9 +294,9 @@ def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
 
 
 def _can_be_repaired(gm: fx.GraphModule) -> bool:
-    """Return whether a graph whose run has raised may run once more: it has only computed, and not written until then.
+    """Return whether a graph whose run raised may run again: it wrote nothing before the error.
 
-    What a call writes in place AOTAutograd copies at the end of its graph, behind all that may raise.
+    AOTAutograd copies what a call writes in place at the end of the graph, after every op that may raise.
     """
     return only_computes(gm) and all(node.target is torch.ops.aten.copy_.default for node in _writing(gm))
 
@@ -390,17 +390,17 @@ CHANGE_THE_PLAN = (
 
 
 def in_production(diagnostic: Diagnostic) -> Diagnostic:
-    """Return a diagnostic as it is said here, where there is no exploration ``ex`` and no upstream to compare with."""
+    """Return a diagnostic worded for production, without ``ex`` and without a comparison with upstream."""
     return replace(diagnostic, upstream="", advice=(CHANGE_THE_PLAN,) if diagnostic.actions else diagnostic.advice)
 
 
 def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
-    """Return what a diagnostic is about: two with the same subject are said once."""
+    """Return the subject of a diagnostic; diagnostics with the same subject are reported once."""
     return diagnostic.code, diagnostic.region, diagnostic.message if diagnostic.region is None else ""
 
 
 def _recompile_limit_reached(frames: Sequence[Frame]) -> Diagnostic:
-    """Return a ``recompiled``: Dynamo has reached its limit for this call. ``frames`` are those that it traced."""
+    """Return a ``recompiled`` diagnostic: Dynamo reached its recompile limit for the call, after ``frames``."""
     fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
     return DiagnosticCode.RECOMPILED.found(
         "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
@@ -466,7 +466,7 @@ class PlannedBackend:
         return self.traced.add_frame(gm, inputs)
 
     def watch(self, compiled: Callable[..., Any]) -> None:
-        """Report a first call that never reaches this backend, and a call from which on Dynamo traces no other."""
+        """Report a first call that never reaches this backend, and the call after which Dynamo stops tracing."""
         compiled_ref = weakref.ref(compiled)
 
         def report_untraced(returned: bool) -> None:  # noqa: FBT001 - as torch_api passes it
@@ -483,7 +483,7 @@ class PlannedBackend:
         return PlannedBackend, (self.options,)
 
     def _at_end(self, succeeded: bool) -> None:  # noqa: FBT001 - as torch_api passes it
-        """Check the plan if the call returned; else at the end of the next one, which Dynamo need not trace."""
+        """Check the plan if the call returned; otherwise at the end of the next call, traced or not."""
         self.traced.first_call_ended = True
         if succeeded:
             self._check_plan()
@@ -593,7 +593,7 @@ def _find_named(wrapper: Any) -> PlannedBackend | None:
 
 
 def planned_backend_of(compiled: Any) -> PlannedBackend | None:
-    """Return the backend behind what ``rx.compile`` or ``torch.compile`` returned; None if it is another one."""
+    """Return our backend behind a result of ``rx.compile`` or ``torch.compile``; None if it has another one."""
     wrapper = backend_of(compiled)
     backend = named_backend(wrapper)
     if backend is regional_explorer:

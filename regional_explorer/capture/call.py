@@ -306,7 +306,7 @@ class Call:
         self._note_written(storages_before)
 
     def _note_written(self, storages_before: AbstractSet[int]) -> None:
-        """Note which tensors a run has written in place, or assigned: those have storages that were not there."""
+        """Note which tensors a run has written in place or assigned; assigned tensors have new storages."""
         self._written_names = [
             name
             for name, tensor in self._tensors_by_name().items()
@@ -315,7 +315,7 @@ class Call:
         ]
 
     def written(self) -> list[tuple[str, torch.Tensor, torch.Tensor | None]]:
-        """Return the user's tensors that the call writes or assigns, as they are now, in a block of ``restoring``.
+        """Return the user's tensors that the call writes or assigns, as they are now; use it in a ``restoring`` block.
 
         Each comes behind its name and, if it was written in place, before its content at the start of the block.
         """
@@ -364,10 +364,10 @@ class Call:
         if fn is None and self.grad and all(gradient is None for gradient in gradients):
             raise CaptureError(
                 RefusalCode.NO_GRADIENT,
-                "The call was repeated, and its outputs depend on none of the tensors whose gradients were taken in "
-                "its first run: the call makes them itself, or they were replaced or frozen since. Pass the "
-                "tensors that require grad as arguments, explore the call again, or leave the backward out with "
-                "grad=False.",
+                "The gradients cannot be computed again: in the repeated call, the outputs depend on none of the "
+                "tensors whose gradients the first run took. The call creates these tensors itself, or they have been "
+                "replaced or frozen since. Pass the tensors that require grad as arguments, explore the call again, or "
+                "leave the backward out with grad=False.",
             )
         return outputs, gradients
 
@@ -384,7 +384,7 @@ class Call:
 
     @contextlib.contextmanager
     def undone_if_refused(self) -> Iterator[None]:
-        """Context manager: if the block raises, restore also what the first run made and a later one would need."""
+        """Context manager: if the block raises, undo also what the first run made for later runs."""
         try:
             yield
         except BaseException:
@@ -394,7 +394,7 @@ class Call:
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """Context manager for running the call as in its first run: afterwards all of the user's state is as before.
+        """Context manager: run the call as in its first run, and restore all of the user's state afterwards.
 
         ``restore`` restores the state at the start of the block: the user may have trained the model since the first
         run. The first run printed what the user's code prints; repetitions are silent.
@@ -420,7 +420,7 @@ class Call:
             self._restore_log, self._state = outer_state
 
     def _unmark_dynamic(self, reachable: Reach) -> None:
-        """Remove the marks that traces with dynamic sizes left on tensors: with them later traces would be dynamic."""
+        """Remove the marks of dynamic sizes that a trace left on tensors: they would make later traces dynamic."""
         unmark_dynamic(tensor for tensor in reachable.tensors if id(tensor) not in self._dynamic)
 
     def close(self) -> None:
@@ -485,7 +485,7 @@ def _refuse_unfinished(outputs: Any) -> None:
 
 
 def _refuse_continued(ends: Sequence[GradientInput]) -> None:
-    """Raise CaptureError if the call's backward would run the user's own, and so free what that has saved."""
+    """Raise CaptureError if the call's backward would run the user's own backward and free its saved tensors."""
     if runs_older_nodes(ends):
         raise CaptureError(
             RefusalCode.CALL_CONTINUES,
@@ -497,7 +497,7 @@ def _refuse_continued(ends: Sequence[GradientInput]) -> None:
 
 @contextlib.contextmanager
 def _raising_capture_error(what: str, type_error_remedy: Callable[[], str] = str) -> Iterator[None]:
-    """Context manager for the user's code: what it raises becomes a CaptureError with the line."""
+    """Context manager for the user's code: turn its exceptions into a CaptureError that names the line."""
     try:
         yield
     except CaptureError:

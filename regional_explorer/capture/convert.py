@@ -193,7 +193,7 @@ class GraphRecorder:
 
 
 def _function_name(body: Graph, call: Node) -> str:
-    """Return the function that a body was traced from: in the stacks of its ops, the frame below that of the call."""
+    """Return the function that a body was traced from: the frame below the call in the stacks of the body's ops."""
     lines = (line for op in body.ops for line in op.stack[len(call.stack) : len(call.stack) + 1])
     return next((line.scope or line.function for line in lines), "")
 
@@ -263,7 +263,7 @@ def record_breaks(
         stack, innermost = tuple(users or lines), lines[-1] if lines else None
         reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None, innermost)
-        # Reported again for a loop, Dynamo's explanation is longer by that.
+        # Dynamo's explanation is longer when it reports a break again for a loop.
         key = next((known for known in records if known[1:] == key[1:] and reason.startswith(known[0])), key)
         if key not in records or (graph_break.marks and not records[key].blocks):
             earlier = records.get(key, GraphBreak(reason))
@@ -282,7 +282,7 @@ def record_breaks(
 
 
 def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCall:
-    """Return the record of a module under its first path; None if the user's program does not hold it."""
+    """Return the record of a module under its first path; None if the user's program has no path to it."""
     path, *aliases = names.get(module_id, ("",))
     return ModuleCall(path, class_name, aliases=tuple(aliases))
 
@@ -290,7 +290,7 @@ def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCa
 def _hook_of(
     graph_break: Break, frames: Sequence[tuple[str, int, str]], hooks: Sequence[Hook]
 ) -> tuple[str, list[nn.Module]]:
-    """Return the kind of hook that a break is in, and the modules that have this hook; an empty text for none."""
+    """Return the kind of hook that a break is in, and the modules with this hook; an empty kind outside of hooks."""
     if _BACKWARD_HOOKS.search(graph_break.reason):  # Dynamo does not trace into these: the module has one
         broken = {number for number, _ in graph_break.modules[-1:]}
         found = [hook for hook in hooks if hook.is_backward and (hook.module is None or id(hook.module) in broken)]
@@ -336,6 +336,6 @@ _WORKAROUND = re.compile(r"torch\._dynamo\.config\.|`torch\.cond`|Remove the `to
 def _workaround(reason: str) -> str:
     """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
     hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
-    # Under compiled autograd a trace fails that is not of Inductor's own backend (torch 2.13).
+    # Under compiled autograd, a trace by another backend than Inductor's fails (torch 2.13).
     workarounds = (hint for hint in hints if _WORKAROUND.search(hint) and "compiled_autograd" not in hint)
     return next(workarounds, "").removeprefix("Hint: ").rstrip(".")

@@ -25,7 +25,7 @@ _CONTIGUOUS: dict[str, Any] = {"memory_format": torch.contiguous_format}
 _SILENTLY_WRONG = {
     torch.ops.aten.native_group_norm.default: torch.ops.aten.native_group_norm_backward.default,
 }
-"""Operators that refuse an input's strides, each with one that instead reads it in the wrong order (torch 2.13)."""
+"""For an operator that refuses an input's strides, the operator that silently reads them wrong (torch 2.13)."""
 
 
 class RepairRun(fx.Interpreter):
@@ -144,7 +144,7 @@ class LiveGraph:
         if failed:
             repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)
-        # A lazy module has its code written when that is asked for or run: here, where the file is noted, to be freed.
+        # A lazy module writes its code when it is first needed: do it here, where the file is noted, to be freed.
         _ = self.gm.code
         self.implementation = self.eager
 

@@ -35,7 +35,7 @@ from regional_explorer.torch_api.hidden_state import (
 )
 
 Root = tuple[str, nn.Module]
-"""A module that no other one holds, behind its name in the user's program."""
+"""A module that no other module holds, preceded by its name in the user's program."""
 
 
 def module_names(roots: Sequence[Root]) -> dict[int, tuple[str, ...]]:
@@ -64,7 +64,7 @@ SEARCH_DEPTH = 12
 SEARCH_OBJECTS = 50_000
 MAX_ITEMS = 1_000
 MAX_ARRAY_BYTES = 1 << 20
-"""The depth, the number of objects, the items per container, and the size of a NumPy array to which the search goes."""
+"""The limits of the search: depth, number of objects, items per container, and bytes of a NumPy array."""
 
 _ATOMIC_TYPES = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
 _FOREIGN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
@@ -72,7 +72,7 @@ _READ_CLASSES = (
     *(types.SimpleNamespace, argparse.Namespace, UserDict, UserList, queue.Queue),
     *(weakref.WeakKeyDictionary, weakref.WeakSet),
 )
-"""The classes of the standard library whose objects are read as those of the user's own are."""
+"""The classes of the standard library whose objects are searched like objects of the user's own classes."""
 _HIDDEN_ATTRIBUTES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
 """The containers in which a module keeps its parameters, children and hooks: all other attributes are the user's."""
 
@@ -211,7 +211,7 @@ _FUNCTIONS = (
 
 
 def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[_Reached]:
-    """Read a function, or what calls others."""
+    """Yield what a function, method, partial, property or cached function holds."""
     match function:
         case types.FunctionType():
             yield from _function_values(function, reachable)
@@ -234,7 +234,7 @@ def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[
 
 
 def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read a dict, a list and the like; what a class of the user's keeps beside the items are attributes."""
+    """Yield the items of a dict, list or other container, and the attributes that the user's own class adds."""
     name, value = item.name, item.value
     if (kind := variables.container_kind(value)) is not None:
         of_kind = variables.dict_items if kind in variables.DICT_TYPES else variables.all_items
@@ -260,7 +260,7 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
 
 
 def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read an object, of the classes of torch, NumPy and the standard library only some."""
+    """Yield the attributes of an object; of foreign classes only those in ``_READ_CLASSES`` are searched."""
     cls = type(item.value)
     if _is_foreign(cls.__module__) and cls not in _READ_CLASSES:
         yield from (_Reached(item.name, function) for function in functions_held(item.value))
@@ -272,7 +272,7 @@ def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
-    """Read the classes of the user's own code: their attributes, and what their methods use."""
+    """Yield the attributes and methods of a class, and of those of its bases that are the user's own."""
     for base in cls.__mro__:
         if not _is_users(base.__module__, sys.modules.get(base.__module__)):
             continue
@@ -283,9 +283,9 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
-    """Read what a function closes over, its defaults, and the globals it uses, also those of the user's other files."""
+    """Yield what a function closes over, its defaults, and the globals it uses, the user's other files included."""
     if _is_installed(function):
-        # It may call the user's: so do torch.no_grad as a decorator, and hooks that torch makes of the user's.
+        # It may call the user's functions: torch.no_grad as a decorator does, and hooks that torch makes of them.
         closed_over = (value for variable in _closure_of(function) for value in variable.read().values())
         inside = (vars(function).get("__wrapped__"), *closed_over)
         yield from (_Reached("", value) for value in inside if callable(value))
@@ -307,7 +307,7 @@ def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator
 def _imported_values(
     module: types.ModuleType, name: str, names: AbstractSet[str], reachable: Reach
 ) -> Iterator[_Reached]:
-    """Read the variables called ``names`` of a module of the user's, and of the modules of a package."""
+    """Yield the variables called ``names`` of a module of the user's, and of the submodules that they include."""
     used = names & vars(module).keys()
     reachable.variables.append(variables.module_globals(name, vars(module), used))
     for key in sorted(used):
@@ -330,7 +330,7 @@ def _closure_of(function: types.FunctionType) -> list[Variables]:
 
 @functools.lru_cache(maxsize=2048)
 def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of globals and attributes that code uses, and of globals it assigns; with inner functions."""
+    """Return the globals and attributes that code uses, and the globals it assigns, inner functions included."""
     names = set(code.co_names)
     assigned = {
         str(step.argval) for step in dis.get_instructions(code) if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")

@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from regional_explorer.capture.reachable import Generator, Reach
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.user_lines import at_user_line
-from regional_explorer.capture.variables import Variables, differing, same
+from regional_explorer.capture.variables import Variables, differing_keys, is_same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import WatchingMode, written_arguments
@@ -48,12 +48,12 @@ class RestoreLog(WatchingMode):
         self._made_storages: dict[int, object] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
         self._copies: dict[int, _StorageCopy] = {}
-        # Of those without a storage: sparse ones.
+        # Copies of tensors without a storage, such as sparse tensors.
         self._tensor_copies: dict[int, _TensorCopy] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
         self._leaves: dict[int, torch.Tensor] = {}
         self._written: set[int] = set()
-        """The keys of the copies of what the block that is watched, or was last, wrote to."""
+        """The keys of the storages that the current or last watched block wrote to."""
         tensors = list(tensors)
         self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
         self._by_storage = grouped(
@@ -152,7 +152,7 @@ class RestoreLog(WatchingMode):
         return id(tensor) in self._tensor_copies if storage is None else storage_key(storage) in self._copies
 
     def content_before(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return what a tensor held before the call, None if that was not saved or has another size now."""
+        """Return the content of a tensor before the call; None if it was not saved or its storage was resized."""
         if not self.has(tensor):
             return None
         if id(tensor) in self._tensor_copies:
@@ -164,7 +164,7 @@ class RestoreLog(WatchingMode):
         return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def contents(self) -> RestoreLog:
-        """Return a log with copies of the same storages, as they are now."""
+        """Return a log with copies of the saved storages as they are now."""
         log = RestoreLog()
         log._copies, log._tensor_copies = self._contents()
         return log
@@ -174,9 +174,9 @@ class RestoreLog(WatchingMode):
         return storages, {key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()}
 
     def keep_first(self, after_first: RestoreLog) -> RestoreLog:
-        """Let ``restore`` give what the first watched block wrote and the last one did not the content ``after_first``.
+        """Let ``restore`` keep the content ``after_first`` of what the first watched block wrote and the last did not.
 
-        Return a log that gives it the content from before.
+        Return a log that restores the content from before the first block.
         """
         before = RestoreLog()
         before._copies = _replaced(self._copies, after_first._copies, self._written)
@@ -188,7 +188,7 @@ class RestoreLog(WatchingMode):
         return before
 
     def as_now(self, tensors: Iterable[torch.Tensor]) -> RestoreLog:
-        """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
+        """Return a log with copies of the saved storages and of the storages of ``tensors``, as they are now.
 
         Raises:
             CaptureError: a tensor that the call may attach to its autograd graph has become part of another one.
@@ -225,7 +225,7 @@ class RestoreLog(WatchingMode):
 
 
 def _replaced(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collection[int]) -> dict[int, _Copy]:
-    """Replace the copies that ``others`` has too, except those with a key in ``but``; return what they were."""
+    """Replace the copies whose key is in ``others`` and not in ``but``; return the replaced copies."""
     replaced = {key: copy for key, copy in copies.items() if key in others and key not in but}
     copies |= {key: others[key] for key in replaced}
     return replaced
@@ -276,7 +276,7 @@ class TorchRandomState:
             put(state)
 
     def __enter__(self) -> Self:
-        """Return these states."""
+        """Return the saved states."""
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -343,7 +343,7 @@ def silent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def audible() -> Iterator[None]:
-    """Context manager: inside a muted block, print all the same."""
+    """Context manager: print even inside a muted block."""
     token = _IS_MUTED.set(False)
     try:
         yield
@@ -352,7 +352,7 @@ def audible() -> Iterator[None]:
 
 
 class _MutedStream:
-    """A stream without what muted blocks write to it; the rest is left to the original one."""
+    """A stream that drops what muted blocks write, and passes everything else to the original stream."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -404,7 +404,7 @@ class AssignedState:
         return bool(self._before or self._tensor_data or self._leaves)
 
     def first_run_ended(self) -> bool:
-        """Watch only what the first run changed from now on; return whether a second run has to show the rest.
+        """Watch from now on only what the first run changed; return whether a second run is needed.
 
         Changes of containers among the arguments are restored in any case.
         """
@@ -417,7 +417,7 @@ class AssignedState:
         return False
 
     def note_first_run(self, reach: Reach) -> None:
-        """Note the values after the first run, also in containers and objects that it made; restore tensors' data."""
+        """Note the values after the first run, also in containers and objects that it made; restore ``tensor.data``."""
         known_owners = {id(scope.owner) for scope, _ in self._before}
         self._before += [(scope, scope.read()) for scope in reach.variables if id(scope.owner) not in known_owners]
         self._after = [scope.read() for scope, _ in self._before]
@@ -433,7 +433,9 @@ class AssignedState:
             now = scope.read()
             if not _any_changed(before, after) and not _any_changed(before, now):
                 continue
-            stay = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
+            stay = (
+                [] if scope.whole else [key for key in differing_keys(before, after) if _stays(key, before, after, now)]
+            )
             added = stay if scope.write is not None else list(before)
             labels += [scope.label(key) for key in added]
             if added:
@@ -445,7 +447,7 @@ class AssignedState:
             self._keep_first()
 
     def _keep_first(self) -> None:
-        """Let what only the first run did to leaves and to the data of tensors stay."""
+        """Keep the changes to leaves and to the data of tensors that only the first run made."""
         data, leaves = list(self._tensor_data), list(self._leaves)
         for number, pair in enumerate(data):
             if not _data_moved(*pair):
@@ -508,18 +510,18 @@ def _leaf_changed(tensor: torch.Tensor, flag: bool, grad: torch.Tensor | None) -
 
 
 def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
-    return list(before) != list(now) or any(True for _ in differing(before, now))
+    return list(before) != list(now) or any(True for _ in differing_keys(before, now))
 
 
 def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) -> bool:
-    """Return whether what the first run assigned stays: if the second run kept it, or went on from what it had created.
+    """Return whether the first run's value stays: the second run kept it, or went on from what the first created.
 
-    A tensor that the second run assigned again, with the same content, is a result of every call, as those that hooks
-    collect by name.
+    A tensor that the second run assigned again with the same content is a result of every call, like the tensors that
+    hooks collect by name.
     """
     if key == "training":
         return False
-    if (key in after) == (key in now) and same(after.get(key), now.get(key)):
+    if (key in after) == (key in now) and is_same(after.get(key), now.get(key)):
         return True
     created = before.get(key) is None and after.get(key) is not None
     return created and not _same_tensors(after[key], now.get(key))

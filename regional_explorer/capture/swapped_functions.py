@@ -1,4 +1,4 @@
-"""Runs work while live functions of the user have the code of an edited text, to trace what that text would do."""
+"""Runs work while live functions of the user have the code of an edited source text, to trace the edit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch.fx.traceback import annotate
 from regional_explorer.capture.user_lines import codes_below
 
 REGION_NAMES = ("rx.region", "regional_explorer.region", "region")
-"""How ``rx.region`` is called in the source."""
+"""The names of ``rx.region`` in the source."""
 
 T = TypeVar("T")
 
 
 def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, while functions run the code of a changed text, as IPython's autoreload does it.
+    """Run ``work`` while functions have the code of a changed source text, as with IPython's autoreload.
 
     What other threads compute with them stays the same: marks of that text have an effect where Dynamo traces, only.
     ``texts`` has the text of files before and after, by path; both have the same functions, in the same order.
@@ -86,7 +86,7 @@ def _function_codes(tree: ast.Module, path: str) -> list[CodeType]:
 
 
 def _differ(code: CodeType, other: CodeType) -> bool:
-    """Return whether two codes do something else, on whichever lines they are."""
+    """Return whether two code objects differ in more than line numbers."""
     if (code.co_code, code.co_names, code.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
         return True
     return any(
@@ -99,7 +99,7 @@ def _differ(code: CodeType, other: CodeType) -> bool:
 
 
 def _traced_marks(tree: ast.Module) -> ast.Module:
-    """Let the marks that ``ex.to_source`` writes have an effect where Dynamo traces only, and decorators be blocks.
+    """Limit the marks that ``ex.to_source`` writes to where Dynamo traces, and turn decorators into blocks.
 
     Marks in eager code change state that all threads share (``torch.fx.traceback.current_meta``, torch 2.13).
     """
@@ -117,7 +117,7 @@ def _traced_marks(tree: ast.Module) -> ast.Module:
 
 
 def _mark_as_manager(decorator: ast.expr) -> ast.expr | None:
-    """Return the context manager that marks like ``decorator``, None if ``decorator`` is no mark."""
+    """Return the context manager that marks like ``decorator``; None if ``decorator`` is no mark."""
     if not isinstance(decorator, ast.Call):
         return None
     name = ast.unparse(decorator.func)
@@ -134,7 +134,7 @@ def _where_traced(manager: ast.expr) -> ast.expr:
 
 
 def _without_mark(function: FunctionType, files: Collection[str]) -> CodeType | None:
-    """Return the code with which a mark around a function of ``files`` only calls it, None for any other function.
+    """Return code with which a decorated function of ``files`` only calls the original; None for other functions.
 
     A live function keeps the decorators it was defined with, whatever the changed text has.
     """

@@ -142,7 +142,7 @@ def _leaf_of(node: Node) -> torch.Tensor | None:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
-    """Return the nodes that made tensors and their gradients, and all that these lead to, but for those of leaves."""
+    """Return the autograd nodes behind tensors and their gradients, without those that accumulate into leaves."""
     made = (
         value.grad_fn
         for tensor in tensors
@@ -153,7 +153,7 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
 
 
 def _all_behind(nodes: Iterable[Node | None]) -> set[Node]:
-    """Return these nodes and all that they lead to."""
+    """Return ``nodes`` and all nodes that they lead to."""
     queue = [node for node in nodes if node is not None]
     found = set(queue)
     for node in queue:
@@ -164,7 +164,7 @@ def _all_behind(nodes: Iterable[Node | None]) -> set[Node]:
 
 
 def requires_grad(tensor: torch.Tensor | None) -> bool:
-    """Return whether gradients can be taken of an output."""
+    """Return whether an output can be differentiated."""
     if tensor is None or not tensor.requires_grad or not (tensor.is_floating_point() or tensor.is_complex()):
         return False
     # A view of a leaf made under no_grad says that it requires grad, but no gradient flows through it (torch 2.13).
@@ -190,7 +190,7 @@ def smaller_numbered(outputs: Any, first_number: int) -> set[Node]:
 
 
 def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[GradientInput]:
-    """Return what gradients are taken of: where the call's part of the autograd graph ends.
+    """Return the inputs that gradients are taken with respect to: the ends of the call's part of the autograd graph.
 
     These are its leaves, and the user's own nodes that are older than the call, ``nodes_before``: gradients stop there,
     so their buffers stay for the user's own backward.
@@ -214,7 +214,7 @@ def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[Gradi
 
 
 def runs_older_nodes(ends: Sequence[GradientInput]) -> bool:
-    """Return whether a backward to ``ends`` runs nodes older than the call: those at one end lead to another end."""
+    """Return whether a backward to ``ends`` runs nodes older than the call: one end leads to another."""
     edges = [end for end in ends if isinstance(end, GradientEdge)]
     behind = _all_behind(source for edge in edges for source, _ in edge.node.next_functions)
     leaf_ids = {id(leaf) for node in behind if (leaf := _leaf_of(node)) is not None}

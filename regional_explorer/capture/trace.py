@@ -85,12 +85,12 @@ class TracedGraphs:
 
     @property
     def pending(self) -> list[Graph]:
-        """The record of the backwards that AOTAutograd has not handed over: it does when they first run."""
+        """The records of backward graphs that have not run: AOTAutograd hands over a backward when it first runs."""
         return [graph for frame in self.frames for graph in frame.pending]
 
     @property
     def late_graphs(self) -> frozenset[str]:
-        """The ids of the graphs of late frames: a later call, on other shapes, repeats what the first one has."""
+        """The ids of the graphs of late frames: a later call, on other shapes, traces the same ops again."""
         return frozenset(graph.id for frame in self.frames if frame.late for graph in frame.records)
 
     @property
@@ -101,7 +101,7 @@ class TracedGraphs:
     def modes_of_calls(self, frames: Sequence[Frame] | None = None) -> list[CallModes]:
         """Return the modes of the first call, and then of each later call that was traced again.
 
-        With ``frames``, only of these.
+        ``frames`` limits this to the calls that traced them.
         """
         frames = self.frames if frames is None else frames
         calls = [[frame for frame in frames if not frame.late], *([frame] for frame in frames if frame.late)]
@@ -117,7 +117,7 @@ class TracedGraphs:
 
     @contextlib.contextmanager
     def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
-        """A block in which each graph runs what ``implementation`` makes of it, also if it is traced in the block."""
+        """Context manager: let each graph, also one traced in the block, run what ``implementation`` makes of it."""
         saved: list[tuple[LiveGraph, BoxedCall]] = []
 
         def replace_implementation(live: LiveGraph) -> None:
@@ -207,7 +207,7 @@ class TracedGraphs:
         return live.as_boxed()
 
     def _stamp_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
-        """Give every op its origin, and put ``module`` around ops that do not record it; bodies included."""
+        """Give every op, bodies included, its origin; add ``module`` to ops that do not record it."""
         for node in gm.graph.nodes:
             stack = node.meta.get("nn_module_stack") or {}
             if module is not None and str(id(module)) not in (str(key).partition("@")[0] for key in stack):
@@ -303,7 +303,7 @@ class Capture(TracedGraphs):
             raise trace_failed(self.call, error, nodes, self.tracing, dynamic=self.dynamic) from error
 
     def drop_call(self) -> None:
-        """Let go of the arguments: the trace is only run from now on, by a function that the user has kept of it."""
+        """Free the arguments: from now on the trace is run only by compiled functions that the user has kept."""
         del self.call
 
     def close(self) -> None:

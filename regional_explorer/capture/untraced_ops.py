@@ -146,7 +146,7 @@ def untraced_ops(
             op=op,
             count=number,
             module=_module_call(place.module, names),
-            line=loaded_line(outdated, *_at(place.line)) if place.line else None,
+            line=loaded_line(outdated, *_line_arguments(place.line)) if place.line else None,
             function=place.line[0].co_name if place.in_function and place.line else "",
         )
         for (place, op), number in recorder.counts.items()
@@ -155,9 +155,9 @@ def untraced_ops(
 
 
 def with_untraced(breaks: Sequence[GraphBreak], untraced: Sequence[UntracedOps]) -> tuple[GraphBreak, ...]:
-    """Return the breaks, each with the ops that run eagerly because of it: of those nearest by line, module, function.
+    """Return the breaks, each with the untraced ops whose nearest break it is: by line, then module, then function.
 
-    Ops that are near to none, or equally near to breaks in several lines, go to the first of these without a cause.
+    Ops that are equally near to breaks in several lines go to the first of these breaks, with an unknown cause.
     """
 
     def nearness(graph_break: GraphBreak, ops: UntracedOps) -> tuple[bool, int, bool]:
@@ -185,7 +185,7 @@ def _name(code: CodeType) -> tuple[str, str]:
     return code.co_filename, code.co_name
 
 
-def _at(line: tuple[CodeType, int]) -> tuple[str, int, str]:
+def _line_arguments(line: tuple[CodeType, int]) -> tuple[str, int, str]:
     code, number = line
     return code.co_filename, number, code.co_name
 

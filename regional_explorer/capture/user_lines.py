@@ -52,7 +52,7 @@ def parse_stack_trace(trace: str | None) -> tuple[tuple[str, int, str, str], ...
 
 
 def outdated_lines(codes: Iterable[CodeType]) -> dict[tuple[str, str, int], SourceLine]:
-    """Return the lines of the functions that their files no longer have: those were edited after they were loaded.
+    """Return the lines of functions whose files were edited after they were loaded.
 
     Their text is not known any more. Notebook cells, installed libraries, and modules that another loader than Python's
     own has read are left out.
@@ -81,7 +81,7 @@ def _is_outdated(code: CodeType) -> bool:
 
 
 def _is_read_as_it_is(file: str) -> bool:
-    """Return whether Python itself loaded the file, or nobody says who did: pytest, for one, rewrites assertions."""
+    """Return whether no loader but Python's own loaded the file: pytest, for example, rewrites assertions."""
     modules = (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
     loaders = [names.get("__loader__") for names in modules if names.get("__file__") == file]
     return all(loader is None or type(loader) is SourceFileLoader for loader in loaders)
@@ -89,7 +89,7 @@ def _is_read_as_it_is(file: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _codes_in(file: str, stamp: tuple[int, int]) -> tuple[CodeType, ...]:  # noqa: ARG001 - read anew when it changes
-    """Return the code of all functions in a file as it is now; none if it is not Python."""
+    """Return the code of all functions in a file as it is now; empty if the file is not Python."""
     try:
         return tuple(codes_below(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError, RecursionError):
@@ -97,7 +97,7 @@ def _codes_in(file: str, stamp: tuple[int, int]) -> tuple[CodeType, ...]:  # noq
 
 
 def codes_below(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of the functions and classes that are defined in ``code``, and in these."""
+    """Yield the code of the functions and classes defined in ``code``, at any depth."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield inner
@@ -105,7 +105,7 @@ def codes_below(code: CodeType) -> Iterator[CodeType]:
 
 
 def loaded_line(outdated: Outdated, file: str, line: int, function: str, text: str | None = None) -> SourceLine:
-    """Return the line as ``source_line`` does, without its text if that is not what runs."""
+    """Return the line as ``source_line`` does, without its text if the file was edited since it was loaded."""
     return outdated.get((file, function, line)) or source_line(file, line, function, text)
 
 

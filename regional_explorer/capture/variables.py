@@ -65,7 +65,7 @@ class Variables:
 
 
 def index(key: Any) -> str:
-    """Return the key of a container as it is shown: of a module or a tensor, whose text may be long, the class."""
+    """Return a key of a container as text in brackets: its ``repr`` if it is a plain value, else its class."""
     is_plain = all(isinstance(part, _PLAIN_TYPES) for part in (key if isinstance(key, tuple) else (key,)))
     return f"[{key!r}]" if is_plain else f"[<{type(key).__name__}>]"
 
@@ -89,7 +89,7 @@ _LIST_TYPES = (list, deque, set)
 
 
 def container_kind(container: Any) -> Any:
-    """Return the class of Python's whose methods read and write a container; those of a class of the user's do more."""
+    """Return Python's own class of a container; the methods of a subclass of the user's may have side effects."""
     return next((base for base in type(container).__mro__ if base in (*DICT_TYPES, *_LIST_TYPES)), None)
 
 
@@ -183,7 +183,7 @@ def closure_variable(name: str, cell: types.CellType) -> Variables:
 
 
 def call_cache(function: Any) -> Variables:
-    """Return what ``functools.lru_cache`` keeps for a function: how many entries were made and are kept."""
+    """Return how many entries ``functools.lru_cache`` has made and keeps for a function."""
 
     def read() -> dict[Any, Any]:
         info = function.cache_info()
@@ -204,17 +204,17 @@ def hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType) -> Vari
     return Variables(name, owner, read, write, "hooks of {name}", ordered=True)
 
 
-def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
+def differing_keys(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield the keys whose values differ, are new or are gone."""
-    return (key for key in {**before, **now} if not same(before.get(key, MISSING), now.get(key, MISSING)))
+    return (key for key in {**before, **now} if not is_same(before.get(key, MISSING), now.get(key, MISSING)))
 
 
-def same(value: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     """Return whether two values are the same object, or equal plain values."""
     if value is other:
         return True
     if type(value) is not type(other):
         return False
     if isinstance(value, tuple):
-        return len(value) == len(other) and all(map(same, value, other))
+        return len(value) == len(other) and all(map(is_same, value, other))
     return isinstance(value, _PLAIN_TYPES) and bool(value == other)

@@ -36,7 +36,7 @@ AGAINST: Mapping[str, tuple[VariantName, ...]] = {
     "eager": (VariantName.EAGER,),
     "torch.compile": (VariantName.EAGER, VariantName.FULL),
 }
-"""What a plan must not be slower than, by the value of ``--against``."""
+"""The variants that a plan must not be slower than, by the value of ``--against``."""
 
 BROKEN_PLAN_CODES = frozenset(
     {
@@ -82,12 +82,12 @@ class PlanCheck:
 
     @property
     def slower_than(self) -> tuple[str, ...]:
-        """What the plan is certainly slower than: on a busy machine nothing is certain."""
+        """The variants that the plan is certainly slower than; none on a busy machine."""
         return tuple(speed.against for speed in self.speeds if speed.is_slower and not self.busy)
 
     @property
     def no_verdict(self) -> tuple[str, ...]:
-        """What the samples cannot say of whether the plan is slower than it."""
+        """The variants for which the samples cannot tell whether the plan is slower."""
         unsure = {str(verdict) for verdict in Verdict if verdict.is_unsure and verdict is not Verdict.NONE}
         return tuple(
             speed.against for speed in self.speeds if speed.verdict in unsure or (speed.is_slower and self.busy)
@@ -95,7 +95,7 @@ class PlanCheck:
 
     @property
     def not_compared(self) -> tuple[str, ...]:
-        """What was asked for and could not be measured, so that nobody knows whether the plan is slower."""
+        """The variants that were requested and could not be measured."""
         return tuple(speed.against for speed in self.speeds if speed.verdict in (NOT_MEASURED, FAILED))
 
     def as_json(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def check_saved_plan(
 
 
 def plan_check(session: Session, against: str, saved: Sequence[Diagnostic] = ()) -> PlanCheck:
-    """Return what a session that was measured says of its plan; ``saved`` is what the plan's file says of its results.
+    """Return the check of a measured session's plan; ``saved`` are the findings in the plan's file on its results.
 
     A plan that was wrong when it was explored, and is right here, has to be saved again: rx.compile warns of it.
     """

@@ -93,7 +93,7 @@ def _line(error: BaseException, file: str) -> str:
 
 EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, EXIT_NO_VERDICT = range(5)
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
-check was negative; it has no answer, since the machine was busy, say."""
+check was negative; a check has no verdict, because the machine was busy, for example."""
 
 INVALID_COMMAND_ERRORS = (
     CommandError,
@@ -135,7 +135,7 @@ def _run(command: Callable[..., int], *, verbose: bool = False, **given: Any) ->
 
 
 def _argument_parser() -> argparse.ArgumentParser:
-    """Return the parser, which gives the function of a command and those of its arguments that are there."""
+    """Return the parser; its result is the function of a command and the arguments that were given."""
     parser = argparse.ArgumentParser(
         prog="regional-explorer",
         description="See, compile and measure regions of a PyTorch function.",
@@ -179,7 +179,7 @@ def _argument_parser() -> argparse.ArgumentParser:
     tune_parser.add_argument(
         "--budget", metavar="SECONDS", type=parse_seconds, help="seconds for everything; 120 by default"
     )
-    tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="what results have to be, to eager")
+    tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="how close results must be to eager")
     tune_parser.add_argument("--save", metavar="FILE", type=Path, help="write the plan found, for rx.compile(fn, FILE)")
     add_options(tune_parser, only={"grad", "dynamic", "plan", "verbose"})
     _add_quiet(tune_parser)
@@ -204,7 +204,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         "--fail-if-slower",
         metavar="LIMIT",
         help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it; "
-        "with 4 if that cannot be told, on a busy machine say",
+        "with 4 if that is unknown, as on a busy machine",
     )
     _add_json(compare_parser, "print the comparison as JSON")
 
@@ -436,7 +436,7 @@ def _print_error(text: str) -> None:
 
 
 def _drop_unwritable_streams() -> None:
-    """Drop the streams that nobody reads, or that are full: Python flushes them at exit, and would exit with 120."""
+    """Drop output streams that cannot be written: Python flushes them at exit, and would exit with 120."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()

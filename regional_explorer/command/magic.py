@@ -40,7 +40,7 @@ USAGE = f"""See, compile and measure the regions of one call.
     %{MAGIC} [options] f(x, y)       one line: the call
     %%{MAGIC} [options]              the cell runs; its last line is the call
 
-Without a region nothing is compiled: it is found out where the time goes, until you ask for something else.
+Without a region nothing is compiled: the call is profiled, until you ask for something else.
 
 Options go before the call; everything after them is the call. A semicolon at its end suppresses output. The call's
 function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{MAGIC} f(x)`, or use `-o ex`,
@@ -54,7 +54,7 @@ Example
 """
 
 EARLIER_PLAN = "earlier_plan"
-"""The variable that gets the plan of an earlier exploration of the same call, if that had more regions."""
+"""The variable that gets the plan of an earlier exploration of the same call, if that plan had other regions."""
 
 
 @magics_class
@@ -156,7 +156,7 @@ class RegionalMagics(Magics):
         return exploration
 
     def _note_on_earlier_plan(self, earlier: Plan | None, plan: Plan, name: str) -> str:
-        """Return how to get back regions that were made, perhaps in the panel, after the same source ran before."""
+        """Return how to get back the regions that an earlier exploration of the same source had."""
         lost = [repr(region.name) for region in (earlier or Plan()).regions if region.name not in plan]
         if not lost:
             return ""
@@ -195,12 +195,12 @@ def _as_usage_error(*, verbose: bool) -> Iterator[None]:
 
 
 _DROPPING = {("POP_TOP", ""), ("PRINT_EXPR", ""), ("CALL_INTRINSIC_1", "INTRINSIC_PRINT")}
-"""The instructions after a call whose value is dropped, or displayed as that of a cell's last line (3.11; 3.12)."""
+"""The instructions after a call whose value is dropped, or displayed as a cell's last value (Python 3.11; 3.12)."""
 _NAMING = ("STORE_NAME", "STORE_GLOBAL")
 
 
 def calling_frame() -> FrameType | None:
-    """Return the frame of the code that runs the magic that calls this: the innermost outside of IPython."""
+    """Return the frame of the code that runs the calling magic: the innermost frame outside of IPython."""
     frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to a caller's frame
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("IPython."):
         frame = frame.f_back
@@ -267,7 +267,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     matchers = shell.Completer.custom_matchers
     if not any(getattr(matcher, "matcher_identifier", "") == MAGIC for matcher in matchers):
         matchers.append(_completion_matcher(shell))
-    if toolchain.wanted():
+    if toolchain.is_warming_wanted():
         toolchain.build.start()
         preload.attach(shell.events)
 

@@ -206,7 +206,7 @@ OPTIONS = (
 def add_options(
     parser: argparse.ArgumentParser, *, only: Collection[str] = (), leave_out: Collection[str] = ()
 ) -> None:
-    """Add the options to ``parser``, or ``only`` those of these destinations; never those in ``leave_out``."""
+    """Add the options to ``parser``: all of them, or those whose destination is in ``only``, without ``leave_out``."""
     for option in OPTIONS:
         arguments = {**option.arguments, **({"metavar": option.metavar} if option.metavar else {})}
         # argparse derives the second name of a switch itself.
@@ -217,7 +217,7 @@ def add_options(
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Parse the options before the call, as ``split_line`` gives them; return those that are given.
+    """Parse the options before the call, as split by ``split_line``; return the options that were given.
 
     Raises:
         CommandError: the value of an option is invalid.
@@ -322,7 +322,7 @@ def _region_words(variables: Mapping[str, Any], line: str, word: str) -> list[st
 
 
 def _path_words(variables: Mapping[str, Any], line: str) -> list[str]:
-    """Return the paths below the modules named in ``line``, or else below all; globs over equal modules come first."""
+    """Return the paths below the modules named in ``line``, else below all modules; globs over equal modules first."""
     from torch import nn
 
     modules = _variables_of(nn.Module, variables)
@@ -354,7 +354,7 @@ def _plans(variables: Mapping[str, Any]) -> list[Plan]:
 
 
 def _variables_of(kind: type[T], variables: Mapping[str, Any]) -> dict[str, T]:
-    """Return the variables of a type, without reading an attribute of any other: the user's properties may raise."""
+    """Return the variables of a type; read no attribute of other variables, since the user's properties may raise."""
     return {
         name: value for name, value in variables.items() if not name.startswith("_") and issubclass(type(value), kind)
     }

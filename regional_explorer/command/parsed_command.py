@@ -210,7 +210,7 @@ class Command:
         return exploration
 
     def only_profiles(self, exploration: Exploration) -> bool:
-        """Return whether nothing was asked to be compiled: no region, and no variant."""
+        """Return whether there is nothing to compile: no region, no variant, and no cold compile."""
         return not exploration.plan.regions and not self.variants and not self.cold
 
     def measure(

@@ -64,7 +64,7 @@ class Sizes:
 
     @classmethod
     def unpacked(cls, content: bytes, inputs: Sequence[Layout]) -> Sizes:
-        """Return the sizes that ``packed`` wrote for a piece with these inputs.
+        """Return the sizes from the bytes of ``packed``, for a piece with the given inputs.
 
         Raises:
             Exception: of some kind, if they are anything else.
@@ -81,7 +81,7 @@ class Sizes:
         return sizes
 
     def fit(self, args: Sequence[Any]) -> bool:
-        """Return whether the guard allows the sizes that these arguments of a call have."""
+        """Return whether the guard allows the sizes of a call's arguments."""
         sizes = [size_at(args[argument], place) for argument, place in self.places]
         return self.guard is None or self.guard(sizes)
 
@@ -144,7 +144,7 @@ class ArtifactStore:
             return _assembled_artifact(wanted, loaded, sizes)
 
     def code_hash(self, key: str) -> str | None:
-        """Return the hash of the code that an artifact has, or would have; None if it is not known."""
+        """Return the hash of the code with this key, compiled or only generated; None if it is not known."""
         artifact = self.artifacts.get(key)
         if key not in self.hashes and artifact is not None and artifact.code:
             self.hashes[key] = code_hash(artifact.code, artifact.build)
@@ -202,7 +202,7 @@ class ArtifactStore:
 
     @contextlib.contextmanager
     def _noting_failure(self, key: str) -> Iterator[None]:
-        """A block in which an error is a failure of the artifact with this key, unless no compiler is the reason."""
+        """Context manager: note an error as the failure of the artifact with this key, unless no compiler was found."""
         try:
             yield
         except NoCompilerError:

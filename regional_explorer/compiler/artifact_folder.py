@@ -22,7 +22,7 @@ import torch
 
 from regional_explorer.errors import ArtifactError, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.files import replacing
+from regional_explorer.record.files import replacing_file
 from regional_explorer.record.json_file import from_json
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 from regional_explorer.torch_api.shipping import Packed, ShipmentError
@@ -130,7 +130,7 @@ class Label:
         return f"they were compiled under {', '.join(changed)}"
 
     def distance(self, needed: Label) -> int:
-        """Return how many keys of the config and how many settings are other ones."""
+        """Return how many keys of the config and how many settings differ."""
         return len(_changed_values(self.config, needed.config)) + len(_changed_values(self.settings, needed.settings))
 
 
@@ -176,7 +176,7 @@ def read_manifest(content: bytes) -> tuple[Entry, ...]:
 
 
 def archive_of(key: str, packed: Packed) -> bytes:
-    """Return the content of the file of an artifact: equal ones have equal content."""
+    """Return the content of an artifact's file; equal artifacts have equal content."""
     libraries = {f"{_LIBRARIES}{name}": library for name, library in sorted(packed.libraries.items())}
     members = {"key": key.encode(), "code": packed.code, "sizes": packed.sizes, **libraries}
     with io.BytesIO() as file:
@@ -209,7 +209,7 @@ def library_path(content: bytes) -> Path:
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, 0o600) as file:
+    with replacing_file(path, 0o600) as file:
         file.write(content)
     return path
 
@@ -297,9 +297,9 @@ class ArtifactFolder:
         return bool(self._initial)
 
     def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
-        """Return what ``assemble`` makes of the saved artifact of ``wanted``.
+        """Return what ``assemble`` makes of the saved artifact labelled ``wanted``.
 
-        None if none fits, or if it cannot be loaded; what is wrong with a file is then added to ``findings``.
+        Return None if no artifact fits or can be loaded; what is wrong with a file is added to ``findings``.
         """
         problems = {}
         for entry in self._fitting(wanted):
@@ -319,7 +319,7 @@ class ArtifactFolder:
         return None
 
     def note_missing(self, wanted: Label) -> None:
-        """Add a finding that says why none of the initial artifacts, if there are any, is that of ``wanted``."""
+        """Add a finding that says why no initial artifact fits ``wanted``; none if there were no artifacts."""
         labels = [entry.label for entry in self._initial if entry.label.graph == wanted.graph]
         if wanted.key in self._damaged_keys:
             return
@@ -343,13 +343,13 @@ class ArtifactFolder:
                 DiagnosticCode.ARTIFACT_DIFFERS,
                 f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
                 wanted.region,
-                "Let rx.compile(…, artifacts=…) write them where the program runs, and the way it runs.",
+                "Let rx.compile(…, artifacts=…) write them on the machine and in the way the program runs.",
             )
 
     def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
 
-        Others see it after ``finish``. If it cannot be written, add a finding and return None.
+        Other processes see it after ``finish``. If it cannot be written, add a finding and return None.
         """
         for entry in self._fitting(label):
             if entry.sha256 not in self._unusable:
@@ -367,7 +367,7 @@ class ArtifactFolder:
         return entry.sha256
 
     def finish(self) -> None:
-        """Write a manifest of the written artifacts, once a graph has all of its own."""
+        """Write a manifest of the artifacts written so far, once all artifacts of a graph are written."""
         if not self._written:
             return
         content = manifest_content(self._written)
@@ -378,7 +378,7 @@ class ArtifactFolder:
         self._written.clear()
 
     def _entries(self) -> Iterator[Entry]:
-        """Yield what the manifests list, those that were written meanwhile too."""
+        """Yield the entries of all manifests, including manifests written since the folder was opened."""
         for path in sorted(self.path.glob("manifest-*.json")):
             if path.name not in self._manifests:
                 self._manifests[path.name] = ()
@@ -417,7 +417,7 @@ class ArtifactFolder:
 
     def _put(self, path: Path, content: bytes) -> None:
         self.path.mkdir(0o755, parents=True, exist_ok=True)
-        with replacing(path, 0o644) as file:
+        with replacing_file(path, 0o644) as file:
             file.write(content)
 
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:

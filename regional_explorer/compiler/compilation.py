@@ -23,15 +23,15 @@ from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, R
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.inductor import compile_piece, covered, empty_caches
+from regional_explorer.torch_api.inductor import compile_piece, covered_s, empty_caches
 from regional_explorer.torch_api.torch_config import surroundings
 
 Elsewhere = Callable[[Sequence[Wanted], Run], Sequence[Wanted]]
-"""Compiles these in other processes, keeps artifacts and failures in the store, and returns what is still to do."""
+"""Compiles artifacts in other processes, keeps results in the store, and returns those still to compile here."""
 
 
 def all_here(wanted: Sequence[Wanted], _run: Run) -> Sequence[Wanted]:
-    """Compile nothing in other processes."""
+    """Return all of ``wanted``: nothing is compiled in other processes."""
     return wanted
 
 
@@ -43,9 +43,10 @@ def compile_stale(
     beside: Sequence[CutProgram] = (),
     elsewhere: Elsewhere = all_here,
 ) -> None:
-    """Compile the stale partitions; a region that fails runs eagerly, the rest go on.
+    """Compile the stale partitions; a region that fails runs eagerly, and the others are compiled all the same.
 
-    Those of programs ``beside`` it, which share its artifacts, follow: they are lowered while its kernels are built.
+    The partitions of programs ``beside`` it, which share its artifacts, follow: they are lowered while its kernels are
+    built.
     What is compiled ``elsewhere`` is not compiled here.
 
     The compile lock is held for one partition at a time, so that other compiles of the process get their turn. What is
@@ -96,7 +97,7 @@ def compile_stale(
                         return
                     building.finish_next()
     except KeyboardInterrupt:
-        # It reaches the C++ compiler too: a compile that it ended is not a failure of the region.
+        # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures
         raise
     finally:
@@ -115,7 +116,7 @@ def _stale_of(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, 
 
 @dataclass
 class _Building:
-    """The compiles of a program whose kernels are being built, in the order of their start; ``done`` are kept."""
+    """The compiles whose kernels are being built, in the order of their start; ``done`` are complete and kept."""
 
     program: CutProgram
     cold: bool
@@ -130,13 +131,13 @@ class _Building:
         self._share_the_wait()
 
     def _share_the_wait(self) -> None:
-        """Note which compiles went on beside others."""
+        """Note how much the compiles overlapped in time."""
         if len(self.done) > 1:  # nothing went on beside one
-            waited_s = covered(span for started in self.done for span in started.compiled.builds.spans)
+            waited_s = covered_s(span for started in self.done for span in started.compiled.builds.spans)
             share_wait(self.program.store, [started.wanted.key for started in self.done], waited_s)
 
     def left_by(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
-        """Return what has still to be compiled when other processes have compiled what they can."""
+        """Return what is left to compile here after other processes have compiled what they can."""
         left = list(elsewhere(todo, run))
         for wanted in todo:
             if wanted not in left and wanted.key in self.program.store.artifacts:
@@ -169,7 +170,7 @@ class _Building:
 
 
 def share_wait(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
-    """Note in which part of the time of each of these compiles others went on: together they cost ``waited_s``."""
+    """Note by how much the compiles of ``keys`` overlapped: together they took ``waited_s``."""
     all_s = sum(store.artifacts[key].made.seconds for key in keys)
     overlap = max(0.0, 1.0 - waited_s / all_s) if all_s else 0.0
     for key in keys:
@@ -180,7 +181,7 @@ def share_wait(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> No
 
 @contextlib.contextmanager
 def _failures_are_kept() -> Iterator[None]:
-    """A block that ends when a region does not compile: the store has the failure."""
+    """Context manager: end the block when a region does not compile; the store keeps the failure."""
     try:
         yield
     except NoCompilerError:
@@ -199,8 +200,8 @@ def compile_plan(
 ) -> set[str]:
     """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
-    Those of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before an
-    interrupt are kept. Compiles of other threads are waited for.
+    The partitions of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before
+    an interrupt are kept. Compiles of other threads are waited for.
     """
     before = dict(program.store.artifacts)
     with compile_lock(run.cancelled, run.waiting) as is_free:

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.cheap_calls import like_these, picking
+from regional_explorer.torch_api.cheap_calls import like_these, picker
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
@@ -56,7 +56,7 @@ class Layout:
 
 
 TOKEN = Layout(dtype="token")
-"""The layout of an effect token, whatever is passed for it: None, or the empty tensor that an eager op returns."""
+"""The layout of an effect token, which is passed as None or as the empty tensor that an eager op returns."""
 
 
 def layouts_of(values: Sequence[Any], nodes: Sequence[fx.Node] = ()) -> tuple[Layout, ...]:
@@ -96,14 +96,16 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
     )
 
 
-def fitting(layouts: Sequence[Layout], seen: Sequence[Any], places: Sequence[int]) -> Callable[[Sequence[Any]], bool]:
+def layout_check(
+    layouts: Sequence[Layout], seen: Sequence[Any], places: Sequence[int]
+) -> Callable[[Sequence[Any]], bool]:
     """Return a fast check whether the values at ``places`` have the sizes and strides of ``layouts``.
 
-    ``seen`` are values that have them.
+    ``seen`` are values with these layouts.
     """
     if not places:
         return lambda _values: True
-    chosen = picking(places)
+    chosen = picker(places)
     expected = [(layout.size, layout.stride) for layout in chosen(layouts)]
     are_like_seen = like_these(chosen(seen))
 
@@ -129,7 +131,7 @@ def same_dtype(value: Any, layout: Layout) -> bool:
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 
-def misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
+def why_misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
     """Return why compiled code, which checks only sizes and strides, would misread ``values``, or an empty text."""
     pairs = zip(values, layouts, strict=False)
     if other_dtypes := [str(value.dtype) for value, layout in pairs if not same_dtype(value, layout)]:
@@ -172,7 +174,7 @@ def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 
 def _has_overlaps(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """Return whether elements of such a tensor overlap in memory, as after ``unfold``."""
+    """Return whether elements of a tensor with this layout overlap in memory, as after ``unfold``."""
     extent = 1
     for step, size in sorted(zip(stride, shape, strict=True)):
         if size > 1 and step < extent:
@@ -189,7 +191,7 @@ def _in_stride_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor
 
 
 def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str) -> str:
-    """Return the key of the artifact that a piece of this fingerprint has under ``config`` in these surroundings."""
+    """Return the key of a piece's artifact, from its fingerprint, its config and the global settings."""
     text = f"{fingerprint}{sorted(config.items())!r}{surroundings}"
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -202,7 +204,7 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
         digest.update(repr(piece.prepared).encode())
     _hash_graph(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
-        # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
+        # The guards and code of a compile follow from the sizes it sees, so the key has the sizes of dynamic inputs.
         symbolic = [_renamed_symbols(size, names) for size in _dynamic_sizes(node.meta.get("val"))]
         kind = _kind_of_name(piece, node).removeprefix("in")
         digest.update(f"{layout}{symbolic}{kind}".encode())
@@ -259,16 +261,16 @@ def _argument_text(value: Any, names: SymbolNames) -> str:
 
 
 Symbols = list[tuple[torch.SymInt | int, tuple[int, int]]]
-"""Each dynamic size of a piece with the argument and the place it is read from, as ``size_at`` reads it.
+"""Each dynamic size of a piece, with the argument and the place at which ``size_at`` reads it.
 
-One that is 0 or 1 is an int: Inductor may treat such a dimension as one that is empty or broadcast.
+A size of 0 or 1 is an int: Inductor may treat the dimension as empty or broadcast.
 """
 
 
 def canonical(
     piece: Piece, inputs: Sequence[Layout], mode: Any, constants: Mapping[int, torch.Tensor] = MappingProxyType({})
 ) -> tuple[fx.GraphModule, list[Any], Symbols]:
-    """Return the piece with names that depend only on its structure, fakes for its inputs, and its symbols.
+    """Return the piece with names that depend only on its structure, the fakes of its inputs, and its symbols.
 
     Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from a tensor's layout
     become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
@@ -302,9 +304,9 @@ def canonical(
 
 
 def _kind_of_name(piece: Piece, node: fx.Node) -> str:
-    """Return how the name of a node begins: of an input of the call's own as one of AOTAutograd's.
+    """Return the prefix of a node's name; inputs that the caller keeps get AOTAutograd's prefix.
 
-    By that Inductor knows which inputs the caller keeps, so that their memory is not freed when they were read.
+    From the prefix Inductor knows which inputs the caller keeps, and does not free their memory after the last read.
     """
     if node.op != "placeholder":
         return "op"
@@ -369,7 +371,7 @@ def _strides_with_hints(value: Any, layout: Layout) -> Iterator[tuple[int, Any, 
 
 
 def size_at(value: Any, place: int) -> int:
-    """Return a size or stride: of a tensor the one at ``place``, strides behind sizes; -1: ``value`` is the number."""
+    """Return the size or stride of a tensor at ``place``, which counts sizes first; at -1 ``value`` is the number."""
     if place < 0:
         return int(value)
     dims = value.dim()

@@ -21,7 +21,7 @@ from regional_explorer.torch_api.torch_config import Settings, config_entries
 
 MOST_KNOWN = 200
 MOST_KNOWN_BYTES = 4 * 2**20
-"""Beyond these the oldest are forgotten: the others stay as long as the process. 200 of 3,000 ops each take 2.5 MiB."""
+"""Beyond these limits the oldest compiles are forgotten. 200 compiles of 3,000 ops each take 2.5 MiB."""
 
 LEAST_SHARED_OPS = 0.5
 """Compiles are compared if at least this share of their ops is the same."""
@@ -32,7 +32,7 @@ LONGEST_TEXT = 80
 
 @dataclass(frozen=True)
 class CompileContent:
-    """What the code of a compile follows from: ``parts`` by name, and the ``ops`` of its graph in order, as text.
+    """What determines the code of a compile: ``parts`` by name, and the ``ops`` of its graph in order, as text.
 
     Configs at their default are left out.
     """
@@ -77,7 +77,7 @@ class CompileContent:
 
 
 def _text_or_hash(value: Any) -> str:
-    """Return a value as text if that is short and says what it is, else a hash; of a custom pass that of its uuid."""
+    """Return the ``repr`` of a value, or of a custom pass's uuid; its hash if it is long or has an address."""
     uuid = getattr(value, "uuid", None)
     text = repr(uuid() if callable(uuid) else value)
     return (
@@ -109,12 +109,12 @@ def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
 
 @dataclass
 class KnownCompiles:
-    """The artifacts of the last compiles, by what was compiled: parts and ops, both compressed."""
+    """The names of the last compiles' artifacts, by their content: parts and ops, both compressed."""
 
     artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
     def compared(self, artifact: str, made: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
-        """Return the record of the compile of an artifact with what differs from the nearest known, and remember it."""
+        """Return the record of a compile with its changes from the nearest known compile, and remember the compile."""
         if made.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
             return made
         key = _compressed(content.parts), _compressed(content.ops)
@@ -129,7 +129,7 @@ class KnownCompiles:
         return replace(made, nearest=name, changes=tuple(changes_of_key(known, content)))
 
     def _nearest(self, content: CompileContent, same_ops: bytes) -> tuple[str, CompileContent] | None:
-        """Return the known compile with the fewest changes, and its artifact; of several the last one."""
+        """Return the artifact and content of the known compile with the fewest changes, the latest if several have."""
         nearest, least = None, None
         for (parts, ops), artifact in reversed(self.artifacts.items()):
             known = CompileContent(_decompressed(parts), content.ops if ops == same_ops else tuple(_decompressed(ops)))
@@ -164,7 +164,7 @@ def changes_of_key(before: CompileContent, after: CompileContent) -> Iterator[Ke
 
 
 def _default_text(part: str) -> str:
-    """Return the value of a part that is not there: for a config, its default."""
+    """Return the value of a missing part: for a config, its default."""
     kind, _, name = part.partition(" config ")
     entry = config_entries().get(name) if kind == "inductor" else None
     return "" if entry is None else repr(entry.default)

@@ -57,7 +57,7 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, settings: s
 
 
 def _keys_of_same_code(program: CutProgram, switch: Switch, key: str, settings: str) -> tuple[tuple[str, ...], ...]:
-    """Return the sets of config keys without which a partition has the same code, under the same settings."""
+    """Return the sets of config keys that can be left out without changing the partition's code."""
     tried, code_hash = program.tried.get(switch.known.fingerprint, {}), program.store.code_hash
     config = program.config_for(switch)
     return tuple(
@@ -70,7 +70,7 @@ def _keys_of_same_code(program: CutProgram, switch: Switch, key: str, settings: 
 
 
 def artifact_records(program: CutProgram, records: Iterable[Partition]) -> dict[str, ArtifactRecord]:
-    """Return the artifacts that these partitions run, by key."""
+    """Return the artifacts that the partitions of ``records`` run, by key."""
     artifacts, keys = program.store.artifacts, dict.fromkeys(part.artifact for part in records)
     return {key: ArtifactRecord(artifacts[key].made, artifacts[key].config) for key in keys if key in artifacts}
 
@@ -84,7 +84,7 @@ def _partition_state(region: Region, artifact: Artifact | None, problem: str | N
 
 
 def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evidence:
-    """Return the evidence for checks: what the capture recorded, and these partitions, if any."""
+    """Return the evidence for checks: what the capture recorded, and the partitions of ``records``."""
     capture = program.capture
     return Evidence(
         graphs=capture.graphs,
@@ -110,7 +110,7 @@ def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: 
 
 
 def _unfrozen(program: CutProgram) -> Iterator[Diagnostic]:
-    """Yield one ``config-inert`` per region that has pieces whose weights cannot be constants."""
+    """Yield one ``config-inert`` per region with pieces whose weights cannot be constants."""
     pieces = [switch.piece for switch in program.switches]
     pieces = [piece for piece in pieces if piece.prepared is not None and piece.prepared.frozen]
     others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in others_than_plain(piece.gm))

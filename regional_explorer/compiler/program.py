@@ -40,7 +40,7 @@ from regional_explorer.torch_api.torch_config import surroundings
 
 @dataclass
 class SwitchedGraph:
-    """A live graph, the switches of its partitions, and the function that runs it with calls of them.
+    """A live graph, the switches of its partitions, and the function that runs the graph through the switches.
 
     ``build`` returns that function; it is built in its first run, so that an edit of the plan need not wait for it.
     ``has_run`` says, in production, whether the first run is over.
@@ -86,7 +86,7 @@ class CutProgram:
     _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
 
     def __post_init__(self) -> None:
-        """Cut the graphs that exist, and those that later calls make Dynamo trace."""
+        """Cut the captured graphs, and let graphs that Dynamo traces in later calls be cut too."""
         if self.main is None:
             self.capture.on_graph = self._add_live_graph
         self.cut(self.plan)
@@ -112,7 +112,7 @@ class CutProgram:
         self_ref = weakref.ref(self)  # Dynamo holds the live graphs: what they held would never be freed
 
         def run_selected(live: LiveGraph, args: list[Any]) -> Any:
-            """Run a graph in the first call after the edit, perhaps of a function that is kept from before it."""
+            """Run a graph in the first call after the edit, also if a function made before the edit calls it."""
             program = self_ref()
             if program is None:  # a backward of the user's outlives the exploration
                 return live.eager(args)
@@ -125,7 +125,7 @@ class CutProgram:
     @property
     def _switched_graphs(self) -> list[SwitchedGraph]:
         if self._made is None:
-            # One thread cuts at a time. What another one generated meanwhile would be taken for this program's code.
+            # One thread cuts at a time: code that another thread generates meanwhile would be taken for this program's.
             with compile_lock():
                 if self._made is None:  # another thread may have cut them while this one waited
                     graphs = self.capture.graphs
@@ -137,7 +137,7 @@ class CutProgram:
 
     @property
     def cyclic(self) -> list[tuple[str, frozenset[str]]]:
-        """The regions that feed each other in both directions, by graph; some of them had to be split."""
+        """The regions that feed each other in both directions, by graph; some instances had to be split."""
         return self._cyclic if self._switched_graphs else []
 
     def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
@@ -154,15 +154,15 @@ class CutProgram:
         self.on_new_graph(frame, next(cut for cut in self._switched_graphs if cut.live is live))
 
     def plan_for(self, graphs: Sequence[Graph]) -> Plan:
-        """Return the plan for these graphs."""
+        """Return the plan for ``graphs``."""
         del graphs
         return self.plan
 
     def adopt_learned(self) -> None:
-        """Give the partitions of a new cut what was learned of equal ones in earlier cuts."""
+        """Give the partitions of a new cut what equal partitions of earlier cuts have learned."""
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Set how a graph that a later call traced runs, first and from then on."""
+        """Set what runs a graph that a later call traced, in its first run and afterwards."""
         raise NotImplementedError
 
     def _cut_live_graph(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
@@ -195,7 +195,7 @@ class CutProgram:
         return switch.as_function()
 
     def cut_again(self, cut: SwitchedGraph) -> None:
-        """Cut a graph again that was repaired after it was cut."""
+        """Cut a graph again after a repair."""
         with compile_lock():
             self._numbering.restart_graphs()
             new_cut = self._cut_live_graph(cut.live, self.capture.graphs)
@@ -213,7 +213,7 @@ class CutProgram:
 
     @contextlib.contextmanager
     def selected(self) -> Iterator[None]:
-        """A block in which calls run these cut graphs; after it they run again what the main program has selected."""
+        """Context manager: let calls run the cut graphs of this program, and those of the main program afterwards."""
         main = self.main or self
         was_on = main._selected  # noqa: SLF001 - of the same class
         self.select_regional(on=True)
@@ -239,7 +239,7 @@ class CutProgram:
         return {switch: key for switch, key in keys.items() if key is not None}
 
     def key_of(self, switch: Switch, settings: str) -> str | None:
-        """Return the key of the artifact that a partition needs under these ``settings``, None if it needs none."""
+        """Return the key of the artifact that a partition needs under ``settings``; None if it needs no artifact."""
         if switch.workpiece is None or not self.plan[switch.piece.claim.region].enabled:
             return None
         return switch.workpiece.wanted(self.config_for(switch), settings).key
@@ -250,7 +250,7 @@ class CutProgram:
         return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
 
     def apply_artifacts(self) -> None:
-        """Switch every partition to its artifact under the plan if that has been compiled, else to eager code."""
+        """Switch every partition to its artifact under the plan if the artifact exists, else to eager code."""
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(switch, ""))
@@ -273,7 +273,7 @@ class CutProgram:
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
 
-        With ``everything`` artifacts that exist are included.
+        ``everything`` includes artifacts that exist.
         """
         to_compile: dict[str, Switch] = {}
         for switch, key in self.keys().items():
@@ -320,7 +320,7 @@ def _warn_of_stale(switch: Switch, why: str) -> None:
 
 
 def recompiles(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
-    """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
+    """Return one ``recompiled`` diagnostic per region and failed guard, without a region for graphs without regions."""
     grouped_traces = grouped(
         ((region, _failed_guards(frame.reason)), (frame, node))
         for frame in program.capture.frames
@@ -345,7 +345,7 @@ def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Nod
 
 
 def _failed_guards(reason: str) -> frozenset[str]:
-    """Return which guards failed, without the sizes, values and cache entries that differ from call to call."""
+    """Return the guards that failed, without the sizes, values and cache entries that differ from call to call."""
     lines = (_CACHE_ENTRY.sub("", line.strip()) for line in reason.splitlines())
     return frozenset(_OBSERVED_VALUES.sub("", line).strip() for line in lines if line)
 
@@ -379,9 +379,9 @@ _SIZE_GUARD = re.compile(r"size mismatch|\.(size|stride)\(\)\[")
 
 
 def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
-    """Return whether ``dynamic=True`` would have avoided the trace of this frame; an empty text if no size is why.
+    """Return whether ``dynamic=True`` would have avoided the trace of a frame; empty if no size caused the trace.
 
-    Dynamo traces a size that has changed as dynamic. Such a trace shows what one with ``dynamic=True`` would serve.
+    Dynamo traces a size that has changed as dynamic, which shows the sizes that a trace with ``dynamic=True`` serves.
     """
     if not _SIZE_GUARD.search(frame.reason):
         return ""
@@ -407,10 +407,10 @@ def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_learned`` is
-    what was learned then of every piece that was ever cut: a piece that an edit does not change, or that undo brings
-    back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None
-    before the first compile.
+    ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_learned``
+    has what was learned then of every piece that was ever cut: a piece that an edit does not change, or that undo
+    brings back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any
+    region; None before the first compile.
     """
 
     capture: Capture
@@ -428,12 +428,12 @@ class Program(CutProgram):
         super().cut(plan)
 
     def key_of(self, switch: Switch, settings: str) -> str | None:
-        """Return the key that a partition needs; None too if its weights have changed: it is to be recorded again."""
+        """Return the key of the artifact that a partition needs; None also if its frozen weights have changed."""
         is_current = switch.workpiece is None or switch.workpiece.is_current
         return super().key_of(switch, settings) if is_current else None
 
     def adopt_learned(self) -> None:
-        """Copy what was learned to pieces that were cut before; the next recorded run collects those of the others."""
+        """Copy what was learned to pieces that were cut before; the next recorded run learns of the other pieces."""
         for switch in self.switches:
             switch.on_stale = _warn_of_stale
             if learned := self._learned.get(switch.piece.content):
@@ -494,12 +494,12 @@ class Program(CutProgram):
         return super().stale(everything=everything)
 
     def beside(self, plan: Plan) -> Program:
-        """Return a program of another plan beside this one, to be compiled and timed with it; nothing runs it yet."""
+        """Return a program of another plan on the same graphs and artifacts; nothing runs it yet."""
         return replace(self, plan=plan, main=self.main or self, _learned=dict(self._learned))
 
     @contextlib.contextmanager
     def using_twins(self, switches: Sequence[Switch], config: Mapping[str, Any]) -> Iterator[None]:
-        """A block in which artifacts of ``switches`` are replaced by twins, compiled with ``config`` on top of theirs.
+        """Context manager: replace the artifacts of ``switches`` by twins, compiled under their config plus ``config``.
 
         Raises:
             RegionCompileError: a twin does not compile, or refused its inputs.
@@ -521,7 +521,7 @@ class Program(CutProgram):
         return self.store.artifact(switch.known.wanted({**self.config_for(switch), **config}, surroundings()))
 
     def revision(self) -> tuple[Any, ...]:
-        """Return a value that changes whenever the record of this program would."""
+        """Return a value that changes whenever a new record of this program would differ."""
         pieces = ((switch, switch.workpiece, switch.workpiece and switch.workpiece.weights) for switch in self.switches)
         switches = [
             (
@@ -537,7 +537,7 @@ class Program(CutProgram):
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def take_over(self, earlier: Program) -> None:
-        """Continue with the artifacts of a program of an earlier trace, which loses them."""
+        """Take the artifacts of the program of an earlier trace, which keeps none."""
         self.store, earlier.store = earlier.store, ArtifactStore()
         self.tried, self.toolchain = earlier.tried, earlier.toolchain
 

@@ -28,20 +28,20 @@ from regional_explorer.compiler.run import (
 from regional_explorer.style.element import markup
 
 AFTER_S = 0.5
-"""A call that takes no longer shows nothing."""
+"""A call that takes at most this long shows no line."""
 TICK_S = 1.0
-"""Seconds after which the line is drawn again although nothing new was reported: the time goes on."""
+"""Seconds after which the line is drawn again without a new report, because it shows the time."""
 _BAR_WIDTH = 24
 
 
 class Place(Protocol):
-    """Where a line is shown."""
+    """A place to show a line."""
 
     def show(self, text: str, fraction: float) -> None:
-        """Show a line in place of the one before."""
+        """Show a line in place of the previous line."""
 
     def erase(self) -> None:
-        """Leave nothing of the line."""
+        """Erase the line."""
 
 
 class TerminalPlace:
@@ -51,10 +51,10 @@ class TerminalPlace:
         self._stream = stream
 
     def show(self, text: str, fraction: float) -> None:
-        """Write the line over the one before, with a bar."""
+        """Write the line over the previous line, with a bar."""
         done = round(_BAR_WIDTH * fraction)
         line = f"{'━' * done}{'╌' * (_BAR_WIDTH - done)} {text}"
-        # One that wraps could not be erased.
+        # A line that wraps could not be erased.
         self._write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
 
     def erase(self) -> None:
@@ -68,7 +68,7 @@ class TerminalPlace:
 
 
 class CellPlace:
-    """An output of the running cell, by the ``publish`` of its shell; in the end it is empty."""
+    """An output of the running cell, published by ``publish`` of its shell; empty at the end."""
 
     def __init__(self, publish: Callable[..., object]) -> None:
         self._publish = publish
@@ -81,7 +81,7 @@ class CellPlace:
         self._update({"text/plain": text, "text/html": f"<div>{bar}{markup(text)}</div>"})
 
     def erase(self) -> None:
-        """Empty the output: without any data it takes no room, an empty text would take a line."""
+        """Empty the output: without data it takes no room, whereas an empty text would take a line."""
         self._update({})
 
     def _update(self, data: dict[str, str]) -> None:
@@ -90,7 +90,7 @@ class CellPlace:
 
 
 def find_place() -> Place | None:
-    """Return where a line can be shown now: in a running cell of a notebook, or where stderr is a terminal."""
+    """Return the place to show a line now: a running notebook cell, or stderr if it is a terminal; None without one."""
     # IPython puts it there while a cell runs. Not imported: it need not be installed.
     shell: Any = getattr(builtins, "get_ipython", lambda: None)()
     if getattr(shell, "kernel", None) is not None:
@@ -101,7 +101,7 @@ def find_place() -> Place | None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a line on a stream can be written over."""
+    """Return whether a stream is a terminal, whose last line can be overwritten."""
     return stream is not None and not stream.closed and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -114,11 +114,11 @@ class TimeLeft:
         self._ends_s: float | None = None
 
     def estimate(self, left_s: float | None) -> None:
-        """Note the seconds that are left; None if nobody knows."""
+        """Note the seconds that are left; None if unknown."""
         self._ends_s = None if left_s is None else self._clock() + left_s
 
     def __str__(self) -> str:
-        """Return ``about 12 s left``, or ``14 s so far`` where that is not known or too little; at first nothing."""
+        """Return ``about 12 s left``, or ``14 s so far`` if less than a second or nothing is known; empty at first."""
         now_s = self._clock()
         if self._ends_s is not None and self._ends_s - now_s >= 1.0:
             return f"about {_rounded(self._ends_s - now_s)} left"
@@ -136,7 +136,7 @@ def _rounded(seconds: float) -> str:
 class ProgressLine:
     """A progress callback that shows a line at ``place`` once the call has taken ``AFTER_S``.
 
-    It is drawn by the thread that reports, between what is timed; only where that is silent for long, ``tick`` does.
+    The thread that reports draws the line, between timed blocks; ``tick`` draws it if nothing was reported for long.
     """
 
     def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
@@ -150,13 +150,13 @@ class ProgressLine:
         self.left = TimeLeft(clock)
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Show what is being done, and the fraction done: another kind of work at once."""
+        """Show what is being done and the fraction done; a new kind of work is shown at once."""
         is_other = kind_of(doing) != kind_of(self._doing)
         self._doing, self._fraction = doing, min(1.0, max(0.0, fraction))
         self._draw(0.0 if is_other else REPORT_INTERVAL_S)
 
     def tick(self) -> None:
-        """Show the time again, if nothing was reported for a while."""
+        """Draw the line again, with the new time, if nothing was reported for a while."""
         self._draw(TICK_S)
 
     def _draw(self, interval_s: float) -> None:
@@ -168,7 +168,7 @@ class ProgressLine:
                 self._place.show(" · ".join(filter(None, (self._doing, str(self.left)))), self._fraction)
 
     def close(self) -> None:
-        """Erase the line, for good."""
+        """Erase the line; later reports show nothing."""
         with self._drawing:
             self._is_closed = True
             if self._drawn_s is not None:
@@ -177,7 +177,7 @@ class ProgressLine:
 
 @contextmanager
 def _ticking(line: ProgressLine) -> Iterator[None]:
-    """Context manager: have the time shown where nothing is reported, by a thread that mostly sleeps."""
+    """Context manager: a thread draws the line again every second in which nothing is reported."""
     ended = threading.Event()
 
     def tick() -> None:
@@ -197,14 +197,14 @@ def _ticking(line: ProgressLine) -> Iterator[None]:
 
 
 _ONLY_LINE = threading.Lock()
-"""Held by who shows progress: one line at a time in a process, whatever is called inside or on other threads."""
+"""Held by the call that shows progress: a process shows one line at a time, also with nested calls and threads."""
 
 
 @contextmanager
 def reporting(run: Run) -> Iterator[Run]:
-    """Context manager: give ``run`` a line that shows its progress, where there is a place for one.
+    """Context manager: give ``run`` a progress line, if there is a place to show it.
 
-    Not if it has a progress callback of its own, nor inside of another call that has a line.
+    A run with its own progress callback gets none, nor does a call inside of another call that has a line.
     """
     place = find_place() if run.progress is default_progress else None
     if place is None or not _ONLY_LINE.acquire(blocking=False):
@@ -219,9 +219,9 @@ def reporting(run: Run) -> Iterator[Run]:
 
 @contextmanager
 def reporting_of_command(stream: TextIO, *, quiet: bool = False) -> Iterator[Run]:
-    """Context manager: give the run of a command a line on a terminal, and each kind of work one on other streams.
+    """Context manager: give the run of a command a progress line on a terminal, or one log line per kind of work.
 
-    With ``quiet`` nothing is shown, neither by what is called inside.
+    With ``quiet`` nothing is shown, nor by calls inside the block.
     """
     if quiet:
         with _ONLY_LINE:

@@ -47,7 +47,7 @@ _NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
     ),
     "cpp.min_chunk_size": (lambda size: size >= 1, "it takes no number below 1"),
 }
-"""Which numbers keys take of which torch takes any, as it means something else by the others.
+"""The numbers that make sense for keys of which torch accepts any number.
 
 A ``simdlen`` that no vector register has turns SIMD off (``pick_vec_isa`` in torch's cpu_vec_isa.py), and a number of
 threads below 1 is torch's own.
@@ -64,7 +64,7 @@ def choices_of(key: str) -> tuple[Any, ...]:
     return numbered if len(numbered) > 1 and type(default) is int and default in numbered else ()
 
 
-def combined(key: str) -> tuple[str, ...]:
+def combinable_words(key: str) -> tuple[str, ...]:
     """Return the words that ``key`` takes as a comma-separated list; none if torch does not list them."""
     comment = config_comments().get(key, "")
     if _BACKENDS_KEY.fullmatch(key):  # the others say "as above"
@@ -75,7 +75,7 @@ def combined(key: str) -> tuple[str, ...]:
 
 def problem_of(key: str, value: Any) -> str | None:
     """Return what is wrong with a value of the right type and what to give instead, or None."""
-    if isinstance(value, str) and (known_words := combined(key)):
+    if isinstance(value, str) and (known_words := combinable_words(key)):
         words = [word.strip() for word in value.split(",") if word.strip()]
         unknown = [word for word in words if word.upper() not in map(str.upper, known_words)]
         if unknown:
@@ -272,7 +272,7 @@ def parse_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value
 
 
 def inert_reason(key: str, device_type: str, *, frozen: bool = False) -> str | None:
-    """Return why ``key`` is known to have no effect in a region on this device, or None; ``frozen`` as in the plan."""
+    """Return why ``key`` has no effect in a region on this device, None if it may; ``frozen`` is the plan's."""
     if device_type != "cpu":
         return INERT_KEYS.get(key)
     gpu_reason = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
@@ -335,7 +335,7 @@ def _type_name(hint: Any) -> str:
 
 
 def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
-    """Return the plan of the regions marked in the source, and a diagnostic per config key of theirs that is global.
+    """Return the plan of the regions marked in the source, and a diagnostic for each of their keys that is global.
 
     Raises:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.

@@ -24,7 +24,7 @@ from regional_explorer.errors import (
 T = TypeVar("T")
 
 ProgressCallback = Callable[[str, float], object]
-"""Called with what is being done now, and the fraction done."""
+"""A function that is called with what is being done now, and with the fraction done."""
 
 
 class Threads(Protocol):
@@ -70,11 +70,11 @@ def no_progress(_doing: str, _fraction: float) -> None:
 
 
 def default_progress(_doing: str, _fraction: float) -> None:
-    """Ignore the progress; a method of an exploration shows a line in place of it, see ``progress_line.reporting``."""
+    """Ignore the progress; methods of an exploration replace it by a line, see ``progress_line.reporting``."""
 
 
 def no_estimate(_left_s: float | None) -> None:
-    """Ignore how long it will take."""
+    """Ignore the estimate of the seconds left."""
 
 
 @user_facing_methods
@@ -82,13 +82,13 @@ def no_estimate(_left_s: float | None) -> None:
 class Run:
     """How a long call is cancelled, where it reports its progress, and which threads do its work.
 
-    ``ex.benchmark(run=rx.Run(progress=print))``; one can be given to any number of calls.
+    ``ex.benchmark(run=rx.Run(progress=print))``; the same Run can be given to any number of calls.
 
     Args:
-        cancelled: called often; once it returns True the call ends, and keeps what it has by then.
+        cancelled: called often; once it returns True the call ends, and keeps its results so far.
         progress: called with what is being done, and the fraction done. By default a call that takes about a second
             or longer shows a line in a notebook or on a terminal, which is gone at its end.
-        threads: where timed and untimed work is done; by default on the calling thread.
+        threads: the threads of timed and untimed work; by default the calling thread.
         estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
 
     Raises:
@@ -110,13 +110,13 @@ class Run:
                 raise InvalidArgumentError(f"threads={shown_value(self.threads)}: it has no {method}(); leave it out.")
 
     def waiting(self) -> None:
-        """Report that another thread compiles or traces, which torch allows to one thread at a time."""
+        """Report that the call waits for another thread that compiles or traces: torch allows one at a time."""
         self.progress("waiting for another thread of this process that compiles", 0.0)
 
     def part(self, start: float, end: float, title: str = "", *, then_s: float = 0.0) -> Run:
         """Return a part of the run, which reports fractions from ``start`` to ``end`` of the whole.
 
-        What comes after the part takes ``then_s`` seconds.
+        The rest of the run after the part takes ``then_s`` seconds.
         """
 
         def progress(doing: str, fraction: float) -> None:
@@ -128,7 +128,7 @@ class Run:
         return replace(self, progress=progress, estimate=estimate)
 
     def also_reporting(self, other: Run) -> Run:
-        """Return the run with its reports going where those of ``other`` go, too."""
+        """Return the run with its reports also sent to ``other``."""
 
         def progress(doing: str, fraction: float) -> None:
             self.progress(doing, fraction)
@@ -164,7 +164,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def kind_of(doing: str) -> str:
-    """Return what kind of work is done: without the numbers."""
+    """Return the kind of work in a progress text: the text without its numbers."""
     return _DIGITS.sub("", doing)
 
 
@@ -232,7 +232,7 @@ def interruptible(run: Run) -> Iterator[Run]:
     try:
         yield replace(run, cancelled=lambda: interrupted or run.cancelled())
     finally:
-        if signal.getsignal(signal.SIGINT) is on_signal:  # else another one was set inside
+        if signal.getsignal(signal.SIGINT) is on_signal:  # otherwise another handler was set inside
             signal.signal(signal.SIGINT, handler)
     if raised is not None:
         raise raised.with_traceback(None)  # which keeps all that its frames hold

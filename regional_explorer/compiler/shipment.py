@@ -27,7 +27,7 @@ from regional_explorer.torch_api.shipping import Packed, ShipmentError, dump, du
 from regional_explorer.torch_api.torch_config import Settings
 
 _HEADER = f"regional_explorer {__version__}, pieces 1, torch {torch.__version__}\n".encode()
-"""How everything that is sent begins, in both directions."""
+"""The first bytes of everything that is sent, in both directions."""
 
 Values = Mapping[int, torch.Tensor]
 """Inputs by their places."""
@@ -52,10 +52,10 @@ class SentPiece:
 
 @dataclass(frozen=True)
 class Shipment:
-    """What a worker compiles, under ``settings``, and runs once on inputs of these ``layouts``.
+    """A piece that a worker compiles under ``settings`` and runs once on inputs of these ``layouts``.
 
-    Floating-point inputs are made up there. The values of the others matter, as of an index: they are in ``values``;
-    None if they are not known, or too much to send: it is not run then.
+    The worker draws floating-point inputs at random. Other inputs, such as indices, need their values, which are in
+    ``values``; if that is None (unknown, or too large to send), the worker does not run the piece.
     """
 
     piece: SentPiece
@@ -68,7 +68,7 @@ class Shipment:
 class Delivery:
     """What a worker sends back: compiled code, or why there is none.
 
-    ``failure`` is the fault of the piece. ``refusal`` is that of the worker: elsewhere it may compile.
+    ``failure`` is the fault of the piece, ``refusal`` the fault of the worker: the piece may compile elsewhere.
     """
 
     packed: Packed = Packed(b"", {})  # noqa: RUF009 - frozen
@@ -82,7 +82,7 @@ class Delivery:
 
 
 def shipment_of(wanted: Wanted, settings: Settings, values_of: Callable[[Wanted], Values | None]) -> bytes:
-    """Return what ``compile_shipment`` takes; ``values_of`` is asked for values only if the piece can be sent.
+    """Return the bytes that ``compile_shipment`` takes; ``values_of`` is called only if the piece can be sent.
 
     Raises:
         ShipmentError: it cannot be sent; the text says why.
@@ -113,7 +113,7 @@ def _delivery(content: bytes) -> Delivery:
 
 
 def _is_of_worker(error: Exception) -> bool:
-    """Return whether a piece may compile elsewhere: the worker lacks a compiler or room on its disk, not memory."""
+    """Return whether the worker is at fault: it lacks a compiler or disk space. Lack of memory is the piece's fault."""
     lacks_memory = any(sign in str(error) for sign in ("MemoryError", os.strerror(errno.ENOMEM)))
     return isinstance(error, NoCompilerError | CompileEnvironmentError | ShipmentError) and not lacks_memory
 
@@ -133,7 +133,7 @@ def _compiled(shipment: Shipment) -> Delivery:
 
 
 def _run_once(call: BoxedCall, shipment: Shipment, values: Values) -> None:
-    """Run compiled code: what it computes is checked by who asked, but where it crashes or hangs, that happens here.
+    """Run compiled code once, so that a crash or hang happens in the worker; the asking process checks the results.
 
     Raises:
         Exception: it raises, and the piece does not when it is run op by op.
@@ -160,7 +160,7 @@ def _runs_eagerly(piece: SentPiece, inputs: list[torch.Tensor]) -> bool:
 
 
 def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
-    """Return an input of this layout: this value if there is one, else random numbers."""
+    """Return ``value`` in this layout, or random numbers if it is None."""
     if layout == TOKEN:
         return torch.empty(0)
     dtype = getattr(torch, layout.dtype.removeprefix("torch."))
@@ -168,7 +168,7 @@ def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
 
 
 def values_that_matter(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:
-    """Return those of the inputs of a piece that cannot be made up; None if they are too much to send."""
+    """Return the inputs of a piece that cannot be random numbers; None if they are too large to send."""
     values = {
         place: args[place].detach().as_subclass(torch.Tensor).clone()
         for place, layout in enumerate(layouts)
@@ -178,7 +178,7 @@ def values_that_matter(layouts: Sequence[Layout], args: Sequence[Any]) -> Values
 
 
 MOST_BYTES = 1 << 24
-"""The most bytes of the values of inputs that are sent."""
+"""The maximum number of bytes of input values that are sent."""
 
 
 def needs_value(layout: Layout) -> bool:
@@ -190,7 +190,7 @@ def needs_value(layout: Layout) -> bool:
 
 
 def receive(content: bytes) -> Delivery:
-    """Return what a worker sent back."""
+    """Return the delivery in what a worker sent back."""
     if not content.startswith(_HEADER):
         return Delivery(refusal=f"the worker has {_text_of(content)}, and this process {_text_of(_HEADER)}")
     delivery: Delivery = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - who compiles for this process sends code
@@ -200,7 +200,7 @@ def receive(content: bytes) -> Delivery:
 
 
 def unload(delivery: Delivery, wanted: Wanted, store: ArtifactStore) -> None:
-    """Keep the artifact, or the failure, that was delivered. This runs its code.
+    """Keep the delivered artifact, or its failure, in the store. This runs code of the worker.
 
     Raises:
         ShipmentError: the worker refused it.

@@ -17,11 +17,11 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
     as_recorded,
-    fitting,
     laid_out,
+    layout_check,
     layouts_of,
-    misread,
     traced_layouts,
+    why_misread,
 )
 from regional_explorer.compiler.workpiece import Weights, Workpiece
 from regional_explorer.errors import RegionAssertionError, RegionCompileError, listing
@@ -97,7 +97,7 @@ REFUSED_INPUTS = "the compiled code refused its inputs"
 
 
 def why_raised(error: Exception) -> str:
-    """Return in one line why compiled code raised: an assert about an input or about what a kernel returned, or else.
+    """Return in one line why compiled code raised: an assert about an input or a kernel's result, or another error.
 
     The kernels of library ops, of which compiled code knows nothing but the fake one, are called as in eager mode.
     """
@@ -171,7 +171,7 @@ class Switch:
 
     @property
     def learned(self) -> Learned | None:
-        """What was learned of the piece, None before the first recorded run."""
+        """What was learned of the piece; None before the first recorded run."""
         workpiece = self.workpiece
         if workpiece is None and self.failure is None:
             return None
@@ -187,7 +187,7 @@ class Switch:
 
     @property
     def known(self) -> Workpiece:
-        """The workpiece of a partition whose layouts are known, as of each that has an artifact or a key."""
+        """The workpiece of a partition whose layouts are known; every partition with an artifact or a key has one."""
         assert self.workpiece is not None  # noqa: S101 - see above
         return self.workpiece
 
@@ -205,7 +205,7 @@ class Switch:
             self.implementation = self._with_these(weights, implementation)
 
     def _with_these(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
-        """Return what runs an artifact while its constants are the weights that it is called with."""
+        """Return a function that runs an artifact if its constants are the weights that it is called with."""
         are_these = weights.are_among()
 
         def run(args: list[Any]) -> Any:
@@ -214,7 +214,7 @@ class Switch:
         return run
 
     def _run_stale(self, weights: Weights, args: list[Any]) -> Any:
-        """Run the eager piece, and record the weights that are now to be constants: they have no artifact yet."""
+        """Run the eager piece and record the new weights, for which there is no artifact yet."""
         changed = [self.piece.inputs[place] for place in weights.changed(args)]
         labels = [((node := self._nodes.get(name)) and node.label) or name for name in changed]
         self.artifact = None
@@ -233,7 +233,7 @@ class Switch:
         self._enter(Mode.RECORDING, self._run_recording)
 
     def choose(self, artifact_for_layouts: Callable[[], Artifact | None]) -> None:
-        """Record the layouts of the next call, and run it already by the artifact that is returned for them, if any."""
+        """Record the layouts of the next call, and run the artifact that ``artifact_for_layouts`` returns, if any."""
         self.artifact = self.failure = None
         self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
 
@@ -286,7 +286,7 @@ class Switch:
             self.workpiece = self._try_describe(lambda: Workpiece.of(self.piece, inputs, outputs, weights))
 
     def _try_describe(self, describe: Callable[[], _T]) -> _T | None:
-        """Return what ``describe`` returns; if it raises, this partition has failed, and no other."""
+        """Return what ``describe`` returns; if it raises, only this partition fails."""
         try:
             return describe()
         except Exception as error:  # noqa: BLE001 - tensors of any subclass, constants of any kind
@@ -294,7 +294,7 @@ class Switch:
             return None
 
     def assume_if_unreached(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken.
+        """Take the layouts from the trace if no recorded run reached this piece: it is in a branch not taken.
 
         ``values`` are inputs of the graph by name, as far as they are known: its weights are among them.
         """
@@ -304,7 +304,7 @@ class Switch:
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
-        if why := misread(args, self.known.inputs):
+        if why := why_misread(args, self.known.inputs):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results, is_compiled = self._run_or_eager(artifact, args)
         if not is_compiled:
@@ -316,7 +316,7 @@ class Switch:
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
-        fits = None if keeps_checking else fitting(self.known.inputs, args, self._unguarded)
+        fits = None if keeps_checking else layout_check(self.known.inputs, args, self._unguarded)
         call = settled_call(artifact.call, self.piece.unseen)
 
         def settled(args: list[Any]) -> Any:
@@ -382,7 +382,7 @@ class Switch:
 
 
 def _is_newly_empty(args: Sequence[Any], inputs: Sequence[Layout]) -> bool:
-    """Return whether a tensor is empty where the recorded one was not."""
+    """Return whether an input is empty that was not empty when it was recorded."""
     return any(
         isinstance(value, torch.Tensor) and value.numel() == 0 and layout.size and 0 not in layout.size
         for value, layout in zip(args, inputs, strict=False)
@@ -395,7 +395,7 @@ def _enables_asserts(artifact: Artifact) -> bool:
 
 
 def alone(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> BoxedCall:
-    """Return what a cut graph would call for an artifact once it has run on ``args``; no program is touched.
+    """Return the function that a cut graph would call for an artifact after a run on ``args``; no program changes.
 
     Raises:
         RegionCompileError: it refuses them.

@@ -22,7 +22,7 @@ WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
 NICENESS = 10
 
 
-def wanted() -> bool:
+def is_warming_wanted() -> bool:
     """Return whether the user allows building caches ahead of time."""
     return os.environ.get(WARM_VARIABLE, "1") != "0"
 
@@ -38,7 +38,7 @@ class ToolchainBuild:
         self._built: Future[None] | None = None
 
     def start(self) -> bool:
-        """Start it if the platform allows it and the caches are incomplete; return whether it was started."""
+        """Start the build if the platform allows it and the caches are incomplete; return whether it was started."""
         if self.workers is not None or not can_have_workers() or toolchain_is_built():
             return False
         self.workers = workers = Workers(1)
@@ -47,7 +47,7 @@ class ToolchainBuild:
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is built, and return whether it is; True if that was not started."""
+        """Wait until the caches are built, and return whether they are; True if no build was started."""
         return self._built is None or bool(concurrent.futures.wait([self._built], timeout_s).done)
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ build = ToolchainBuild()
 
 
 def probe_once_built() -> None:
-    """Probe the CPU's instruction set, once the caches have been built: the probe compiles too."""
+    """Wait for the build of the caches, then probe the CPU's instruction set, which compiles too."""
     from regional_explorer.torch_api.inductor import probe_instruction_set
 
     build.wait()
@@ -69,7 +69,7 @@ def probe_once_built() -> None:
 
 
 def fill_caches() -> None:
-    """In the process: compile the tiny graph."""
+    """Compile the tiny graph; runs in the build's own process."""
     os.nice(NICENESS)
     from regional_explorer.compiler.compilation import warm_toolchain
 
@@ -102,7 +102,7 @@ def _user_name() -> str:
 
 
 def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
-    """Return whether one of the two levels of directories that Inductor uses has a newer file, with content."""
+    """Return whether a folder, or a folder in it, has a non-empty file newer than ``since``."""
     names = [f"{level}{suffix}" for level in ("*", "*/*") for suffix in suffixes]
     with contextlib.suppress(OSError):  # other processes may remove files and directories meanwhile
         files = (path.stat() for name in names for path in folder.glob(name))

@@ -76,7 +76,7 @@ class Marks:
         return sorted({key for region in regions for direction in Direction for key in config_of(region, direction)})
 
     def content(self) -> Any:
-        """Return the value that a compile depends on: another value needs another compile."""
+        """Return a value that identifies the marks; marks with equal values need one compile."""
         return self.plan, len(self.graphs)
 
     def mark(self, gm: fx.GraphModule) -> None:
@@ -111,7 +111,7 @@ class Marks:
         return chosen
 
     def _annotation_value(self, claim: Claim | None, captured: Node, node: fx.Node) -> Any:
-        """Return the value of a node's ``compile_with_inductor`` annotation, None for an op of no enabled region."""
+        """Return the value of a node's ``compile_with_inductor`` annotation; None outside of enabled regions."""
         region = self.plan[claim.region] if claim is not None else None
         if region is None or not region.enabled:
             return None
@@ -142,7 +142,7 @@ class Marks:
         self._direction = Direction(direction)
 
     def watched(self, variant: str) -> AbstractContextManager[None]:
-        """Return a block that records what upstream compiles, and under which configs."""
+        """Return a context manager that records what upstream compiles, and under which configs."""
         return noting_lite(self._note_op) if variant == LITE else noting_pieces(self._note_piece)
 
     def _note_piece(self, origins: frozenset[int]) -> None:

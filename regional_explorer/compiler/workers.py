@@ -42,9 +42,9 @@ _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")
 
 
 class LostWorkerError(Exception):
-    """A process has ended before it had an answer, or could not be started; the text says how.
+    """A process ended before it answered, or could not be started; the text says how.
 
-    It has ``crashed`` if that came from within: another time it would end again.
+    It has ``crashed`` if its own code ended it: the same task would end it again.
     """
 
     def __init__(self, text: str, *, crashed: bool = False) -> None:
@@ -86,7 +86,7 @@ class Workers(Executor):
         return [process.pid for process in list(self._processes)]
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a process call a function, which it imports by its name.
+        """Let a process call a function, which it imports by name.
 
         Raises:
             RuntimeError: this was shut down.
@@ -104,13 +104,13 @@ class Workers(Executor):
         return future
 
     def end(self, future: Future[Any]) -> None:
-        """End the process that is doing this, if one is."""
+        """End the process that runs the task of ``future``, if any."""
         with self._lock:
             if (process := self._busy.get(future)) is not None:
                 process.end()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: FBT001, FBT002 - as of any executor
-        """End the processes, also while they work: what they were doing is lost, what was to follow is cancelled."""
+        """End the processes, also busy ones: running tasks are lost, waiting tasks are cancelled."""
         del cancel_futures
         with self._lock:
             self._is_shut = True
@@ -126,7 +126,7 @@ class Workers(Executor):
                 thread.join()
 
     def _work(self) -> None:
-        """Give a process one task after the other."""
+        """Run tasks in one process, one after the other; start a new process if it is lost."""
         process: _Process | None = None
         while (task := self._tasks.get()) is not None:
             future, content = task
@@ -165,7 +165,7 @@ class Workers(Executor):
 
 
 class _Process:
-    """One process, which answers one task after the other; it builds with so many threads of Inductor."""
+    """One process, which runs one task after the other; ``build_threads`` is its number of compile threads."""
 
     def __init__(self, memory: int | None, build_threads: int) -> None:
         self._connection, theirs = Pipe()
@@ -229,7 +229,7 @@ class _Process:
 
 
 def _available_bytes() -> int | None:
-    """Return how much memory processes can still get; None where the system does not tell."""
+    """Return how many bytes of memory are available; None if the system does not tell."""
     with contextlib.suppress(OSError, ValueError):
         lines = (line.split() for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
         return next((1024 * int(words[1]) for words in lines if words[0] == "MemAvailable:"), None)
@@ -237,7 +237,7 @@ def _available_bytes() -> int | None:
 
 
 def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[], bool]) -> T:
-    """Return what a function returns in a process of its own, which ends with it.
+    """Return what a function returns, called in a process of its own, which ends with the call.
 
     Raises:
         CancelledError: it was cancelled meanwhile.
@@ -254,14 +254,14 @@ def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[
 
 
 AnyExecutor = Executor | int
-"""What works elsewhere: any executor, or a number of processes of our own; 0: this process."""
+"""An executor, or a number of processes of our own; 0 stands for this process."""
 
 
 def checked_executor(executor: object) -> AnyExecutor:
-    """Return what an argument says.
+    """Return the checked argument ``executor``.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is neither an executor nor a valid number of processes.
     """
     if isinstance(executor, Executor):
         return executor
@@ -279,7 +279,7 @@ def checked_executor(executor: object) -> AnyExecutor:
 
 
 class GivenUpError(Exception):
-    """No process has answered for so many ``seconds``."""
+    """No process has answered for ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no answer for {seconds} s")
@@ -293,10 +293,10 @@ def answers(
     run: Run,
     patience_s: Callable[[], float],
 ) -> Iterator[tuple[str, bytes | Exception]]:
-    """Yield what a function returns for each task, by its key, or what the executor raises, as it comes.
+    """Yield each task's key with what the function returned or the executor raised, in the order of completion.
 
-    That is a GivenUpError for what is under way if there was no answer at all for ``patience_s``, a BrokenExecutor for
-    what the executor does not take. What is left when ``run`` is cancelled is ended.
+    The error is a GivenUpError for tasks that run when no task has been answered for ``patience_s``, and a
+    BrokenExecutor for tasks that the executor does not take. When ``run`` is cancelled, the remaining tasks are ended.
     """
     futures: dict[Future[bytes], str] = {}
     try:
@@ -343,10 +343,10 @@ def _end(executor: Executor, future: Future[bytes]) -> None:
 
 
 def serve(fd: int, memory: int | None) -> None:
-    """In the process: do what is asked by the connection ``fd``, until that is closed: then the parent has ended.
+    """Run the tasks that come by the connection ``fd``, in a worker process, until the parent ends and closes it.
 
-    What this process does at that moment does not matter. A compiler that it runs gets SIGTERM as well, and removes its
-    temporary files.
+    The process then ends, whatever it does. A compiler that it runs gets SIGTERM as well, and removes its temporary
+    files.
     """
     os.set_inheritable(fd, False)  # noqa: FBT003 - of the standard library
     connection = Connection(fd)
@@ -377,7 +377,7 @@ def _answer(content: bytes) -> bytes:
 
 
 def _limit_memory(memory: int | None) -> None:
-    """Let allocations beyond this fail, and if the system lacks memory all the same, let it end this process first."""
+    """Let allocations beyond ``memory`` bytes fail, and let the system end this process first if memory runs out."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         if memory is not None:
             import resource

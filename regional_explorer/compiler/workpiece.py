@@ -15,18 +15,18 @@ from regional_explorer.capture.restore import RestoreLog, TorchRandomState
 from regional_explorer.compiler.artifact_folder import Label, Machine
 from regional_explorer.compiler.fingerprint import Layout, Symbols, artifact_key, canonical, fingerprint
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.cheap_calls import picking
+from regional_explorer.torch_api.cheap_calls import picker
 from regional_explorer.torch_api.graphs import bodies, resolve
 from regional_explorer.torch_api.hidden_state import version_of
 from regional_explorer.torch_api.prepared import is_weight
 from regional_explorer.torch_api.torch_config import Settings
 
 WORDS = 4
-"""How many words of 8 bytes a call compares of each weight at least, spread over it."""
+"""The minimum number of 8-byte words, spread over each weight, that a call compares."""
 
 
 class Weight(NamedTuple):
-    """A weight as it was: torch's count of writes, where its data is, and ``words`` of it with what they held."""
+    """A weight with its state when frozen: torch's count of writes, its address, and what some of its words held."""
 
     tensor: torch.Tensor
     version: int
@@ -36,7 +36,7 @@ class Weight(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether it was not written to, as far as a call compares it."""
+        """Whether the weight was not written to, as far as the compared words show."""
         tensor = self.tensor
         return (
             version_of(tensor) == self.version
@@ -58,7 +58,7 @@ class Weights:
 
     @classmethod
     def of(cls, piece: Piece, values: Mapping[str, Any]) -> Self | None:
-        """Return the weights among the inputs of a piece, by name; None if it has none that may be constants."""
+        """Return the weights among the inputs of a piece, whose ``values`` are by name; None if it has no weights."""
         tensors = {
             place: values[name]
             for place, name in enumerate(piece.inputs)
@@ -77,16 +77,16 @@ class Weights:
 
     @property
     def are_unchanged(self) -> bool:
-        """Whether none was written to, as far as a call compares them."""
+        """Whether no weight was written to, as far as the compared words show."""
         return all(weight.is_unchanged for weight in self.by_place.values())
 
     def are_among(self) -> Callable[[Sequence[Any]], bool]:
-        """Return a check whether the inputs of a call are these tensors, unchanged."""
-        pick, tensors = picking(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
+        """Return a function that checks whether the inputs of a call include these weights, unchanged."""
+        pick, tensors = picker(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
         return lambda args: all(map(is_, pick(args), tensors)) and self.are_unchanged
 
     def changed(self, args: Sequence[Any]) -> list[int]:
-        """Return the places of those that are other tensors in a call, or were written to."""
+        """Return the places of weights that a call replaced by other tensors, or that were written to."""
         return [
             place
             for place, weight in self.by_place.items()
@@ -106,10 +106,10 @@ def _few_words(content: memoryview) -> memoryview:
 
 @dataclass(frozen=True, eq=False)
 class Workpiece:
-    """A piece with the layouts of its inputs and outputs; those of one fingerprint have the same code.
+    """A piece with the layouts of its inputs and outputs; workpieces of one fingerprint have the same code.
 
     It is compiled under any config and called on any inputs of these layouts, whatever plan calls run meanwhile.
-    ``weights`` are those of its inputs that are constants: code of equal fingerprint may hold other ones.
+    ``weights`` are the inputs that are constants: code of equal fingerprint may hold other weights.
     """
 
     piece: Piece
@@ -127,25 +127,25 @@ class Workpiece:
 
     @property
     def constants(self) -> str:
-        """A hash of its weights, empty if it has none."""
+        """A hash of its frozen weights; empty if it has none."""
         return "" if self.weights is None else self.weights.digest
 
     @property
     def is_current(self) -> bool:
-        """Whether its weights are what they were."""
+        """Whether its frozen weights are unchanged."""
         return self.weights is None or self.weights.are_unchanged
 
     def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
-        """Return what its artifact is made of under ``config`` and the global ``settings``."""
+        """Return the ingredients of its artifact under ``config`` and the global ``settings``."""
         return Wanted(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
 
     def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
-        """Return what is compiled, as ``fingerprint.canonical`` does."""
+        """Return the canonical form of its piece, its inputs and its symbols; see ``fingerprint.canonical``."""
         weights = {} if self.weights is None else self.weights.by_place
         return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
-        """Return a function to call before each call on ``args``: it restores writes and the random state."""
+        """Return a function that restores ``args`` and the random state; call it before each call on ``args``."""
         random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:
             with log:
@@ -163,14 +163,14 @@ class Workpiece:
 
 
 class Wanted(NamedTuple):
-    """What an artifact is made of: a workpiece, under ``config``. It is kept by ``key``."""
+    """The ingredients of an artifact: a workpiece and a config; ``key`` identifies it in the store."""
 
     key: str
     workpiece: Workpiece
     config: Mapping[str, Any]
 
     def label(self) -> Label:
-        """Return the label by which the artifact is found in a folder, as compiled here under the current settings."""
+        """Return the artifact's label in a folder, for this machine and the current settings."""
         piece, inputs = self.workpiece.piece, self.workpiece.inputs
         devices = {layout.device for layout in inputs if layout.device} | set(_devices_in(piece.gm))
         return Label(

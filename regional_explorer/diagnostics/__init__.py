@@ -12,7 +12,7 @@ from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.record.diagnostic import Diagnostic
 
 CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
-    regions.check_failures,
+    regions.check_failed,
     regions.check_repaired,
     breaks.check_breaks,
     regions.check_empty,

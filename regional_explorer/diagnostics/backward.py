@@ -34,9 +34,9 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class UnclaimedOp:
-    """A backward op without a forward op that takes its inputs from an instance and belongs to none.
+    """A backward op of no instance, and without a forward op, that takes its inputs from an instance.
 
-    ``amid`` says whether it feeds the instance too, ``reason`` why it does not belong to it.
+    ``amid`` says whether the op also feeds the instance, ``reason`` why it does not belong to the instance.
     """
 
     graph: Graph
@@ -100,7 +100,7 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         graph=first_graph.id,
         at=(stray.node for stray in strays if stray.graph is first_graph),
         where=input_nodes,
-        remedy="Nothing has to be done; a value used once needs no such sum."
+        remedy="No change is needed; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
         else (Action(ActionKind.CUT), ": sums of gradients that one instance computes then belong to it."),
     )
@@ -120,9 +120,10 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
 
 
 def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``recompute-partial`` per region whose backward repeats part of its forward and takes others as saved.
+    """Yield one ``recompute-partial`` per region whose backward repeats some forward ops and takes others as saved.
 
-    If it takes none as saved, a checkpoint requested that; if the min-cut partitioner did so, yield a ``region-grown``.
+    If it takes none as saved, a checkpoint may have requested it: then only the min-cut partitioner gives a diagnostic,
+    ``region-grown``.
     """
     claimed = [
         (claim.region, graph, evidence.nodes[graph.id][name])
@@ -155,12 +156,12 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
                 graph=ops[0][0].id,
                 at=(node for graph, node in ops if graph is ops[0][0]),
                 where=nodes.values(),
-                remedy="Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all "
-                "of the region, or none.",
+                remedy="No change is needed if the checkpoint policy or the min-cut partitioner is intended; otherwise "
+                "make it save all of the region, or none.",
                 upstream=DiagnosticCode.RECOMPUTE_PARTIAL.upstream,
             )
 
 
 def _identity(graph: Graph, node: Node) -> tuple[int, int | None, str]:
-    """Return what an op of the forward has in common with its repetition, and with no op of a body or around one."""
+    """Return a key that a forward op shares with its repetition in the backward, and with no other op."""
     return graph.frame, node.origin, node.name

@@ -13,7 +13,7 @@ from regional_explorer.record.grouping import grouped
 
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-lost`` per region with a graph break inside, one ``graph-break`` per line of others."""
+    """Yield one ``region-lost`` per region with a graph break inside, one ``graph-break`` per line of other breaks."""
     lost = grouped(
         (evidence.region_of_mark(mark.annotation) or mark.region, (break_, mark.source))
         for break_ in evidence.breaks
@@ -33,7 +33,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic:
-    """Return the finding of the breaks of one line of the user's."""
+    """Return the ``graph-break`` diagnostic for the breaks in one line of the user's."""
     reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
     found = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(there)}" for place, there in reasons.items())
     advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
@@ -46,13 +46,13 @@ def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic
 
 
 def _place(break_: GraphBreak) -> str:
-    """Return where a break is, for after the user's line is named: in a module, and at which line of a library."""
+    """Return where a break is besides the user's line: its module, and the line if it is in a library."""
     place = break_.place if break_.in_library else break_.inside
     return f", {place}" if place else ""
 
 
 def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
-    """Return a sentence: into how many graphs the call falls, and what runs in none of them because of the breaks."""
+    """Return a sentence with the number of graphs of the call, and the ops outside of them because of the breaks."""
     graphs = {graph.frame for graph in evidence.graphs if graph.kind is not GraphKind.DYNAMO and not graph.parent}
     graphs -= {graph.frame for graph in evidence.graphs if graph.id in evidence.late_graphs}
     sentence = f"The call has {count(len(graphs), 'graph')}"
@@ -66,7 +66,7 @@ def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
 
 
 def _run_eagerly(untraced: Sequence[UntracedOps], because: str) -> str:
-    """Return how many ops run eagerly, the cause, and where they are; empty without any."""
+    """Return how many ops run eagerly, the cause, and their places; empty if there are none."""
     number = sum(ops.count for ops in untraced)
     if not number:
         return ""

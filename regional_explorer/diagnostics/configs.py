@@ -24,7 +24,7 @@ from regional_explorer.regions.select import (
 
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak into the other."""
+    """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak to the other."""
     marked = (
         (part, _first_marked_input(evidence, part))
         for part in evidence.partitions
@@ -64,7 +64,7 @@ def _region_config(evidence: Evidence, region: str, part: Partition) -> dict[str
 
 
 def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] | None:
-    """Return the region and name of the input that upstream reads a partition's config from, None if in its own region.
+    """Return the input that upstream reads a partition's config from, and its region; None if in the same region.
 
     Upstream scans the nodes of the piece, its inputs first, for a mark that holds configs, and cutting copies the mark
     of whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
@@ -145,7 +145,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _lacks_config_of(inner: Region, outer: Region) -> bool:
-    """Return whether the config of ``outer`` has a key in some direction that the one of ``inner`` has not the same."""
+    """Return whether the config of ``inner`` lacks a key of ``outer``'s, or has another value, in some direction."""
     return any(
         config_of(inner, direction).get(key, DEFAULT) != value
         for direction in Direction
@@ -190,7 +190,7 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
-    """Return the ``config-global`` for a key in the source that cannot be set for one region."""
+    """Return the ``config-global`` diagnostic for a key in the source that cannot be set for one region."""
     marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
     return DiagnosticCode.CONFIG_GLOBAL.found(
         f"{key!r} was not applied to region {region.name!r}: {reason}",
@@ -201,7 +201,7 @@ def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]
 
 
 def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield at most one ``subgraph-eager``, for bodies without options that have no op or call in a region."""
+    """Yield at most one ``subgraph-eager``, for all bodies without options whose ops and calls are in no region."""
     bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager_body(evidence, body)]
     if not bodies:
         return
@@ -243,6 +243,6 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region.name,
             graph=bodies[0].id,
             where=(op for body in bodies for op in body.ops[:1]),
-            remedy=("Leave them in the source: neither a plan file nor ", WRITES_SOURCE, " contains them."),
+            remedy=("Leave the options in the source: neither a plan file nor ", WRITES_SOURCE, " contains them."),
             severity=Severity.WARNING if ignored else Severity.INFO,
         )

@@ -66,7 +66,7 @@ class Evidence:
 
     @cached_property
     def left_to_eager(self) -> dict[str, list[Node]]:
-        """The ops that a region claims and no partition has, by graph; those of bodies are left out."""
+        """The ops that a region claims and no partition has, by graph, without the ops of bodies."""
         inside = {(part.graph, name) for part in self.partitions for name in part.nodes}
         return {
             graph: [
@@ -85,7 +85,7 @@ class Evidence:
         return {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
 
     def dynamo_nodes(self, origins: Iterable[int | None]) -> list[Node]:
-        """Return the Dynamo nodes of those origins that have one."""
+        """Return the Dynamo nodes of ``origins``; an origin without a node is skipped."""
         return [self.origins[origin] for origin in origins if origin is not None and origin in self.origins]
 
     @cached_property
@@ -94,7 +94,7 @@ class Evidence:
         return grouped(((part.region, part.instance, part.graph), part) for part in self.partitions)
 
     def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
-        """Return the users of each node; with ``random``, each random op feeds the next one too."""
+        """Return the users of each node; with ``random``, each random op also feeds the next random op."""
         if (graph_id, random) not in self._users:
             graph = self.by_id[graph_id]
             inputs = {node.name: node.inputs for node in graph.nodes}
@@ -107,7 +107,7 @@ class Evidence:
         return {}
 
     def region_of_mark(self, annotation: Any) -> str | None:
-        """Return the region of the plan that a mark in the source makes, None if the plan has none."""
+        """Return the name of the plan's region that a mark in the source makes; None if the plan has no such region."""
         return self.assignment.by_annotation.get(annotation_key(annotation))
 
     def of_kind(self, kind: GraphKind) -> Iterator[Graph]:

@@ -18,7 +18,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.plan_file import plan_slower
-from regional_explorer.record.region_code import is_idle, pattern_matches
+from regional_explorer.record.region_code import is_idle, pattern_match_counts
 from regional_explorer.record.regions import (
     RegionTiming,
     gain_alone_s,
@@ -40,9 +40,9 @@ ONE_REGION = "every op is in one region, so there is no larger one to mark."
 
 
 def slower_than(session: Session) -> dict[str, str]:
-    """Return the ratio to eager and to plain ``torch.compile`` if the whole call is slower than that, by its name.
+    """Return the plan's speed relative to eager and to plain ``torch.compile``, for those that it is slower than.
 
-    Behind it stands how fast each of upstream's ways runs the same marks, where that was measured.
+    The text also has the measured speeds of upstream's two ways to run the same marks.
     """
     if session.is_outdated:
         return {}
@@ -61,7 +61,7 @@ def slower_than(session: Session) -> dict[str, str]:
 
 
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
+    """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the whole call is slower."""
     return [
         plan_slower(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
         for against, ratio in slower_than(session).items()
@@ -81,7 +81,7 @@ def _slower_remedy(session: Session, against: str) -> str | Advice:
 
 
 def _cost_around(session: Session, against: str) -> Advice:
-    """Return what makes a plan of one region slower, with the time that was measured for it, and what to do."""
+    """Return what makes a plan of one region slower, its measured time, and what to do."""
     if against == VariantName.EAGER:
         cost_s = tracing_cost_s(session, session.whole_phase)
         why = "guards, AOTAutograd's wrappers, and traced ops in place of the program's own"
@@ -96,9 +96,9 @@ def _cost_around(session: Session, against: str) -> Advice:
 
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others.
+    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for all others.
 
-    None is worth it unless the whole call is faster under the plan.
+    There is no ``region-worth`` unless the whole call is faster under the plan.
     """
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
@@ -132,7 +132,7 @@ def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
 
 
 def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, of_trace: str) -> list[Diagnostic]:
-    """Return what each region brings of the gain of the whole: wrappers and borders take their part of each."""
+    """Return each region's part of the whole call's gain, after the cost of wrappers and borders."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict.is_unsure and row.speedup is not None]
@@ -159,7 +159,7 @@ def _numerics_note(row: RegionTiming) -> str:
 
 
 def _pay_off_text(row: RegionTiming) -> str:
-    """Return after how many calls a compile pays off."""
+    """Return the number of calls after which a compile pays off, as text."""
     calls, alone = row.pays_off_after_calls, row.calls_to_pay_off(1.0)
     if calls is None or math.isinf(calls):
         return ""
@@ -191,10 +191,10 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
 
 
 def pattern_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``pattern-lost`` if patterns matched in plain ``torch.compile`` that the plan does not have."""
+    """Return a ``pattern-lost`` if patterns that matched in plain ``torch.compile`` do not match under the plan."""
     lost = [
         f"{pattern_text(found.name)} ({found.full}×)"
-        for found in pattern_matches(session)
+        for found in pattern_match_counts(session)
         if found.is_lost and not is_idle(found.name)
     ]
     if not lost or not session.partitions:
@@ -213,7 +213,7 @@ def pattern_diagnostics(session: Session) -> list[Diagnostic]:
 
 
 SAME_ERROR = 0.01
-"""A tensor that is as far off as in the trace, but for this part of it, is wrong for the same reason."""
+"""A tensor whose relative error differs by at most this factor from the trace's is wrong for the same reason."""
 
 _NAMES = {
     VariantName.AOT_EAGER: "the traced graphs without a compiler (aot_eager)",
@@ -254,10 +254,10 @@ def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any]
 
 
 def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
-    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants that rounding decides.
+    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants decided by rounding alone.
 
-    If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding is about all of them,
-    and none where a ``trace-differs`` among the ``others`` is that.
+    If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding covers all of them,
+    unless a ``trace-differs`` among the ``others`` already does.
     """
     names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
     wrong = {name: rows for name in names if (rows := session.numerics_of(name, NumericsVerdict.FAILED))}
@@ -278,7 +278,7 @@ def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[D
 
 
 def plan_wrong(session: Session) -> Diagnostic | None:
-    """Return the ``variant-wrong`` of the plan whatever the cause; None if its results are not known to be wrong."""
+    """Return the plan's ``variant-wrong``, whatever the cause; None if its results are not known to be wrong."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
             rows = session.numerics_of(VariantName.REGIONAL, failed)
@@ -295,7 +295,7 @@ def _named(names: Sequence[VariantName]) -> str:
 def _wrong(
     session: Session, names: Sequence[VariantName], rows: Sequence[Numerics], others: Sequence[Diagnostic]
 ) -> Diagnostic:
-    """Return the finding of variants that are wrong for one reason; ``rows`` are the wrong tensors of the first."""
+    """Return the finding for variants that are wrong for one reason; ``rows`` are the first one's wrong tensors."""
     right = [
         name
         for name in _NAMES

@@ -29,11 +29,11 @@ WRITING_OPS = frozenset(
         *("itruediv", "ixor"),
     }
 )
-"""Ops that write in place by another name than one that ends in ``_``: assignments to items, augmented ones."""
+"""Ops that write in place although their name does not end in ``_``: item assignments and augmented assignments."""
 
 
 def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
+    """Yield one ``region-empty`` per region without ops in any graph, or without ops in the backward."""
     places_by_region: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
     for graph in (*evidence.graphs, *evidence.pending):
         for claim in evidence.assignment.claims.get(graph.id, {}).values():
@@ -61,7 +61,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     )
     passing = [op for op in forward_ops if op in PASSING_OPS]
     why = "no gradient flows through it"
-    remedy: str | Advice = "Nothing, if its results need no gradient."
+    remedy: str | Advice = "No change is needed if its results need no gradient."
     if retraced:
         why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
         whole_op = marks_nodes(region, retraced[0])
@@ -74,7 +74,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif len(passing) == len(forward_ops):
         why = f"a gradient that comes to {listing(passing)} passes unchanged, so there is nothing to compute"
-        remedy = "Nothing: a copy or a sum has no backward of its own."
+        remedy = "No change is needed: a copy or a sum has no backward of its own."
     elif passing:
         why += f", or one passes unchanged through {listing(passing)}"
     return DiagnosticCode.REGION_EMPTY.found(
@@ -88,7 +88,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
 
 
 def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
-    """Return the higher-order ops that hold all of a region, and whose backward was traced without origins: cond."""
+    """Return the higher-order ops, such as cond, that hold all of a region and whose backward has no origins."""
 
     def holder(graph: Graph) -> Node | None:
         return evidence.nodes[graph.parent[0]][graph.parent[1]] if graph.parent else None
@@ -109,12 +109,12 @@ def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
 
 
 def _backward_of_its_own(evidence: Evidence, region: str) -> list[str]:
-    """Return the ops in the backward of autograd functions that have all of a region in their forward."""
+    """Return the ops in the backward of the autograd functions whose forward holds all of a region."""
     requested = {node.origin for node in _requested_ops(evidence, region)}
     graphs = list(evidence.of_kind(GraphKind.DYNAMO))
 
     def function(graph: Graph) -> tuple[str, str] | None:
-        """Return the op that runs an autograd function, if the graph is its forward or backward."""
+        """Return the op that runs an autograd function, if ``graph`` is the function's forward or backward."""
         if graph.parent is None:
             return None
         outer, body = graph.parent
@@ -129,7 +129,7 @@ def _backward_of_its_own(evidence: Evidence, region: str) -> list[str]:
 
 
 _AUTOGRAD_FUNCTION = "autograd_function_apply"
-"""The higher-order op as which Dynamo traces the forward and the backward of an autograd function."""
+"""The higher-order op that Dynamo traces an autograd function to."""
 
 
 def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
@@ -221,9 +221,9 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
 def shortest_cycle(
     evidence: Evidence, graph: str, regions: Sequence[str], moved: Mapping[str, Claim] | None = None
 ) -> list[list[str]]:
-    """Return a shortest cycle among the instances of ``regions``: the paths from one to the next; empty if none.
+    """Return a shortest cycle among the instances of ``regions``, as paths between instances; empty if there is none.
 
-    ``moved`` are other claims on some nodes.
+    ``moved`` has claims that replace those of some nodes.
     """
     all_claims = {**evidence.claims[graph], **(moved or {})}
     claims = {name: claim for name, claim in all_claims.items() if claim.region in regions}
@@ -232,7 +232,7 @@ def shortest_cycle(
         path_to: dict[Claim, list[str]] = {}
         queue = [start]
         for instance in queue:
-            # Directly, or through ops outside all of them.
+            # Directly, or through ops outside of all instances.
             for path in paths_from(users, members[instance], claims):
                 target = claims[path[-1]]
                 if target == instance:
@@ -334,7 +334,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region,
             graph=partitions[0].graph,
             at=between,
-            remedy="Nothing, if these ops are to stay eager."
+            remedy="No change is needed if these ops are to stay eager."
             if carved or stays or not between
             else "Draw these numbers before or after all of the region's, in the program."
             if drawn
@@ -347,17 +347,17 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 MOST_INCLUDED = 8
-"""How many ops are named at most in a call that adds them."""
+"""The maximum number of ops named in a call that adds them."""
 
 
 def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequence[Node]) -> str | Advice:
-    """Return the call that adds ops to a region: selectors match only those with an origin.
+    """Return the call that adds ops to a region; only ops with an origin can be added.
 
-    Ops of other regions stay theirs if these are later in the plan, so the regions become one.
+    If ops belong to other regions, the call merges the regions: a region that is later in the plan would keep its ops.
     """
     names = dict.fromkeys(f"{graph_id}:{node.name}" for node in ops if node.origin is not None)
     if not names:
-        return "Nothing: torch added these ops while tracing, and no selector matches them."
+        return "No change is possible: torch added these ops while tracing, and no selector matches them."
     claims = (evidence.assignment.claim(graph_id, node.name) for node in ops)
     owners = dict.fromkeys(claim.region for claim in claims if claim is not None and claim.region != region)
     if owners:
@@ -386,7 +386,7 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 region=region,
                 graph=graph,
                 at=nodes,
-                remedy="Nothing, if they are to stay eager"
+                remedy="No change is needed if they are to stay eager"
                 + ("." if source else "; keep a tensor instead of the number that .item() gives."),
                 severity=Severity.WARNING,
                 upstream="",
@@ -394,7 +394,7 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _eager_source(evidence: Evidence, graph: str, node: Node) -> str:
-    """Return the op in no region that ``node`` takes one of several results of; empty if it is no such node."""
+    """Return the op outside of regions whose results ``node`` picks one of; empty if ``node`` picks none."""
     while node.op == "getitem":
         node = evidence.nodes[graph][node.inputs[0]]
     return node.op if node.role is Role.OP and node.name not in evidence.claims[graph] else ""
@@ -452,7 +452,7 @@ def _separating_ops(evidence: Evidence, partitions: list[Partition]) -> tuple[li
 
 
 def _all_separating_ops(evidence: Evidence, cases: Sequence[tuple[list[Partition], list[Node], bool]]) -> list[Node]:
-    """Return the ops on a path to each partition from those before it, of the instances in the first one's graph."""
+    """Return the ops that separate the partitions of each instance, for the instances in the first case's graph."""
     graph = cases[0][0][0].graph
     instances = (partitions for partitions, _, _ in cases if partitions[0].graph == graph)
     return [
@@ -464,7 +464,7 @@ def _all_separating_ops(evidence: Evidence, cases: Sequence[tuple[list[Partition
 
 
 def _between_partitions(evidence: Evidence, partitions: list[Partition], *, drawn: bool) -> Iterator[list[Node]]:
-    """Yield the ops on a shortest path to each partition from those before it; if ``drawn``, on one by random draws."""
+    """Yield the ops between each partition and the earlier ones; with ``drawn``, paths include random draws."""
     graph = partitions[0].graph
     own_nodes = frozenset(name for part in partitions for name in part.nodes)
     users = evidence.users(graph, random=drawn)
@@ -517,12 +517,12 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
 def _how_to_uncross(
     evidence: Evidence, graph: str, order: Sequence[str], cycle: Sequence[Sequence[str]]
 ) -> str | Advice:
-    """Return how to move an op with which a path begins or ends, so that no cycle is left; or that some have to be."""
+    """Return which op at the end of a path to move to break the cycle, or general advice if no single op breaks it."""
     claims = evidence.claims[graph]
     for path in cycle:
         for name, other in ((path[0], path[-1]), (path[-1], path[0])):
             target = claims[other]
-            # The later one in the plan has an op that two claim.
+            # If two regions claim an op, the later one in the plan has it.
             is_later = order.index(target.region) > order.index(claims[name].region)
             if (
                 is_later
@@ -556,12 +556,12 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
             graph=part.graph,
             at=part.nodes,
             where=calls,
-            remedy="Nothing, if all are to run compiled; a mark on the call itself holds for that call only.",
+            remedy="No change is needed if all are to run compiled; a mark on the call itself is for that call only.",
             upstream="the same: one body, with its pieces, for all calls.",
         )
 
 
-def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
+def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-failed`` per region and error."""
     failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
     for (region, error), parts in failures.items():
@@ -599,7 +599,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         graph=first.graph,
         at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
         where=nodes,
-        remedy="Nothing has to be done.",
+        remedy="No change is needed.",
         upstream=f"{DiagnosticCode.AOT_EAGER_FAILED.upstream} Under its regional backend, include the op and the one "
         "before it in a region.",
     )
@@ -616,7 +616,7 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
             "The first call changed state that later calls see: "
             f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
             "call is traced and measured.",
-            remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
+            remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
         )
 
 

@@ -50,7 +50,7 @@ class CodeResult(ABC):
     """A result that is displayed as text or HTML."""
 
     def __repr__(self) -> str:
-        """Return it as text."""
+        """Return the result as text."""
         return str(self)
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
@@ -122,7 +122,7 @@ class RegionCode(CodeResult):
         """Return the code of a region that ``session`` holds.
 
         Raises:
-            UnknownRegionError: there is no such region, or it is None and there are several.
+            UnknownRegionError: there is no such region, or ``region`` is None and there are several.
         """
         name = the_region(session.plan, region).name
         return cls(name, region_code(session, name))
@@ -232,14 +232,14 @@ class RegionStages(CodeResult):
         """Return the stages of the partitions whose code is known.
 
         Raises:
-            NotCompiledError: there is none although it is ``needed``, which it is not after a cancel.
+            NotCompiledError: no code is known although it is ``needed``; after a cancel it is not.
         """
         if needed and not code.partitions:
             raise NotCompiledError(why_no_code(session, code.region))
         return cls(code.region, session, region_stages(session, code.partitions), note=code.note)
 
     def follow(self, *nodes: str) -> RegionStages:
-        """Return the same stages with these nodes followed, from what they come from to what becomes of them.
+        """Return the same stages with nodes followed through earlier and later stages.
 
         Args:
             nodes: names of nodes of any stage, such as ``"gelu"``; all of them together are followed.
@@ -258,12 +258,12 @@ class RegionStages(CodeResult):
 
     @property
     def changes(self) -> pd.DataFrame:
-        """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
+        """One row per partition and stage: its number of ops and views, and what became of the previous stage's ops."""
         return stages_table(self.partitions).dataframe()
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
+        """One row per node of each stage: its op, the previous stage's nodes that it comes from, and their lines."""
         return stage_nodes_table(self.partitions, self.nodes).dataframe()
 
     def __str__(self) -> str:
@@ -297,7 +297,7 @@ class Roofline(CodeResult):
 
     @property
     def border_frame(self) -> pd.DataFrame:
-        """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
+        """One row per border: its tensors and bytes, the part that full fuses away, and the most time that saves."""
         return borders_table(self.borders, self.bandwidth, self.reach).dataframe()
 
     @property

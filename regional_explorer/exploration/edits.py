@@ -20,7 +20,7 @@ from regional_explorer.regions.edit import Patterns, carved, marked, merged, sel
 class Edits:
     """The edits of a plan, for an exploration and for a draft."""
 
-    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+    def _edit_plan(self, change: Callable[[Draft], Plan]) -> Self:
         """Replace the plan by what ``change`` returns for a draft of it."""
         raise NotImplementedError
 
@@ -63,15 +63,17 @@ class Edits:
         check_flag("each", each)
         patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
         chosen = selectors(patterns, selector, innermost=innermost, only=only)
-        return self._edit(lambda draft: marked(draft.plan, draft.graphs, name, chosen, each=each, breaks=draft.breaks))
+        return self._edit_plan(
+            lambda draft: marked(draft.plan, draft.graphs, name, chosen, each=each, breaks=draft.breaks)
+        )
 
     def unmark(self, name: str) -> Self:
         """Remove a region from the plan."""
-        return self._edit(lambda draft: draft.plan.removed(name))
+        return self._edit_plan(lambda draft: draft.plan.removed(name))
 
     def rename(self, name: str, new_name: str) -> Self:
         """Rename a region; its artifacts are kept."""
-        return self._edit(lambda draft: draft.plan.changed(name, name=new_name))
+        return self._edit_plan(lambda draft: draft.plan.changed(name, name=new_name))
 
     def merge(self, *names: str, name: str | None = None, config: Mapping[str, Any] | None = None) -> Self:
         """Merge several regions into one. Their instances become one where they feed each other directly.
@@ -96,7 +98,7 @@ class Edits:
             plan = merged(plan, draft.graphs, names, name)
             return plan if config is None else configured(plan, name or names[0], config)
 
-        return self._edit(change)
+        return self._edit_plan(change)
 
     def split(self, name: str, at: str | None = None) -> Self:
         """Split a region into ``name.1``, ``name.2``, …, each with its config.
@@ -113,7 +115,7 @@ class Edits:
         check_argument(
             "at", at, (str, type(None)), "the name of a node, such as 'mul_1' or '0/forward:mul_1'", SelectorError
         )
-        return self._edit(lambda draft: split(draft.plan, draft.graphs, name, at))
+        return self._edit_plan(lambda draft: split(draft.plan, draft.graphs, name, at))
 
     def carve(
         self,
@@ -134,7 +136,7 @@ class Edits:
             PlanError: nothing would be left of it.
         """
         chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}, selector)
-        return self._edit(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
+        return self._edit_plan(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
 
     def uncarve(
         self,
@@ -154,15 +156,15 @@ class Edits:
         by_kind = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
         given = selector or any(patterns is not None for patterns in by_kind.values())
         chosen = selectors(by_kind, selector) if given else ()
-        return self._edit(lambda draft: uncarved(draft.plan, draft.graphs, name, chosen))
+        return self._edit_plan(lambda draft: uncarved(draft.plan, draft.graphs, name, chosen))
 
     def disable(self, name: str) -> Self:
         """Run a region eagerly; its artifacts are kept."""
-        return self._edit(lambda draft: draft.plan.changed(name, enabled=False))
+        return self._edit_plan(lambda draft: draft.plan.changed(name, enabled=False))
 
     def enable(self, name: str) -> Self:
         """Run a disabled region compiled again."""
-        return self._edit(lambda draft: draft.plan.changed(name, enabled=True))
+        return self._edit_plan(lambda draft: draft.plan.changed(name, enabled=True))
 
     def configure(
         self,
@@ -200,11 +202,11 @@ class Edits:
             merged_changes: Any = {**changes, **keys} if isinstance(changes, Mapping) else changes
             return configured(plan, name, merged_changes, direction)
 
-        return self._edit(change)
+        return self._edit_plan(change)
 
     def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:
         """Reset a region's config to Inductor's defaults, for one direction or for both."""
-        return self._edit(lambda draft: draft.plan.configured(name, {}, checked_direction(direction)))
+        return self._edit_plan(lambda draft: draft.plan.configured(name, {}, checked_direction(direction)))
 
 
 @dataclass
@@ -219,6 +221,6 @@ class Draft(Edits):
     graphs: Sequence[Graph]
     breaks: Sequence[GraphBreak]
 
-    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+    def _edit_plan(self, change: Callable[[Draft], Plan]) -> Self:
         self.plan = change(self)
         return self

@@ -14,21 +14,21 @@ from regional_explorer.errors import BusyError
 from regional_explorer.torch_api.compile_lock import acquired
 
 _LET_IN_S = 0.5
-"""Seconds for which a search lets those in who wait for their turn, before it takes its next one."""
+"""The maximum seconds that a search, before its next turn, leaves to threads that wait for theirs."""
 _POLL_S = 0.05
 
 
 class ExclusiveUse:
     """The right of one thread at a time to trace, compile or measure an exploration.
 
-    Traces and compiles of other threads are waited for. A measurement is not: timed work of a button runs on the main
-    thread between cells, so a cell that waited for it would wait forever. While one runs the plan cannot be edited
-    either, or its samples would be of two plans.
+    A turn waits for traces and compiles of other threads, but not for a measurement: timed work of a button runs on
+    the main thread between cells, so a cell that waited for it would wait forever. During a measurement the plan cannot
+    be edited either, or its samples would be of two plans.
 
     A search takes a turn for each of its steps. Between them the plan can be edited, and other threads may compile and
     measure: only what would take the search its trace is refused until it ends.
 
-    ``give_way`` cancels the measurement that is running, if that was asked for by nobody: it is waited for.
+    ``give_way`` cancels a running measurement that nobody asked for; the turn then waits for its end.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class ExclusiveUse:
 
     @contextmanager
     def searching(self, method: str) -> Iterator[None]:
-        """A block in which the method ``method`` of the exploration searches, in steps.
+        """Context manager: the method ``method`` of the exploration searches, in steps.
 
         Raises:
             BusyError: another search is under way.
@@ -95,10 +95,10 @@ class ExclusiveUse:
 
     @contextmanager
     def step(self, run: Run, measuring: str = "") -> Iterator[None]:
-        """Context manager: a turn of a search; threads that wait for theirs come first, measurements of others too.
+        """Context manager: a turn of a search; waiting threads and measurements of other threads come first.
 
         Raises:
-            BusyError: another thread measures, and waits for the main thread, on which this is.
+            BusyError: another thread measures and waits for the main thread, which is the calling thread.
             concurrent.futures.CancelledError: the search was cancelled before its turn came.
         """
         until_s = time.monotonic() + _LET_IN_S
@@ -120,7 +120,7 @@ class ExclusiveUse:
             yield
 
     def refuse_while_searching(self, what: str) -> None:
-        """Raise BusyError while a search is under way: ``what`` would take away its trace."""
+        """Raise BusyError while a search runs: ``what`` would take away its trace."""
         if self._searching is not None:
             raise BusyError(
                 f"ex.{self._searching[0]}() is searching. Until it ends, the exploration can be edited and compiled, "
@@ -128,7 +128,7 @@ class ExclusiveUse:
             )
 
     def _refuse_while_the_main_thread_searches(self, measuring: str) -> None:
-        """Raise BusyError if the main thread searches and this is another one.
+        """Raise BusyError if the main thread searches and the calling thread is another.
 
         What another thread measures runs on the main thread, between cells: the search would wait for it, and it for
         the end of the search's cell.
@@ -152,7 +152,7 @@ class ExclusiveUse:
             yield
 
     def _gives_way(self) -> bool:
-        """Cancel the measurement that is running, if it gives way; return whether it does."""
+        """Cancel the running measurement if it gives way; return whether it does."""
         give_way = self.give_way
         if give_way is not None:
             give_way()

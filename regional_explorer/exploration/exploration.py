@@ -53,7 +53,7 @@ from regional_explorer.insight.roofline import (
     bitwise_trials,
     full_graphs,
     op_differences,
-    reached,
+    phase_reaches,
     region_reaches,
 )
 from regional_explorer.measure.profile import profile
@@ -100,7 +100,7 @@ class Exploration(Edits, Results):
         self.live = live
         self.exclusive_use = ExclusiveUse()
         self.displayed: Session | None = None
-        """The session that the running cell has displayed: as the value of that cell it is not displayed again."""
+        """The session that the running cell has displayed; it is not displayed again as the cell's value."""
 
     @property
     def title(self) -> str:
@@ -120,9 +120,9 @@ class Exploration(Edits, Results):
             check_plan(plan)
             self._retrace(plan.tracing, lambda _: plan, dynamic=self.live.capture.dynamic)
         else:
-            self._edit(lambda _: plan)
+            self._edit_plan(lambda _: plan)
 
-    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+    def _edit_plan(self, change: Callable[[Draft], Plan]) -> Self:
         # From reading the plan until it is replaced: an edit of another thread in between would be lost.
         with self.exclusive_use.editing():
             self.live.require_open()
@@ -132,7 +132,7 @@ class Exploration(Edits, Results):
         return self
 
     def apply(self, what: Diagnostic | Action, **filled: Any) -> Any:
-        """Do what a diagnostic advises, and return what the method called for that returns.
+        """Carry out a diagnostic's remedy, and return what the called method returns.
 
         ``ex.apply(ex.diagnostics[0])`` does its only action, ``ex.apply(found.actions[1])`` one of several. An edit is
         undone as any other.
@@ -254,7 +254,7 @@ class Exploration(Edits, Results):
     def _retrace(
         self, tracing: Tracing, change: Callable[[Plan], Plan], run: Run = PLAIN_RUN, *, dynamic: bool | None
     ) -> None:
-        """Replace the trace by another one, and the plan by what ``change`` makes of the one at its end."""
+        """Replace the trace by a new trace, and the plan by what ``change`` makes of the plan at that time."""
         self.exclusive_use.refuse_while_searching("traced again")
         with self._turn(run) as run:
             if run.cancelled():
@@ -595,7 +595,7 @@ class Exploration(Edits, Results):
             )
 
     def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
-        """Yield each enabled region with its part of a budget and of a run."""
+        """Yield each enabled region with its share of a budget and its part of a run."""
         states = State.STALE, State.COMPILED, State.MEASURED
         compiled = {part.region for part in self.session.partitions if part.state in states}
         plan = self.plan
@@ -652,7 +652,7 @@ class Exploration(Edits, Results):
         bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
         with self._turn(run, "roofline") as run:
             live, untimed = self.live, run.threads.run_untimed
-            reach = reached(live.session)
+            reach = phase_reaches(live.session)
             costs = {cost.what: cost.seconds for cost in live.session.variant_costs}
             full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
             trials_s = full_s * len(TRIALS) if bitwise else 0.0
@@ -677,7 +677,7 @@ class Exploration(Edits, Results):
         left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
         problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
         if run.cancelled():
-            problems.append("Cancelled: what was not determined by then is left out.")
+            problems.append("Cancelled: what was not determined yet is left out.")
         return Roofline(
             reach=reach,
             regions=region_reaches(session, reach[-1]),
@@ -895,7 +895,7 @@ class Exploration(Edits, Results):
 
 
 def _of_the_plan(session: Session) -> list[Diagnostic]:
-    """Return the warnings that go with a plan: its results are wrong, or it is slower."""
+    """Return the warnings that are saved with a plan: its results are wrong, or it is slower."""
     wrong = plan_wrong(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 
@@ -912,7 +912,7 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
 
 def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.regions_into_source import contents, plan_in_source
+    from regional_explorer.export.regions_into_source import partition_contents, plan_in_source
 
     plan, capture = live.program.plan, live.capture
 
@@ -924,13 +924,13 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
         try:
             regions = (*source_plan(changed.graphs)[0].regions, *others)
             marked = replace(plan, regions=tuple({region.name: region for region in regions}.values()))
-            return contents(preview_of(Program(changed, marked), marked).partitions)
+            return partition_contents(preview_of(Program(changed, marked), marked).partitions)
         finally:
             changed.close()
 
     def previewed(changed: Plan) -> Contents:
         parts = preview_of(live.program, changed).partitions
-        return contents(part for part in parts if part.graph not in capture.late_graphs)
+        return partition_contents(part for part in parts if part.graph not in capture.late_graphs)
 
     return plan_in_source(capture.graphs, capture.breaks, plan, previewed, retraced)
 

@@ -1,4 +1,4 @@
-"""One trace with all that works on it, and the session made of it."""
+"""One trace with the objects that work on it, and the session made of them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def initial_program(
 
 
 def with_measured_states(partitions: Iterable[Partition], timings: Iterable[PartitionTiming]) -> tuple[Partition, ...]:
-    """Return compiled partitions that have figures in the state ``measured``, and others as they are."""
+    """Return the partitions, compiled ones that have figures in the state ``measured``."""
     measured = {timing.partition for timing in timings}
     return tuple(
         replace(part, state=State.MEASURED) if part.state is State.COMPILED and part.id in measured else part
@@ -96,7 +96,7 @@ def with_measured_states(partitions: Iterable[Partition], timings: Iterable[Part
 
 
 MAX_DROPPED = 8
-"""How many dropped traces may wait for the garbage collector."""
+"""The maximum number of dropped traces that wait for the garbage collector."""
 
 _DROPPED_TRACES: list[weakref.ref[Capture]] = []
 
@@ -167,7 +167,7 @@ class Live:
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
-        """Search for the best plan, each step in a ``turn``, and keep what was found; see ``Exploration.tune``."""
+        """Search for the best plan, with each step inside a ``turn``, and keep the result; see ``Exploration.tune``."""
 
         def keep(found: Tuning) -> None:
             self.tuning = replace(found, remarks=dict(crew.remarks))
@@ -287,7 +287,7 @@ class Live:
         return Live(self.call, self.title, dynamic=dynamic, plan=self.program.plan, tracing=tracing)
 
     def follow(self, earlier: Live, plan: Plan) -> None:
-        """Apply ``plan``: that of an earlier trace of the call, or another one to be traced in this way."""
+        """Apply ``plan``, of an earlier trace of the call or to be traced in this way."""
         self.traced_plan = plan
         self.program.apply(plan)
         marked = (region for region in plan.regions if region.name in earlier.program.plan)
@@ -295,9 +295,9 @@ class Live:
         self.other_ops = tuple(_changed_regions(self))
 
     def graphs_of_mark(self, region: Region) -> Sequence[Graph]:
-        """Return the graphs in which a region of the plan was marked: those of this trace or of an earlier one.
+        """Return the graphs in which a region of the plan was marked: this trace's or an earlier trace's.
 
-        Those of later calls are left out: they repeat the ops, and a new trace has none.
+        Graphs of later calls are left out: they repeat the ops, and a new trace has none.
         """
         if region.name in self.marked_in and region.same_nodes(self.traced_plan[region.name]):
             return self.marked_in[region.name]
@@ -335,16 +335,16 @@ _OF_THE_PLAN = (
     *(DiagnosticCode.PLAN_FAILED, DiagnosticCode.VARIANT_FAILED),
     *(DiagnosticCode.UPSTREAM_FAILED, DiagnosticCode.NO_COMPILER),
 )
-"""What a benchmark finds that may be another under another plan, though it names no region."""
+"""Codes of a benchmark's findings that depend on the plan although they name no region."""
 
 
 def _depends_on_plan(diagnostic: Diagnostic) -> bool:
-    """Return whether a finding of a benchmark may be another under another plan: whole-graph Inductor knows no plan."""
+    """Return whether a benchmark's finding depends on the plan; a finding about whole-graph Inductor does not."""
     return diagnostic.region is not None or diagnostic.code in _OF_THE_PLAN
 
 
 def _still_asks(diagnostic: Diagnostic, about: Plan, session: Session) -> bool:
-    """Return whether what a diagnostic of the plan ``about`` asks for was not done yet in a session."""
+    """Return whether a session has still to do what a diagnostic of the plan ``about`` asks for."""
     name, plan = diagnostic.region, session.plan
     if diagnostic.code is DiagnosticCode.VARIANT_WRONG:
         return plan == about and session.plan_numerics is None
@@ -358,11 +358,11 @@ def _still_asks(diagnostic: Diagnostic, about: Plan, session: Session) -> bool:
 
 
 MOST_NAMED_OPS = 6
-"""How many ops a message names."""
+"""The maximum number of ops that a message names."""
 
 
 def _changed_regions(live: Live) -> Iterator[Diagnostic]:
-    """Yield a ``plan-differs`` for each region marked by names of nodes that are now other ops than when marked."""
+    """Yield a ``plan-differs`` for each region marked by node names that are other ops in the new trace."""
     for region in live.program.plan.regions:
         by_names = any(selector.by_name for selector in (*region.selectors, *region.carved))
         if not by_names or region.name not in live.marked_in:
@@ -372,8 +372,8 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
         new_ops = _op_counts(live.capture.graphs, live.program.assignment, region.name)
         if new_ops and old_ops != new_ops:
             message = (
-                f"Region {region.name!r} was marked by the names of nodes, and these are other ops since the call was "
-                f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
+                f"Region {region.name!r} was marked by node names, which name other ops since the call was traced "
+                f"again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             retraces = Action(ActionKind.RETRACE, needs="dynamic")
             remedy = (
@@ -385,7 +385,7 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
 
 
 def _op_counts(graphs: Sequence[Graph], assignment: Assignment, region: str) -> Counter[str]:
-    """Return the operators of a region's nodes, by how many there are, in the graphs of Dynamo."""
+    """Return how often each operator occurs among a region's nodes in Dynamo's graphs."""
     node_names = members(graphs, assignment).get(region, {})
     return Counter(
         node.target

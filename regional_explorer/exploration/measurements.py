@@ -44,12 +44,12 @@ from regional_explorer.record.session import Environment, Session
 from regional_explorer.torch_api.torch_config import surroundings
 
 MAX_PLANS = 50
-"""The number of measured plans that are kept."""
+"""The maximum number of measured plans that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPartition:
-    """The figures of one partition alone; ``sampled`` is the run and the partition that the samples are of."""
+    """The figures of one partition measured alone; ``sampled`` is the run and partition that gave the samples."""
 
     timing: PartitionTiming
     numerics: tuple[Numerics, ...]
@@ -67,15 +67,15 @@ class MeasuredPlan:
 
 
 REGION_SHARE = 0.5
-"""Measuring regions alone takes this much of the budget in addition."""
+"""The time for measuring regions alone, as a share of the budget and in addition to it."""
 
 
 class Measurements:
     """Runs the benchmarks of one exploration and keeps their results by what was compiled.
 
-    ``last`` is the newest, ``of(partitions)`` that of a given plan. ``runs`` are the sessions of the last benchmark of
-    each plan, in the order they were measured, those of earlier traces of the call included. ``revision`` changes with
-    every new result.
+    ``last`` is the newest benchmark, ``of(partitions)`` the benchmark of a given plan. ``runs`` are the sessions of the
+    last benchmark of each plan, in the order they were measured, including earlier traces of the call. ``revision``
+    changes with every new result.
     """
 
     def __init__(self, variants: Variants, environment: Environment) -> None:
@@ -137,7 +137,7 @@ class Measurements:
             results.rounds, results.alone, results.cut = earlier.rounds, dict(earlier.alone), earlier.cut
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: BenchmarkResults) -> list[VariantName]:
-        """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
+        """Compile stale partitions; return the variants that can run: without a C++ compiler, only the eager ones."""
         program = self._variants.program
         try:
             if set(BY_TORCH).intersection(names):
@@ -149,9 +149,9 @@ class Measurements:
         return names
 
     def add(self, results: BenchmarkResults) -> None:
-        """Keep the results of a benchmark in place of those of an earlier one of the same plan.
+        """Keep the results of a benchmark, in place of an earlier benchmark of the same plan.
 
-        Those of one that ended before it measured anything are kept only if there are no others.
+        A benchmark that ended before it measured anything is kept only if there is no other.
         """
         measured_before = self.last is not None and self.last.results.timings
         if not results.timings and (measured_before or not (results.numerics or results.diagnostics)):
@@ -168,10 +168,10 @@ class Measurements:
             del self._plans[next(iter(self._plans))]
 
     def remember(self, session: Session) -> None:
-        """Keep the session of the newest benchmark in place of that of an earlier one of the same plan.
+        """Keep the session of the newest benchmark, in place of an earlier session of the same plan.
 
-        What another plan had compiled before is reused. Plans that differ in configs alone and have the same code have
-        one set of figures, the newest.
+        Artifacts that another plan had compiled before count as reused. Plans that differ in configs alone and have the
+        same code share one set of figures, the newest.
         """
         runs = grouped((_history_key(run) == _history_key(session), run) for run in self.runs)
         other_runs, own_runs = runs.get(False, []), runs.get(True, [])
@@ -183,20 +183,20 @@ class Measurements:
         self.runs = (*updated, session)[-MAX_PLANS:]
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
-        """Return the last benchmark of the plan of these partitions."""
+        """Return the last benchmark of the plan with these partitions; None if it was not measured."""
         return self._plans.get(self._content(partitions))
 
     def _content(self, partitions: Iterable[Partition]) -> PlanContent:
-        """Return the content of a plan in the graphs of the explored call: those of later calls do not change it."""
+        """Return the content of a plan in the graphs of the explored call, without the graphs of later calls."""
         late = self._variants.program.capture.late_graphs
         return plan_content(part for part in partitions if part.graph not in late)
 
     def figures(
         self, partitions: Sequence[Partition]
     ) -> tuple[tuple[PartitionTiming, ...], tuple[Numerics, ...], Mapping[str, Mapping[str, Any] | None]]:
-        """Return the timings, numerics and cures of every partition with measured content, from this plan or any other.
+        """Return the timings, numerics and cures of all partitions whose content was measured, under whichever plan.
 
-        Those of this plan are preferred; partitions have their current names, and cures are by partition id.
+        Figures measured under this plan are preferred; partitions have their current names, cures are by partition id.
         """
         measured_plan = self.of(partitions)
         measured = self._alone if measured_plan is None else {**self._alone, **measured_plan.alone}
@@ -231,7 +231,7 @@ def _measured_by_content(
 
 
 def _compiles(run: Session) -> set[tuple[str, float]]:
-    """Return what identifies the compiles of a run: the key of each artifact, and the seconds of its one compile."""
+    """Return what identifies the compiles of a run: the key of each artifact, and the seconds of its compile."""
     return {(key, artifact.compile.seconds) for key, artifact in run.artifacts.items() if artifact.compile}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import MeasureError, MissingPackageError, require_notebook, user_facing_methods
 from regional_explorer.picture.page_records import groups_of
-from regional_explorer.record.answer import ends
+from regional_explorer.record.answer import interval_ends
 from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
@@ -149,7 +149,7 @@ class Plots:
 
 def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
     """Return how far the ends of intervals are below and above their values, as matplotlib takes them."""
-    intervals = [ends(figure) for figure in figures]
+    intervals = [interval_ends(figure) for figure in figures]
     return [
         [1e3 * (value - low) for low, value, _ in intervals],
         [1e3 * (high - value) for _, value, high in intervals],

@@ -1,4 +1,4 @@
-"""Tables, pictures and texts of one session; saved sessions, and two beside each other."""
+"""Tables, pictures and texts of one session; saved sessions, and the comparison of several."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 DRAWING = "drawing the graphs"
-"""What a call reports while it makes pictures."""
+"""The progress text of a call while it makes pictures."""
 
 
 def result_table(table: Callable[[Session], Table[Any]]) -> property:
@@ -85,7 +85,7 @@ class Results:
 
     @property
     def answer(self) -> ShownAnswer:
-        """What the plan gives against eager and torch.compile, whether its results are right, its cost, what next.
+        """The plan's speed against eager and torch.compile, whether its results are right, its cost, what to do next.
 
         It is shown in about ten lines; ``answer.markdown`` and ``answer.json`` are the same for programs.
         """
@@ -103,7 +103,7 @@ class Results:
     def code(self, name: str | None = None) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
 
-        Without a name it is that of the only region.
+        Without a name, the plan must have one region.
 
         Raises:
             UnknownRegionError: there is no such region, or there are several and no name is given.
@@ -111,7 +111,7 @@ class Results:
         return RegionCode.of(self.session, name)
 
     def stages(self, name: str | None = None) -> RegionStages:
-        """Return the stages of a region, as far as the session has its code; without a name of the only region.
+        """Return the stages of a region (without a name, of the only region), as far as the session has its code.
 
         Raises:
             UnknownRegionError: there is no such region, or there are several and no name is given.
@@ -131,7 +131,7 @@ class Results:
         return SuggestionList(suggestions_of(self.session))
 
     def kernel_times(self, name: str | None = None) -> pd.DataFrame:
-        """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.
+        """One row per kernel that ``ex.kernel_times`` has timed, of one region or all regions, most wasted time first.
 
         Raises:
             UnknownRegionError: there is no such region.

@@ -1,4 +1,4 @@
-"""Finds the statements or function that hold exactly the ops of a region, for a mark around them, or why none does."""
+"""Finds the statements or function that hold exactly the ops of a region, for a mark around them, or says why not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regional_explorer.record.plan import IN_SOURCE, Direction, Plan, Region, Se
 from regional_explorer.regions.select import annotated_config, annotation_key, annotation_name, assign, node_names
 
 Span = tuple[Site, Site]
-"""The first and the last of consecutive statements in one block, or a function, twice."""
+"""The first and the last of consecutive statements in one block; for a function, the function twice."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NewMark:
 
     @property
     def reused(self) -> Mark | None:
-        """The mark in the source that surrounds exactly the same, and so is changed in place."""
+        """The mark in the source that already surrounds the same code, to be changed in place; None without one."""
         return self.first.mark if self.first is self.last and not self.carve else None
 
 
@@ -59,7 +59,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class _RegionOps:
-    """The ops of one region: its own, those carved out by the plan, and all that a mark around them may contain."""
+    """The ops of one region: its own, the carved ones, and all ops that a mark around them may contain."""
 
     own: AbstractSet[int]
     carved: AbstractSet[int]
@@ -70,7 +70,7 @@ Choice = list[NewMark] | str | None
 """The marks that express a region, why there are none, or None if the marks in the source already do."""
 
 Sites = Callable[[list[Site]], Iterable[Site]]
-"""The sites that may hold an op, in order of preference, of all those around it."""
+"""A function that picks, from all sites around an op, those to mark, in order of preference."""
 
 
 class Places:
@@ -113,7 +113,7 @@ class Places:
                 site.ops.add(origin)
 
     def _read_files(self) -> None:
-        """Read the files of ops that are marked; not those that have changed since: their line numbers may be wrong."""
+        """Read the files of marked ops, except for files that have changed since: their line numbers may be wrong."""
         marked = [node for origin, node in self._nodes.items() if node.annotated or origin in self._claims]
         for name in dict.fromkeys(line.file for node in marked for line in node.stack):
             if is_internal(name):
@@ -130,7 +130,7 @@ class Places:
                 del self.files[line.file]
 
     def placement_of(self, choices: Mapping[str, Choice]) -> Placement:
-        """Return what a choice for each region means for all marks in the source."""
+        """Return the placement of marks that follows from a choice for each region."""
         placement = Placement(
             [mark for choice in choices.values() if isinstance(choice, list) for mark in choice],
             [name for name, choice in choices.items() if choice is None],
@@ -162,9 +162,9 @@ class Places:
         return placement
 
     def by_node_names(self, names: Iterable[str]) -> list[Region]:
-        """Return regions of the plan as ones that pick the same ops by names, which a later trace has, too.
+        """Return regions of the plan that pick the same ops by node names, which a later trace has too.
 
-        Those that are marked in the source are left out: a later trace finds them there.
+        Regions that are marked in the source are left out: a later trace finds them there.
         """
         found = []
         for region in map(self._plan.__getitem__, names):
@@ -178,14 +178,14 @@ class Places:
         return found
 
     def without_instances(self) -> Plan:
-        """Return the plan with regions that pick the same ops by name: connected ops are one instance."""
+        """Return the plan with regions that pick the same ops by node names, so that connected ops are one instance."""
         by_names = {region.name: region for region in self.by_node_names(region.name for region in self._plan.regions)}
         return replace(self._plan, regions=tuple(by_names.get(region.name, region) for region in self._plan.regions))
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 
     def choices(self, region: Region, *, plain: bool) -> Iterator[Choice]:
-        """Yield ways to express a region, the simplest first, and finally why there is none.
+        """Yield ways to express a region, the simplest first, and finally why there is no other.
 
         With ``plain``, the simplest is a mark that says nothing about instances.
         """
@@ -258,7 +258,7 @@ class Places:
         return marks
 
     def _marks_by_loop_index(self, region: Region, preferred: Sites) -> list[NewMark] | None:
-        """Return marks in loops whose indices distinguish the instances, and numbers if the loops differ in these."""
+        """Return marks whose loop indices distinguish the instances, plus a number if marks differ in instances."""
         ops = self._ops[region.name]
         spans = self._cover(ops.own, ops.allowed, ops.carved, preferred)
         if spans is None:
@@ -285,7 +285,7 @@ class Places:
         through: AbstractSet[int] = frozenset(),
         preferred: Sites = iter,
     ) -> list[Span] | None:
-        """Return the first spans in order of preference with all ``required`` ops and only ``allowed`` ones, or None.
+        """Return the preferred spans that hold all ``required`` ops and only ``allowed`` ops; None if there are none.
 
         The user's own files come before those of libraries. Consecutive statements are one span, and so are those with
         nothing but ops of ``through`` between them.
@@ -347,7 +347,7 @@ MOST_NAMED_LINES = 3
 
 
 def _is_from_run(node: Node, stack: Sequence[SourceLine], modules: Chain) -> bool:
-    """Return whether an op comes from the same run of its line as one with this stack and these modules."""
+    """Return whether an op comes from the same run of its line as an op with this stack and these modules."""
     shorter = min(len(modules), len(node.modules))
     return node.stack == stack and node.modules[:shorter] == modules[:shorter]
 
@@ -358,7 +358,7 @@ def _ops_of(span: Span) -> AbstractSet[int]:
 
 
 def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
-    """Return a function in which marks would use the name ``torch``, a variable of it or of one around it."""
+    """Return a function with marks in which the name ``torch`` is a variable of its own or of a function around it."""
     for function in [mark.first.function for mark in marks if not mark.first.scope and mark.reused is None]:
         around = next(site for site in function.file.functions if site.first <= function.first <= site.last)
         for node in ast.walk(around.node):

@@ -27,7 +27,7 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
 
 
 def plan_program(plan: Plan, title: str) -> str:
-    """Return a program that explores a call, called ``title``, and makes the plan; the call is to be filled in."""
+    """Return a program that explores the call ``title`` and makes the plan; the user fills in the call."""
     call = f"ex = rx.explore(fn, args)  # Put the call here that was explored: {clean(title)}."
     return f"import regional_explorer as rx\n\n{call}\n\n{plan_source(plan)}\nex.benchmark()\nprint(ex.answer)\n"
 

@@ -35,8 +35,8 @@ Contents = Mapping[str, AbstractSet[Any]]
 """The partitions of each region, by content: graph, nodes and config."""
 
 
-def contents(partitions: Iterable[Partition]) -> Contents:
-    """Return partitions by region and content."""
+def partition_contents(partitions: Iterable[Partition]) -> Contents:
+    """Return the partitions of each region, by content."""
     by_region = grouped(
         (part.region, (part.graph, part.nodes, repr(sorted(part.config_requested.items())))) for part in partitions
     )
@@ -44,9 +44,9 @@ def contents(partitions: Iterable[Partition]) -> Contents:
 
 
 Retrace = Callable[[Mapping[str, tuple[str, str]], Sequence[Region]], Contents | None]
-"""Traces the call under the text of changed files, each given before and after, with these regions added to its marks.
+"""Traces the call under the changed text of files, given before and after, with regions added to its marks.
 
-It returns None if that was cancelled.
+It returns None if the trace was cancelled.
 """
 
 
@@ -127,7 +127,7 @@ def _marked(file: SourceFile, placement: Placement) -> str:
 
 
 def _imports_torch(file: SourceFile) -> bool:
-    """Return whether a file imports ``torch``; of a cell, whether it uses it: another cell may import it."""
+    """Return whether a file imports ``torch``; for a cell, whether it uses it, since another cell may import it."""
     if file.cell:
         return any(isinstance(node, ast.Name) and node.id == "torch" for node in ast.walk(file.tree))
     imported = (alias for node in file.tree.body if isinstance(node, ast.Import) for alias in node.names)
@@ -135,7 +135,7 @@ def _imports_torch(file: SourceFile) -> bool:
 
 
 def _value_text(mark: NewMark, edits: LineEdits) -> str:
-    """Return the dict of an annotation as Python."""
+    """Return the dict of an annotation as Python source."""
     if mark.carve:
         return f'{{"{FALLBACK}": True}}'
     entries = []
@@ -186,7 +186,7 @@ class ChangedFile:
 
     @property
     def root(self) -> Path:
-        """The folder that the paths of the diff begin at."""
+        """The folder that the paths of the diff are relative to."""
         return _root(self.path.resolve())
 
     def diff(self) -> str:
@@ -270,7 +270,7 @@ class SourcePatch:
 
 
 def _root(path: Path) -> Path:
-    """Return the root of the file's git working tree; outside of one, and of a library, the folder of its package."""
+    """Return the root of the file's git working tree; without one, or for a library, the folder of its package."""
     package = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
     return package if is_library(str(path)) else next(filter(_is_repository, path.parents), package)
 
@@ -280,7 +280,7 @@ def _is_repository(folder: Path) -> bool:
 
 
 def as_typed(cell: str) -> str:
-    """Return the text of a cell with its magics as the user typed them: IPython stores the Python code they become."""
+    """Return the text of a cell with its magics as the user typed them: IPython stores them as Python code."""
     quoted = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 
     def magic(match: re.Match[str]) -> str:

@@ -39,7 +39,7 @@ class Mark:
 
 @dataclass(eq=False, repr=False)
 class Site:
-    """A function, or a statement: what a mark can surround. Several statements on one line are one site.
+    """A function or a statement, which a mark can surround. Several statements on one line are one site.
 
     ``first`` and ``last`` are its lines. ``suite`` has the statements of its block in order, itself among them; of a
     function it has that alone. ``above`` is the compound statement around it, if any, ``body`` has the statements in
@@ -101,7 +101,7 @@ class SourceFile:
             raise ValueError(f"{path}: {error}") from error
 
     def sites_of(self, line: SourceLine) -> list[Site]:
-        """Return the innermost function around the line, by its name, and its statements there, outermost first."""
+        """Return the innermost function of that name around a line, and its statements around it, outermost first."""
         named = (
             site
             for site in self.functions
@@ -173,7 +173,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def first_line(node: ast.stmt) -> int:
-    """Return the first line of a statement, that of its first decorator included."""
+    """Return the first line of a statement, its decorators included."""
     decorators = node.decorator_list if isinstance(node, (FunctionNode, ast.ClassDef)) else []
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
@@ -230,7 +230,7 @@ Position = tuple[int, int]
 
 
 class LineEdits:
-    """Changes of the lines of a file; whatever they do not touch stays as it is, byte by byte."""
+    """Changes of the lines of a file; all other bytes stay as they are."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
@@ -263,7 +263,7 @@ class LineEdits:
         self._spans.append((start_of(node), end_of(node), text))
 
     def index_of(self, loop: Site) -> str:
-        """Return the index variable of a ``for`` loop; if it has none, it gets one by ``enumerate``."""
+        """Return the index variable of a ``for`` loop; a loop without one gets it by ``enumerate``."""
         node = loop.node
         if (counter := _loop_counter(node)) is not None:
             return counter
@@ -334,7 +334,7 @@ class LineEdits:
 
     @functools.cached_property
     def _fixed(self) -> set[int]:
-        """The lines that begin inside a text: indenting them would change it."""
+        """The lines that begin inside a string literal: indenting them would change the string."""
         fixed: set[int] = set()
         nodes: list[ast.AST] = [self._file.tree]
         while nodes:
@@ -382,7 +382,7 @@ def end_of(node: ast.expr | ast.stmt) -> Position:
 
 
 def _loop_counter(loop: ast.For) -> str | None:
-    """Return the index variable that a loop already has: that of ``range``, or the first of ``enumerate``."""
+    """Return the index variable that a loop already has, by ``range`` or ``enumerate``; None without one."""
     kind = ast.unparse(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
     target = loop.target
     if kind == "enumerate" and isinstance(target, ast.Tuple):

@@ -49,7 +49,7 @@ class Insights:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The findings about regions whose code has not changed since."""
+        """The findings about regions whose code has not changed since they were diagnosed."""
         needed = self.needed() if self.diagnoses else {}
         return tuple(
             diagnostic
@@ -84,9 +84,9 @@ class Insights:
             self.revision += 1
 
     def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, Wanted]:
-        """Return what the partitions of a region are under ``changes`` of its config, by their ids.
+        """Return what to compile for the partitions of a region under ``changes`` of its config, by partition id.
 
-        Those whose layouts are not recorded are left out: an edit of the plan makes such ones.
+        Partitions whose layouts are not recorded yet, as after an edit of the plan, are left out.
         """
         settings, changed = surroundings(), {}
         for switch in self._switches_of(region):
@@ -99,9 +99,9 @@ class Insights:
     def under(
         self, region: str, changed: Mapping[str, Wanted], target: GpuTarget | None, run: Run
     ) -> dict[str, ArtifactCode]:
-        """Return the code of ``changed`` partitions of a region, by their ids; those not reached when cancelled lack.
+        """Return the code of ``changed`` partitions of a region, by partition id; fewer if cancelled.
 
-        Nothing is compiled, nor needs to have been; with ``target`` it is the code for that GPU.
+        Nothing is compiled, nor needs to be compiled before; with ``target`` the code is for that GPU.
 
         Raises:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
@@ -128,7 +128,7 @@ class Insights:
 
 
 def _missing(all_wanted: Iterable[Wanted], known: Mapping[str, ArtifactCode]) -> list[Wanted]:
-    """Return what code has to be generated for, once each: after a failure, as of a full disk, it is tried again."""
+    """Return the distinct items without known code; an item whose code failed, say on a full disk, is tried again."""
     by_key = {wanted.key: wanted for wanted in all_wanted}
     return [wanted for key, wanted in by_key.items() if key not in known or known[key].problem is not None]
 
@@ -136,7 +136,7 @@ def _missing(all_wanted: Iterable[Wanted], known: Mapping[str, ArtifactCode]) ->
 def _with_progress(
     missing: Sequence[Wanted], region: str, known: Mapping[str, ArtifactCode], run: Run
 ) -> Iterator[Wanted]:
-    """Yield the missing items until cancelled, with progress before each; the estimate is from those ``known``."""
+    """Yield the missing items until cancelled, with progress before each; the time estimate is from ``known`` code."""
     for done, wanted in enumerate(missing):
         if run.cancelled():
             return

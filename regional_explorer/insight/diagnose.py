@@ -46,12 +46,12 @@ FEWER_LAUNCHES = (
 
 
 def part_of(kernel: Kernel) -> str:
-    """Return which part of the time a kernel belongs to."""
+    """Return the part of a region's time that a kernel belongs to."""
     return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
 
 
 def why_undivided(part: PartitionCode) -> str | None:
-    """Return why the time of a partition cannot be divided among its kernels, None if it can."""
+    """Return why the time of a partition cannot be divided among its kernels; None if it can."""
     if part.times is None or part.times.problem is not None:
         return "they were not measured" if part.times is None else part.times.problem
     return "the machine was too busy" if part.times.noise.is_too_much else None
@@ -60,7 +60,7 @@ def why_undivided(part: PartitionCode) -> str | None:
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
     """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
 
-    ``parts`` are all its partitions in one call; ``tried`` says of each config that was tried what it brings.
+    ``parts`` are all its partitions in one call; ``tried`` says for each config that was tried what it gains.
     """
     kernels = grouped((part_of(linked.kernel), linked.kernel) for part in parts for linked in part.kernels)
     texts = {
@@ -98,13 +98,13 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
 
 
 def _ops(kernels: Sequence[Kernel]) -> Iterator[str]:
-    """Yield what kernels compute, or the functions that they call."""
+    """Yield the ops that kernels compute, or the functions that they call."""
     for kernel in kernels:
         yield from (re.sub(r"^(torch\.ops|extern_kernels)\.", "", kernel.name),) if kernel.kind.is_call else kernel.ops
 
 
 def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
-    """Return how long each part of the time of a region takes; all partitions must have been measured."""
+    """Return the seconds of each part of a region's time; all partitions must have been measured."""
     seconds: dict[str, Figure] = {}
     for part in parts:
         assert part.times is not None  # noqa: S101 - there is no problem, so all were measured
@@ -117,9 +117,9 @@ def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
 
 def _bounds_text(parts: Sequence[PartitionCode], whole_s: float) -> str:
     times = [time for part in parts if part.times is not None for time in part.times.kernels]
-    least_s = [time.least_s for time in times if time is not None and time.least_s is not None]
-    known = f"those of {len(least_s)} of {count(len(times), 'kernel')}"
-    return f" The known bounds, {known}, are {sum(least_s) / whole_s:.0%} of that." if least_s else ""
+    bounds_s = [time.valid_bound_s for time in times if time is not None and time.valid_bound_s is not None]
+    known = f"those of {len(bounds_s)} of {count(len(times), 'kernel')}"
+    return f" The known bounds, {known}, are {sum(bounds_s) / whole_s:.0%} of that." if bounds_s else ""
 
 
 def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | Advice:
@@ -174,10 +174,10 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     inside = sum((figure for kind, figure in seconds.items() if kind != OUTSIDE), exactly(0.0))
     if whole.bounds is None or outside.bounds is None or inside.bounds is None:
         return
-    limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
+    limits_s = {by: sum(one.valid_bound_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
     least_s = sum(limits_s.values())
     graph, where = parts[0].partition.graph, parts[0].source[:1]
-    # At the ends of the intervals that speak against it.
+    # Compared at the interval ends that speak against the finding.
     if (
         kernels
         and None not in kernels
@@ -208,17 +208,17 @@ LESS_WORK = {
     BoundBy.COPY: "Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
     BoundBy.MATRIX: "Compute less: smaller matrices, or a dtype whose products are faster here.",
 }
-"""What would change the limit of the code as it is."""
+"""What would lower the time at which the code is at its limit, by bound."""
 
 
 Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
-"""Compares the code of a partition with that under a remedy; returns what is found, without a remedy yet."""
+"""Compares the code of a partition with its code under a remedy; returns a finding, still without advice."""
 
 
 def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Find]]:
-    """Return the changes of a region's config that may make it faster, each with what finds whether it improves code.
+    """Return the config changes that may make a region faster, each with a function that finds if the code improves.
 
-    They are to keep results, and the configs that may fuse what was refused in these partitions.
+    The changes are to keep results, and the configs that may fuse what Inductor refused to fuse in the partitions.
     """
     reasons = {refused.reason for part in parts for refused in part.code.refused}
     configs = [config for words, config in FUSING.items() if any(words in reason for reason in reasons)]
@@ -227,7 +227,7 @@ def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Fi
 
 
 def recomputed_in_kernels(region: str, part: PartitionCode, after: ArtifactCode) -> Diagnostic | None:
-    """Return the ops that a partition computes more often than ``after``, its code under ``KEEP_RESULTS``."""
+    """Return a finding on the ops that a partition computes more often than ``after``, its code that keeps results."""
     now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
     ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}
     if not ops:
@@ -284,14 +284,14 @@ def _finding(
     )
 
 
-def wins(timings: Sequence[Timing | None]) -> bool:
+def is_faster_and_never_slower(timings: Sequence[Timing | None]) -> bool:
     """Return whether a remedy is significantly faster in one timing and not slower in any."""
     verdicts = [timing.verdict if timing is not None else None for timing in timings]
     return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)
 
 
 class _Candidate(NamedTuple):
-    """A remedy that changes the code of ``parts``, which are of one direction, and improves that of ``cured``."""
+    """A remedy that changes the code of ``parts``, all of one direction, and improves the code of ``cured``."""
 
     config: Mapping[str, Any]
     finding: Diagnostic
@@ -312,7 +312,7 @@ class _Candidate(NamedTuple):
         """
         own = [timings.get(part.partition.artifact or "", {}).get(self.name) for part in self.parts]
         best, partition = own[self.parts.index(self.cured)], self.cured.partition
-        if best is None or best.speedup is None or not wins(own):
+        if best is None or best.speedup is None or not is_faster_and_never_slower(own):
             return None
         saves = sum(
             (_saved_s(timing) * runs[part.partition.artifact] for timing, part in zip(own, self.parts, strict=True)),
@@ -353,7 +353,7 @@ def diagnose(
     late = insights.program.capture.late_graphs
     of_one_call = [part for part in parts if part.partition.graph not in late]
     runs = Counter(part.partition.artifact for part in of_one_call)
-    timings = _raced(insights.program, environment, region, candidates, budget_s, run)
+    timings = _race_candidates(insights.program, environment, region, candidates, budget_s, run)
     faster = {
         text: [finding for one in found if (finding := one.measured(timings, runs)) is not None]
         for text, found in tried.items()
@@ -399,7 +399,7 @@ def _candidates(
                 break
 
 
-def _raced(
+def _race_candidates(
     program: Program,
     environment: Environment,
     region: str,
@@ -407,9 +407,9 @@ def _raced(
     budget_s: float,
     run: Run,
 ) -> dict[str, dict[str, Timing]]:
-    """Return the times of all candidates relative to now, by artifact and name; of equal partitions one is measured.
+    """Return the timings of all candidates against the present code, by artifact and name, once per distinct partition.
 
-    Those that cannot be measured, or do not compute what eager does, have none.
+    Candidates that cannot be measured, or whose results differ from eager's, have no timing.
     """
     switches = grouped((switch.artifact.key, switch) for switch in program.switches if switch.artifact is not None)
     kinds = grouped((part.partition.artifact or "", one) for one in candidates for part in one.parts)

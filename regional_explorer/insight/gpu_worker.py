@@ -17,7 +17,7 @@ from regional_explorer.record.gpu_targets import TF32, GpuTarget
 
 @dataclass(frozen=True)
 class GpuQuestion:
-    """Which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
+    """The question which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
 
     ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler, and in
     ``folder`` what it builds is kept.
@@ -31,7 +31,7 @@ class GpuQuestion:
 
 
 def codes_on_gpu(question: GpuQuestion) -> dict[str, ArtifactCode] | str:
-    """In a process of its own: return the code of each piece by its key, or the reason why there is none of any."""
+    """Return the code of each piece by its key, or why there is none for any piece; runs in a process of its own."""
     from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
 
     problem = "the settings of your process could not be applied"

@@ -21,7 +21,7 @@ from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.alone import Recorded, as_in_the_call, record_inputs, timed_call
 from regional_explorer.measure.clock import CpuClock, TimedCall, overhead_s
 from regional_explorer.measure.numerics import Reference, compare_results, named_outputs, verdict
-from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product_work, rates_of, traffic_work
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
 from regional_explorer.measure.tolerances import arithmetic_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
@@ -33,13 +33,13 @@ from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import load_code
 
 CLOCK, NOTE = "_regional_explorer_clock", "_regional_explorer_note"
-"""The names under which the code finds the clock, and the function that takes a kernel's index and seconds."""
+"""The names in the generated code of the clock, and of the function that notes a kernel's index and seconds."""
 
 
 def timed_code(code: ArtifactCode) -> str:
     """Return the text of ``code`` with a clock around each known launch that is a statement on one line.
 
-    Its kernels are those of the artifact, which Inductor finds in its cache: only the Python around them differs.
+    The kernels stay those of the artifact, which Inductor finds in its cache: only the Python around them differs.
     """
     lines = code.text.splitlines()
     launches = {kernel.called: index for index, kernel in enumerate(code.kernels) if kernel.called is not None}
@@ -95,7 +95,7 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
 def _measured_times(
     program: Program, recorded: Recorded, code: ArtifactCode, budget_s: float, run: Run
 ) -> tuple[ArtifactKernelTimes | None, Stop]:
-    """Return the times of the kernels of equal partitions, and why that ended; None if before the first round."""
+    """Return the kernel times of equal partitions, None before the first round, and why the measurement ended."""
     if recorded.why_not:
         return ArtifactKernelTimes(problem=recorded.why_not), Stop.FAILED
     switch, args = recorded.switch, recorded.args
@@ -130,7 +130,7 @@ def _measured_times(
 
 
 def _why_not_timed(workpiece: Workpiece, code: ArtifactCode) -> str:
-    """Return why the kernels of a partition cannot be timed, or an empty text."""
+    """Return why the kernels of a partition cannot be timed; empty if they can."""
     devices = {layout.device.partition(":")[0] for layout in (*workpiece.inputs, *workpiece.outputs) if layout.device}
     if code.problem is None and (others := devices - {"cpu"}):
         # The clocks are the host's, and the bounds are those of the CPU.
@@ -155,7 +155,7 @@ class ClockNotes:
             self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
 
     def parts(self, number: int, marks: Sequence[float]) -> Mapping[Any, float]:
-        """Return the seconds of each kernel and of the code between them in one call, without the clocks' own."""
+        """Return the seconds of each kernel and of the code between kernels in one call, without the clocks' own."""
         clock_s, taken = overhead_s(CpuClock()), self.calls[number]
         between_s = marks[-1] - marks[0] - sum(taken.values()) - clock_s * len(taken)
         kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in taken.items()}
@@ -165,7 +165,7 @@ class ClockNotes:
 def kernel_calls(
     whole: TimedCall, generated: Callable[[], object], clocked: Callable[[], object], notes: ClockNotes
 ) -> tuple[TimedCall, TimedCall, TimedCall]:
-    """Return the calls to time: the whole artifact, its generated code alone, and that code with clocks."""
+    """Return the calls to time: the whole artifact, its generated code alone, and its code with clocks."""
 
     def before() -> None:
         whole.before()
@@ -179,7 +179,7 @@ def kernel_calls(
 
 
 def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s: float) -> ArtifactKernelTimes:
-    """Return the times from rounds; the time around the code is the whole minus the code in each round."""
+    """Return the kernel times from rounds; the time around the code is the call's minus the code's in each round."""
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])
@@ -199,7 +199,7 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s
 def _generated_calls(
     program: Program, switch: Switch, artifact: Artifact, code: ArtifactCode, args: Sequence[Any], notes: ClockNotes
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return calls of the generated code with clocks and without."""
+    """Return two functions that call the generated code: with clocks, and without."""
     with program.store.generated.collected():
         config, constants = program.config_for(switch), artifact.constants
         names = {} if constants is None else constants.values
@@ -231,12 +231,12 @@ def _same_results(
 
 
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:
-    """Return the work that bounds the time of a kernel, as far as it is known."""
+    """Return the work that bounds the time of a kernel from below, as far as it is known."""
     works = {}
     if kernel.bytes_moved:
-        works[BoundBy.COPY] = traffic(kernel.bytes_read or 0, kernel.bytes_written or 0)
+        works[BoundBy.COPY] = traffic_work(kernel.bytes_read or 0, kernel.bytes_written or 0)
     if kernel.operations and kernel.dtype:
-        works[BoundBy.MATRIX] = product(kernel.operations, kernel.dtype)
+        works[BoundBy.MATRIX] = product_work(kernel.operations, kernel.dtype)
     return works
 
 

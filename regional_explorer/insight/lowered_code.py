@@ -37,7 +37,7 @@ def lowered_code(
     inputs: Sequence[str] = (),
     prepared: Prepared | None = None,
 ) -> ArtifactCode:
-    """Return the code of a piece, as ``lower_piece`` does, with its lines; ``inputs`` are the names of its inputs."""
+    """Return the code of a piece as ``lower_piece`` does, with the lines of its kernels; ``inputs`` are input names."""
     code = lower_piece(gm, fakes, mode, config, positions, partial(_node_records, inputs=inputs), prepared)
     return replace(code, kernels=tuple(with_lines(code.kernels, code.text)))
 
@@ -101,7 +101,7 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
 
 
 def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
-    """Return the code that a partition has; it is not compiled."""
+    """Return the code that Inductor generates for ``wanted``, without compiling it."""
     started, piece = time.perf_counter(), wanted.workpiece.piece
     try:
         with compile_lock(), generated.collected():

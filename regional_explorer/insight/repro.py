@@ -32,10 +32,10 @@ from regional_explorer.torch_api.torch_config import Settings
 
 
 def literal(value: Any, what: str) -> str:
-    """Return a value as source code, a node in it as its name.
+    """Return a value as source code, with its nodes as names.
 
     Raises:
-        ReproError: it cannot be written as code; the message says ``what`` it is.
+        ReproError: the value cannot be written as code; the message says ``what`` it is.
     """
     if isinstance(value, fx.Node):
         return value.name
@@ -75,7 +75,7 @@ def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
 
 
 def _shared_storages(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
-    """Return the inputs that share a storage, by its number."""
+    """Return the inputs that share a storage, by the storage's number."""
     storages = grouped((layout.storage, layout) for layout in inputs if layout.storage >= 0)
     shared = {storage: views for storage, views in storages.items() if len(views) > 1}
     for views in shared.values():
@@ -283,7 +283,7 @@ from torch._inductor.virtualized import V
 
 
 def _way_of_compiling(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Prepared | None) -> tuple[str, str]:
-    """Return the imports and the lines that compile the graph, as its partition is compiled."""
+    """Return the imports and the lines that compile the graph the way its partition is compiled."""
     if prepared is None or not is_lowered_as_it_is(gm, config):
         return "", _ALONE.strip()
     code = _AS_IT_IS.strip().format(

@@ -48,9 +48,9 @@ TRIALS: tuple[Mapping[str, object], ...] = (
         "use_post_grad_passes": False,
     },
 )
-"""Configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager code.
+"""Configs under which full Inductor is compared with eager, bit by bit; the last leaves every op to eager code.
 
-That one has those configs of lite mode that affect results, but marked ops are not compiled either.
+The last has the configs of lite mode that affect results, but leaves marked ops to eager code too.
 """
 
 WHOLE_GRAPH = "the whole graph"
@@ -59,7 +59,7 @@ WHOLE_GRAPH = "the whole graph"
 def full_graphs(program: Program, run: Run = PLAIN_RUN) -> dict[str, FullGraph]:
     """Return the code that Inductor generates for each captured graph as a whole, until cancelled.
 
-    Those of later calls are left out: one call does not run them besides the first ones. Nothing is compiled.
+    Graphs of later calls are left out: no call runs them together with the first call's. Nothing is compiled.
     """
     graphs = [live for live in program.capture.live if live.id not in program.capture.late_graphs]
     found: dict[str, FullGraph] = {}
@@ -89,7 +89,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     return FullGraph(live.id, names, code)
 
 
-def reached(session: Session) -> tuple[PhaseReach, ...]:
+def phase_reaches(session: Session) -> tuple[PhaseReach, ...]:
     """Return how much of full's gain the plan reaches, phase by phase.
 
     Raises:
@@ -121,7 +121,7 @@ def reached(session: Session) -> tuple[PhaseReach, ...]:
 def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure:
     """Return the median over rounds of the plan's part of full's gain.
 
-    Of a round in which full gained nothing no share is known, so that its interval takes it for any.
+    In a round in which full gained nothing the share is unknown: the interval allows any share there.
     """
     rounds = min(map(len, (eager_s, regional_s, full_s)))
     eager_s, gain_s = eager_s[:rounds], eager_s[:rounds] - full_s[:rounds]
@@ -143,13 +143,13 @@ MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional'
 def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ...]:
     """Return each region's gain alone, as a share of full's gain."""
     return tuple(
-        RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _part(timing.gain_s, reach.gain_s))
+        RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _share_of_gain(timing.gain_s, reach.gain_s))
         for name, timing in whole_region_timings(session).items()
     )
 
 
-def _part(gain_s: Figure, whole_s: Figure) -> Figure:
-    """Return a gain as a part of another. Its ends take both figures at theirs at once: wider than a CI of the part."""
+def _share_of_gain(gain_s: Figure, whole_s: Figure) -> Figure:
+    """Return a gain as a part of another. Its interval combines the ends of both, so it is wider than a CI."""
     value, why = gain_s.value / whole_s.value, gain_s.why or whole_s.why
     if gain_s.bounds is None or whole_s.bounds is None or whole_s.bounds[0] <= 0.0:
         return Figure(value, why=why or "full may gain nothing")
@@ -162,7 +162,7 @@ def _part(gain_s: Figure, whole_s: Figure) -> Figure:
 
 @dataclass
 class _DifferenceSoFar:
-    """The differences of one op so far: in how many nodes, how many were bitwise equal, and how far apart."""
+    """The differences of one op so far: the number of nodes, how many were bitwise equal, and the largest gap."""
 
     nodes: int = 0
     bitwise: int = 0

@@ -22,11 +22,11 @@ from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.grouping import grouped
 
 PIECES = 100
-"""Equal pieces of work in one call: a slowdown of 3 % is three more of them."""
+"""The number of equal pieces of work in one call; a slowdown of 3 % is three more pieces."""
 
 
 Outcome = tuple[float, str, Verdict]
-"""The slowdown of a pair, the method that compared it, and its verdict on the second function against the first."""
+"""The slowdown of a pair, the method that compared it, and the verdict on the second function against the first."""
 
 
 def works() -> list[Callable[[], object]]:
@@ -47,7 +47,7 @@ def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
 
 
 def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_s: float, seed: int) -> Verdict:
-    """Compare two functions as this package does."""
+    """Compare two functions by this package's interleaved rounds."""
     result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], budget_s, seed=seed)
     result.stopped.raise_interrupt()
     return result.verdict("other", Phase.FORWARD)
@@ -73,9 +73,9 @@ def trials(
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Return how many pairs were called different, a line for each slowdown and method; if slower, only "slower".
+    """Return how many pairs were called different, one line per slowdown and method; for slowdowns, "slower" counts.
 
-    Behind it stands what the others were called.
+    The last column counts the verdicts on the other pairs.
     """
     lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}  others"]
     groups = grouped(((planted, method), verdict) for planted, method, verdict in outcomes)
@@ -90,7 +90,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Context manager: torch uses so many threads."""
+    """Context manager: torch uses ``count`` threads."""
     threads_before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -31,9 +31,9 @@ from regional_explorer.torch_api.hidden_state import storage_key
 
 @dataclass(frozen=True)
 class Recorded:
-    """The inputs of ``switch``, the first partition of its kind that a call ran, and how often it ran each of the kind.
+    """The inputs of ``switch``, the first partition of its kind that a call ran, and the number of runs of each.
 
-    Of a kind of which it ran none ``why_not`` says why, and there are no inputs.
+    If the call ran none of the kind, ``why_not`` says why, and there are no inputs.
     """
 
     switch: Switch
@@ -43,13 +43,13 @@ class Recorded:
 
 
 def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[Recorded]:
-    """Run the call once, all these partitions eagerly, and return the inputs of the first one of each kind.
+    """Run the call once, all partitions of ``kinds`` eagerly, and return the inputs of the first of each kind.
 
     The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
     where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
 
-    What the kinds take is in memory together from the run on: callers let go of each when its kind has been measured.
-    Where it is copied, the originals are there until the run ends.
+    The inputs of all kinds are in memory together after the run: callers free each when its kind has been measured.
+    If they are copied, the originals stay in memory until the run ends.
     """
     call, capture = program.capture.call, program.capture
     several_graphs = len(capture.frames) > 1
@@ -63,7 +63,7 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
         def run(args: list[Any]) -> Any:
             runs[switch] += 1
             if kind not in first_runs:
-                first_runs[kind] = switch, copied(args, storages) if several_graphs else tuple(args)
+                first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
             return switch.piece.eager(args)
 
         return run
@@ -95,7 +95,7 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
 
 def _why_not_run(capture: Capture, graph_id: str, graphs_run: set[str]) -> str:
-    """Return why a call that ran these graphs did not run a partition of the graph ``graph_id``."""
+    """Return why a call that ran ``graphs_run`` did not run a partition of the graph ``graph_id``."""
     frame = next(one for one in capture.frames if graph_id.startswith(f"{one.index}/"))
     if any(map(graph_id.startswith, graphs_run)):
         return "the call does not reach it: a branch not taken"
@@ -105,13 +105,13 @@ def _why_not_run(capture: Capture, graph_id: str, graphs_run: set[str]) -> str:
 
 
 _Storages = dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]]
-"""Storages that were copied, each with its copy, by address: those that are listed are alive, and keep it."""
+"""Copied storages with their copies, by address; a listed storage stays alive, so its address stays its own."""
 
 
-def copied(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
-    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same offsets.
+def copied_tensors(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
+    """Return copies of the tensors among ``values``; tensors that share a storage still do, at the same offsets.
 
-    Storages are added to ``known``. One that it has is not copied again, unless it was written to since.
+    Copied storages are added to ``known``. A known storage is copied again only if it was written to since.
     """
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     for storage in [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]:
@@ -148,7 +148,7 @@ NOW = "now"
 def surely_slower(
     result: RoundsResult, phase: Phase, names: Collection[str], may_lead: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
-    """Return which of these are slower than the best that ``may_lead``, by more than the least difference."""
+    """Return which of ``names`` are slower than the best that ``may_lead``, by more than the least difference."""
     ratios_of = {name: result.ratio(name, phase) for name in names if may_lead(name)}
     known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
     if not known or result.noise.is_too_much:
@@ -174,10 +174,10 @@ def race(
     *,
     prune: Prune = keep_all,
 ) -> dict[str, Timing]:
-    """Return the times of the candidates relative to ``now``, by name, measured in interleaved rounds.
+    """Return the timings of the candidates against ``now``, by name, measured in interleaved rounds.
 
-    Candidates are configs. One that does not compile, refuses ``args``, or does not compute what eager does is left out
-    before anything is timed. ``prune`` takes candidates out of the rounds that follow.
+    Candidates are configs. A candidate that does not compile, refuses ``args``, or whose results differ from eager's is
+    left out before anything is timed. ``prune`` takes candidates out of the rounds that follow.
 
     Raises:
         RegionCompileError: ``now`` refuses ``args``.

@@ -16,7 +16,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.machine import MEMORY_SHARE, Gauge, gauge_for, peak
+from regional_explorer.measure.machine import MEMORY_SHARE, Gauge, gauge_for, measure_peak
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
@@ -34,7 +34,7 @@ from regional_explorer.measure.reference import (
 )
 from regional_explorer.measure.rounds import RoundsResult, Stop, variant_failed
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
-from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, failed
+from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, compile_failed
 from regional_explorer.record.benchmark import (
     BY_TORCH,
     TWIN_NOTE,
@@ -94,7 +94,7 @@ def benchmark(
     context: MeasureContext,
     results: BenchmarkResults,
 ) -> bool:
-    """Check and measure the variants ``names``, adding to ``results``; return whether all that was completed.
+    """Check and measure the variants ``names``, adding to ``results``; return whether it was completed.
 
     Raises:
         MeasureError: no variant could be measured.
@@ -135,7 +135,7 @@ def _read_memory(
     context: MeasureContext,
     results: BenchmarkResults,
 ) -> None:
-    """Read the peak memory of each variant, but of none whose one call takes longer than its share of the time."""
+    """Read the peak memory of each variant, except for variants whose call takes longer than their share of time."""
     run, gauge = context.run, gauge_for(context.environment.device)
     measured = [timed_call for timed_call in timed_calls if timed_call.name not in rounds.dropped]
     share_s = MEMORY_SHARE * budget_s / max(1, len(measured))
@@ -158,7 +158,7 @@ def _read_memory(
 def _compile(
     variants: Variants, names: Sequence[VariantName], run: Run, results: BenchmarkResults
 ) -> list[VariantName]:
-    """Return the variants that can run; those that torch compiles are compiled here."""
+    """Compile the variants that torch compiles; return the variants that can run."""
     ready = []
     for name in names:
         if run.cancelled():
@@ -169,7 +169,7 @@ def _compile(
             try:
                 compiled = variants.compile(name)
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
-                results.diagnostics.append(failed(name, error))
+                results.diagnostics.append(compile_failed(name, error))
                 continue
             results.costs.append(compiled.cost)
             results.diagnostics += compiled.findings
@@ -187,11 +187,10 @@ _COMPILE_TASKS = {
 def check_numerics(
     variants: Variants, ready: list[VariantName], run: Run, results: BenchmarkResults
 ) -> tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]]:
-    """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
+    """Compare the variants with eager; return their verdicts. A variant that raises is reported and leaves ``ready``.
 
-    Where the trace differs from eager, variants that differ from eager are compared with the trace, too, which gives
-    the second verdicts.
-    Before a variant is called wrong, eager is looked at once more: it may differ from itself now and then only.
+    If the trace differs from eager, variants that differ from eager are also compared with the trace, which gives the
+    second verdicts. Before a variant is called wrong, eager runs once more: it may differ from itself in few runs only.
     """
     call, program, untimed = variants.call, variants.program, run.threads.run_untimed
     run.estimate(None)
@@ -262,7 +261,7 @@ OTHER_NUMBERS = "Inductor draws its own random numbers"
 def _rows_of_twin(
     variants: Variants, reference: Reference, rows: Sequence[Numerics], run: Run, results: BenchmarkResults
 ) -> tuple[Numerics, ...]:
-    """Return the rows of a twin of ``full`` that draws what eager draws, else those of ``full``, not comparable."""
+    """Return the rows of a twin of ``full`` that draws eager's random numbers; if it fails, ``rows`` not comparable."""
     if run.cancelled():
         raise CancelledError
     run.progress(f"compiling {TWIN_OF_FULL}", 0.0)
@@ -281,7 +280,7 @@ def _rows_of_twin(
 
 
 def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch]) -> bool:
-    """Return whether Inductor draws other random numbers than eager where torch compiles a call that draws some."""
+    """Return whether a variant draws other random numbers than eager, because torch compiles ops that draw them."""
     key = "fallback_random"
     default = read_config([key])[key]
     if name is VariantName.UPSTREAM:
@@ -292,7 +291,7 @@ def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch
 def _without_verdict(
     timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
-    """Return the timings, without verdicts on variants that Dynamo traced again meanwhile, or gave up on before."""
+    """Return the timings, without verdicts on variants that Dynamo traced again while timed, or had given up on."""
     means = "new graphs run eagerly, and the diagnostics say why"
     reasons = {
         name: f"Dynamo traced the call again ({count} new graphs) while it was measured: no verdict; "
@@ -315,10 +314,10 @@ def _without_verdict(
 
 
 def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
-    """Return the peak memory of a variant; as many calls are made as an interval needs, unless they take too long."""
+    """Return the peak memory of a variant, from as many calls as an interval needs, unless they take too long."""
     timed_call.select()
     try:
         with variants.call.restoring():
-            return peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
+            return measure_peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
     finally:
         variants.program.select_regional(on=True)

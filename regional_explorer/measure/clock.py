@@ -108,7 +108,7 @@ _OVERHEAD_MARKS = 200
 
 
 def overhead_s(clock: Clock[Any]) -> float:
-    """Return the seconds that a mark takes: those between two marks with nothing in between."""
+    """Return the seconds that a mark takes: the time between two marks with nothing in between."""
     marks: list[Any] = []
 
     def mark() -> None:
@@ -142,7 +142,7 @@ class TimedCall:
     parts: Callable[[int, Sequence[Any]], Mapping[Any, float]] | None = None
 
     def sample(self, clock: Clock[Any], calls: int) -> Mapping[Any, float]:
-        """Run ``calls`` calls; return the median seconds per phase, and by part those of the call of median time.
+        """Run ``calls`` calls; return the median seconds of each phase, and the parts of the call with the median time.
 
         Because of the median, another process that takes the core during one call does not change the sample. On busy
         machines this halves the spread between samples, in the same time.
@@ -163,7 +163,7 @@ class TimedCall:
         return {**phases, **self.parts(typical, calls_marks[typical])}
 
     def marked_call(self, clock: Clock[Moment]) -> Sequence[Moment]:
-        """Make one call and return the marks before it, after its forward, and after its backward if it has one.
+        """Make one call; return the marks before it, after its forward, and after its backward if it has one.
 
         The outputs and gradients live until the last mark: freeing them is not part of the call.
         """

@@ -33,19 +33,19 @@ CLOCK_RATIO_LIMIT = 0.9
 
 _LAUNCHED_CALLS = 5
 FIXED_ELEMENTS = 1 << 16
-"""The sine of as many numbers takes some tenths of a millisecond: long enough for a disturbance to show in it."""
+"""The sine of this many numbers takes some tenths of a millisecond: long enough to show a disturbance."""
 
 LEAST_QUIET_ROUNDS = 10
-"""If fewer rounds would be left, none is left out: with fewer there is no verdict."""
+"""If fewer rounds would remain, disturbed rounds are used too: fewer rounds give no verdict."""
 
 LEAST_OBSERVED_S = 0.2
-"""The system counts CPU time in hundredths of a second: over less it says nothing of other processes."""
+"""The system counts CPU time in hundredths of a second: over a shorter time it says nothing of other processes."""
 
 LEAST_OTHERS = 0.5
-"""If other processes use fewer cores, they disturb no more than four of five rounds, and the quickest fifth is right.
+"""If other processes use fewer cores, they disturb at most four of five rounds, and the fastest fifth is right.
 
-If they use more, all rounds may be disturbed: then the fixed work is held against the least that it ever took. Where
-nobody else works, it is not, because a processor that has become slower disturbs nothing: it slows all rounds alike.
+If they use more, all rounds may be disturbed: then the fixed work is compared with the least time that it ever took.
+On a quiet machine it is not, because a processor that has become slower disturbs nothing: it slows all rounds alike.
 """
 
 _STAT = Path("/proc/stat")
@@ -53,13 +53,13 @@ _STAT = Path("/proc/stat")
 
 @dataclass
 class Sentinel:
-    """Fixed work that is timed around each round. ``fastest_s`` is the least that it took in this process."""
+    """Fixed work that is timed around each round. ``fastest_s`` is its least time in this process."""
 
     call: TimedCall
     fastest_s: float = math.inf
 
     def look(self, clock: Clock[Any]) -> float:
-        """Return the seconds that the work takes now: the shorter of two times, if the first is long."""
+        """Return the seconds that the work takes now; if they are long, the shorter of two times."""
         seconds = self._time(clock)
         if seconds > QUIET_LIMIT * self.fastest_s:
             seconds = min(seconds, self._time(clock))
@@ -73,7 +73,7 @@ class Sentinel:
 
 
 def fixed_work(clock: Clock[Any]) -> Sentinel:
-    """Return a call that takes as long each time on the device of ``clock``, with all threads, if nothing disturbs."""
+    """Return a call that takes the same time on each undisturbed run, on the device of ``clock`` with all threads."""
     return _fixed_work(str(clock.device) if isinstance(clock, CudaClock) else "cpu", torch.get_num_threads())
 
 
@@ -86,7 +86,7 @@ def _fixed_work(device: str, _threads: int) -> Sentinel:
 
 
 def others_s(stat: Path = _STAT) -> float | None:
-    """Return the CPU seconds that other processes have used so far, None if the system does not report them."""
+    """Return the CPU seconds that other processes have used so far; None if the system does not report them."""
     try:
         user, nice, system, _idle, _waiting, irq, soft, stolen = map(int, stat.read_text().split()[1:9])
     except (OSError, ValueError):
@@ -95,13 +95,13 @@ def others_s(stat: Path = _STAT) -> float | None:
 
 
 QUIET_S = 3.0
-"""For so long other processes have to leave the machine alone until it counts as quiet."""
+"""The seconds without other processes after which the machine counts as quiet."""
 
 
 def wait_until_quiet(
     run: Run, sleep: Callable[[float], None] = time.sleep, now_s: Callable[[], float] = time.perf_counter
 ) -> None:
-    """Wait until other processes use few of the cores; return at once where the system does not report them."""
+    """Wait until other processes use few of the cores; return at once if the system does not report their use."""
     cores = os.cpu_count() or 1
     while not run.cancelled():
         before_s, began_s = others_s(), now_s()
@@ -116,7 +116,7 @@ def wait_until_quiet(
 
 @dataclass
 class Watch:
-    """Watches the machine during rounds: times the fixed work around each, and counts what other processes use."""
+    """Watches the machine during rounds: times the fixed work around each round, and counts others' CPU time."""
 
     clock: Clock[Any]
     sentinel: Sentinel
@@ -125,19 +125,19 @@ class Watch:
     others_before_s: float | None = None
 
     def begin(self) -> None:
-        """Begin to count what other processes use."""
+        """Begin to count the CPU time of other processes."""
         self.began_s, self.others_before_s = time.perf_counter(), others_s()
 
     def look(self, rounds: int) -> None:
-        """Note how long the fixed work takes after so many complete rounds."""
+        """Note how long the fixed work takes after ``rounds`` complete rounds."""
         del self.sentinel_s[rounds:]  # of a round that was not completed
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which rounds are used: the undisturbed ones, or all if those are too few."""
+        """Return which rounds are used: the undisturbed rounds, or all rounds if those are too few."""
         others = self._others()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
-        # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
+        # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
         quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
         disturbed = rounds - int(quiet.sum())
         noise = Noise(rounds, disturbed, disturbed, others, os.cpu_count() or 1)
@@ -146,7 +146,7 @@ class Watch:
         return quiet, noise
 
     def _others(self) -> float | None:
-        """Return how many cores other processes used on average so far, None if that is not known."""
+        """Return how many cores other processes used on average so far; None if unknown."""
         now_s, elapsed_s = others_s(), time.perf_counter() - self.began_s
         if now_s is None or self.others_before_s is None or elapsed_s < LEAST_OBSERVED_S:
             return None
@@ -168,7 +168,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
         outputs = timed_call.forward()
         if timed_call.backward is not None:
             timed_call.backward(outputs)
-        del outputs  # the next call has the memory for its own only
+        del outputs  # or the next call would find less memory
         end, ended_s = clock.mark(), clock.now()
         clock.synchronize()
         launch_shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
@@ -176,7 +176,7 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
 
 
 def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads: Threads) -> dict[str, list[str]]:
-    """Return a warning for each launch-bound call, by name; calls that raise now or are cancelled get none."""
+    """Return the warning for each launch-bound call, by name; calls that raise or are cancelled get none."""
     warnings = {}
     for timed_call in timed_calls:
         with suppress(Exception):
@@ -232,7 +232,7 @@ def _reading(reader: Any, gpu: Any) -> int | None:
 
 
 MEMORY_SHARE = 0.25
-"""Reading the memory of all variants together may take this much of the budget in addition."""
+"""The time for reading the memory of all variants, as a share of the budget and in addition to it."""
 LEAST_RESIDENT = 1 << 20
 """The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
 
@@ -267,7 +267,7 @@ class ResidentGauge:
 
     def peak_of(self, work: Callable[[], object]) -> int:
         """Run ``work`` and return the peak of resident memory."""
-        # What stays resident from earlier calls would hide a peak: the C library returns free memory to the system.
+        # Memory that stays resident from earlier calls would hide a peak: let the C library return free memory first.
         if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             trim(0)
         before_bytes = _status_bytes("VmRSS")
@@ -277,18 +277,18 @@ class ResidentGauge:
 
 
 Gauge = AllocatorGauge | ResidentGauge
-"""What reads the peak of memory during a call, in bytes above what was held before it."""
+"""Reads the peak of memory during a call, in bytes above the memory before the call."""
 
 
 def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | None:
-    """Return the gauge for ``device``, or None if there is none: a CPU whose system does not ``reset`` its mark."""
+    """Return the gauge for ``device``; None for a CPU whose system does not ``reset`` the high-water mark."""
     if device.startswith("cuda"):
         return AllocatorGauge(device.partition(" ")[0])
     return ResidentGauge() if (reset or _reset_high_water)() else None
 
 
-def peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
-    """Return the median peak of as many calls as an interval needs; of fewer if these take longer than ``limit_s``."""
+def measure_peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
+    """Return the median peak over as many calls as an interval needs, or over the calls that fit into ``limit_s``."""
     began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
     while len(peaks) < LEAST_SAMPLES:
         spent_s = time.perf_counter() - began_s

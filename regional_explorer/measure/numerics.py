@@ -21,15 +21,15 @@ from regional_explorer.measure.tolerances import (
     Limit,
     Moves,
     Values,
-    dense,
-    far,
+    as_dense,
     gap,
     holds_exact_values,
     is_dense,
     is_floating,
     rms,
+    rounding_limit,
+    rounding_unit,
     touched_elements,
-    unit,
     units_of_a_sum,
 )
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
@@ -49,12 +49,12 @@ EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a variant is compared with.
+    """The results that a variant is compared with.
 
-    ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
+    ``exact`` are the results in float64, or None if float64 is no reference, for the reason ``note``. ``arithmetic`` is
     how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``moves`` tells how far
     rounding moves the results; None if their graphs are not known. ``diagnostics`` are what eager and its trace showed.
-    ``trace`` compares with the captured graphs instead of eager; None unless they differ.
+    ``trace`` is the reference of the captured graphs instead of eager; None unless they differ.
     """
 
     eager: Values
@@ -74,9 +74,9 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
         written = call.written()
         tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in written))
         return Values(
-            tuple((name, dense(tensor).clone()) for name, tensor in tensors),
+            tuple((name, as_dense(tensor).clone()) for name, tensor in tensors),
             tuple(
-                (name, None if gradient is None else dense(gradient))
+                (name, None if gradient is None else as_dense(gradient))
                 for name, gradient in zip(call.gradient_names, gradients, strict=False)
             ),
             tuple(opaque_in(outputs, "output")),
@@ -91,7 +91,7 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
 def named_outputs(piece: Piece, results: Any) -> Values:
     """Return the tensors that a piece returned, by the names of its outputs."""
     tensors = (
-        (name, dense(value).clone())
+        (name, as_dense(value).clone())
         for name, node, value in zip(piece.outputs, piece.output_nodes, results, strict=True)
         if isinstance(value, torch.Tensor) and not is_effect_token(node)
     )
@@ -129,7 +129,7 @@ def compare_results(variant: str, results: Values, reference: Reference, note: s
 
 
 def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
-    """Return the verdict of the rows of one variant: the worst of theirs."""
+    """Return the verdict on one variant: the worst of its rows."""
     return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.NOT_CHECKED
 
 
@@ -149,12 +149,12 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
 
 
 def nondeterministic(rows: Iterable[Numerics]) -> tuple[Numerics, ...]:
-    """Return the rows of a call that does not repeat itself in eager mode."""
+    """Return the rows as not comparable, because two eager runs of the call differ."""
     return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
 
 
 def with_confirmed_failures(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
-    """Return the rows of a call; before any is "failed", the call is repeated, and has to fail in the same tensor."""
+    """Return the rows of a call; "failed" stands only if a repetition of the call fails in the same tensor."""
     rows = rows_of_a_call()
     if verdict(rows) is not NumericsVerdict.FAILED:
         return rows
@@ -175,7 +175,7 @@ class _Judge:
     truth: torch.Tensor | None
 
     def verdict_on(self, got: torch.Tensor) -> Numerics:
-        """Return the row of the tensor; how far rounding moves it is asked only if it fails."""
+        """Return the row of the tensor; how far rounding moves it is measured only if it fails."""
         row, moves = self._row(got), self.reference.moves
         if row.verdict is not NumericsVerdict.FAILED or moves is None:
             return row
@@ -197,7 +197,7 @@ class _Judge:
         return self._row(rest, noise).verdict is not NumericsVerdict.FAILED
 
     def _row(self, got: torch.Tensor, noise: float = 0.0) -> Numerics:
-        """Return the row of the tensor as it is judged if rounding moves it by ``noise`` as a whole."""
+        """Return the row of the tensor, given that rounding moves the tensor as a whole by ``noise``."""
         return self._exact_row(got) if holds_exact_values(self.expected) else self._floating_row(got, noise)
 
     def _exact_row(self, got: torch.Tensor) -> Numerics:
@@ -216,14 +216,14 @@ class _Judge:
         )
 
     def _floating_row(self, got: torch.Tensor, noise: float) -> Numerics:
-        """Return the row of a tensor of floats: judged by float64 if that is a reference, else by eager itself."""
+        """Return the row of a tensor of floats, judged by float64 if there is such a reference, else by eager."""
         expected, truth = self.expected, self.truth
         if (touched := self.reference.eager.touched.get(self.name)) is not None:
-            # What was there before says nothing about how the call rounds; a write elsewhere must not go unseen.
+            # Elements that the call did not write say nothing about rounding, but a wrong write to them must be seen.
             part = touched | (got != expected)
             truth = truth[part] if truth is not None and truth.shape == expected.shape else None
             expected, got = expected[part], got[part]
-        limit = far(expected.dtype, self.reference.arithmetic, self.scale, noise)
+        limit = rounding_limit(expected.dtype, self.reference.arithmetic, self.scale, noise)
         to_eager = gap(got, expected, limit)
         row = Numerics(
             self.variant,
@@ -246,8 +246,8 @@ class _Judge:
     def _by_float64(
         self, row: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, limit: Limit
     ) -> Numerics:
-        """Return the row as float64 judges it, unless eager is farther from that than rounding explains."""
-        one_unit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
+        """Return the row judged by float64, or by eager if eager is farther from float64 than rounding explains."""
+        one_unit, truth_rms = rounding_unit(expected.dtype, self.scale), rms(truth)
         of_eager, of_variant = gap(expected, truth, limit, one_unit), gap(got, truth, limit, one_unit)
         row = replace(row, eager_error=of_eager.rms, variant_error=of_variant.rms)
         (eager_share, eager_units), (variant_share, variant_units) = of_eager.shares, of_variant.shares
@@ -288,7 +288,7 @@ def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: 
 
 
 def _wrong(variant: str, name: str, why: str) -> Numerics:
-    """Return the row of a result that is not of eager's kind."""
+    """Return the row of a result whose type, shape or dtype is not eager's."""
     return Numerics(variant, name, error=math.inf, max_error=math.inf, verdict=NumericsVerdict.FAILED, note=why)
 
 

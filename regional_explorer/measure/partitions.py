@@ -1,4 +1,4 @@
-"""Partitions measured alone, the dispatch of the cut graph, and how they add up to the call."""
+"""Partitions measured alone, the dispatch of the cut graph, and how both add up to the call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from regional_explorer.style.formats import duration
 def benchmark_partitions(
     variants: Variants, budget_s: float, context: MeasureContext, results: BenchmarkResults
 ) -> None:
-    """Measure one partition of each of the ``distinct`` kinds alone, and the dispatch of the cut graph.
+    """Measure one partition of each of the ``distinct_kinds`` kinds alone, and the dispatch of the cut graph.
 
     The unused part of a kind's budget goes to the next kinds.
 
@@ -48,7 +48,7 @@ def benchmark_partitions(
     program, run, untimed = variants.program, context.run, context.run.threads.run_untimed
     if not program.switches or run.cancelled():
         return
-    kinds = untimed(lambda: distinct(program))
+    kinds = untimed(lambda: distinct_kinds(program))
     dispatch_s = budget_s / (len(kinds) + 1)
     left_s = kinds_s = budget_s - dispatch_s
     try:
@@ -81,10 +81,10 @@ def benchmark_partitions(
         program.select_regional(on=True)
 
 
-def distinct(program: Program) -> list[list[Switch]]:
-    """Return the partitions by kind: those of one kind run equal code on inputs with equal layouts.
+def distinct_kinds(program: Program) -> list[list[Switch]]:
+    """Return the partitions by kind; partitions of one kind run equal code on inputs with equal layouts.
 
-    Code compiled under different configs may be equal too, so that no code is measured twice.
+    Code compiled under different configs may be equal too; no code is measured twice.
     """
     program.record_layouts()
     program.apply_artifacts()
@@ -109,7 +109,7 @@ def _measure_kind(
     context: MeasureContext,
     results: BenchmarkResults,
 ) -> RoundsResult | None:
-    """Check and measure one kind of partition; return its rounds, or None if the call does not reach it."""
+    """Check and measure one kind of partition; return its rounds, or None if the call does not run it."""
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
     if recorded.why_not:
         results.partition_timings += [_not_run_timing(other, recorded.why_not) for other in recorded.runs]
@@ -157,7 +157,7 @@ def _measure_kind(
 
 
 def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: BenchmarkResults) -> list[Recorded]:
-    """Return the inputs of one partition of each kind, none if the call raises."""
+    """Return the inputs of one partition of each kind; empty if the call raises."""
     try:
         return record_inputs(program, kinds)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything; what was measured before stays
@@ -235,14 +235,14 @@ def reconcile(
 
 
 ADDS_UP = 0.02
-"""Parts whose sum is this close to the total that follows them add up to it."""
+"""Parts add up to a total if their sum differs from it by at most this fraction."""
 
 
 def _with_sums(rows: Sequence[Reconciled]) -> Iterator[Reconciled]:
-    """Yield the rows; a total that the rows before it do not add up to says what they add up to, and why.
+    """Yield the rows; a total that differs from the sum of the rows before it gets a note with the sum, and why.
 
-    Totals are medians of all rounds, and a difference is the median of those within each: where rounds were alike,
-    they agree.
+    A total is the median of all rounds, and a difference is the median of the differences within rounds: if rounds are
+    alike, they agree.
     """
     sum_s, parts = 0.0, False
     for row in rows:
@@ -287,7 +287,7 @@ def _phase_rows(
 
 
 def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[RegionTiming]) -> str:
-    """Return why the parts cannot be added up, or an empty text: alone they may take longer than the whole call."""
+    """Return why the parts cannot be added up, if regions alone take longer than the whole call; else an empty text."""
     aot_eager, regions_s = variants.get(AOT_EAGER), sum(region.eager_s.value for region in regions)
     if aot_eager is None or REGIONAL not in variants:
         return ""
@@ -306,7 +306,7 @@ def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[Reconciled]:
 
 
 def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
-    """Return by how many seconds the cut graph takes longer with all regions eager; None if that was not measured."""
+    """Return the seconds by which the cut graph, all regions eager, exceeds the captured; None if not measured."""
     samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)] if cut else [None, None]
     if cut is None or samples[0] is None or samples[1] is None:
         return None
@@ -314,7 +314,7 @@ def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
 
 
 def _region_gain_row(phase: Phase, region: RegionTiming) -> Reconciled | None:
-    """Return the row of a region: by how much it takes longer compiled than eager, negative if it gains."""
+    """Return the row of a region: the seconds by which it is slower compiled than eager, negative if it gains."""
     if region.compiled_s is None:
         return Reconciled(phase, region.region, exactly(0.0), region=region.region, note="runs eagerly")
     if region.gain_s is None:

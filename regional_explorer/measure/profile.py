@@ -17,7 +17,7 @@ from torch import fx
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for, overhead_s
-from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic_work
 from regional_explorer.measure.rounds import RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
@@ -42,7 +42,7 @@ Span = tuple[Any, Any]
 """Two marks of a clock."""
 
 
-def around(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
+def spans_around_graphs(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
     """Yield the name and the seconds of each span of one call outside its graphs; the clock is synchronized.
 
     ``phases`` are marks before the call, after its forward, and after its backward if it has one, ``runs`` the first
@@ -63,9 +63,9 @@ def around(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> It
 class OpTimer:
     """Runs the code of ``gm`` with a mark before its first op and after every op.
 
-    The time of an op is that from one mark to the next, so the ops add up to the time of the graph. It includes what
-    the code does around the op: calling it from Python, and freeing values after their last use. ``calls`` has the
-    marks of each run in each of the calls that were begun.
+    The time of an op is the time from one mark to the next, so the ops add up to the time of the graph. It includes
+    what the code does around the op: calling it from Python, and freeing values after their last use. ``calls`` has the
+    marks of each run in each call.
     """
 
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
@@ -93,13 +93,13 @@ class OpTimer:
         """Runs the graph on a list of arguments, which it empties."""
 
     def spans(self, marks: Sequence[Any]) -> Iterator[tuple[str, float]]:
-        """Yield name and seconds of each op of a run, in order, once the clock is synchronized."""
+        """Yield the name and seconds of each op of a run, in order; the clock must be synchronized."""
         for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
             yield name, self._clock.seconds(begin, end)
 
 
 def bytes_moved(gm: fx.GraphModule) -> dict[str, int]:
-    """Return the least bytes that each op of a captured graph reads and writes, by name, as far as the trace knows."""
+    """Return the least bytes that each op of a captured graph reads and writes, by name, if its sizes are known."""
     moved = {}
     for node in (node for node in gm.graph.nodes if node.op == "call_function"):
         inputs = fx.node.map_arg((node.args, node.kwargs), lambda read: read.meta.get("val"))
@@ -138,7 +138,7 @@ LEAST_OVERHEADS = 10.0
 """An op is too short for a figure of its own if it takes less than this many times the overhead of a mark."""
 
 OpKey = tuple[str, str]
-"""Graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
+"""The graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
 NO_GRAPH = ""
 
 
@@ -186,7 +186,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
                 first_calls=1,
                 clock=clock,
                 context=run.part(0.0, 1.0, "profiling: "),
-                between=lambda: rates.measure([_copying(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
+                between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
             )
     finally:
         variants.program.select_regional(on=True)
@@ -200,7 +200,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
 
 @dataclass
 class _MarkedCall:
-    """The call in which each graph is run by its timer; ``overheads_s`` is what a mark cost, sample by sample."""
+    """The call in which a timer runs each graph; ``overheads_s`` are the seconds of a mark, one per sample."""
 
     clock: Clock[Any]
     timers: Mapping[str, OpTimer]
@@ -217,7 +217,7 @@ class _MarkedCall:
         for graph, timer, marks in runs:
             for name, span_s in timer.spans(marks):
                 seconds[graph, name] += max(span_s - overhead, 0.0)
-        for name, span_s in around(self.clock, phases, [(marks[0], marks[-1]) for _, _, marks in runs]):
+        for name, span_s in spans_around_graphs(self.clock, phases, [(marks[0], marks[-1]) for _, _, marks in runs]):
             seconds[NO_GRAPH, name] += max(span_s - overhead, 0.0)
         return seconds
 
@@ -225,7 +225,7 @@ class _MarkedCall:
 def profile_of(
     rounds: RoundsResult, graphs: Iterable[Graph], moved: Mapping[OpKey, int], rates: Rates, overhead: float
 ) -> Profile:
-    """Return the profile that rounds show; ``moved`` are the bytes by op, ``overhead`` the seconds of a mark."""
+    """Return the profile from rounds; ``moved`` has the bytes of each op, ``overhead`` is the seconds of a mark."""
     parts = rounds.parts[MARKED]
     figures = {key: parts.figure([key]) for key in parts.seconds if key[0] != NO_GRAPH}
     ops = {
@@ -251,7 +251,7 @@ def profile_of(
                 share=seconds.value / whole_s if whole_s else 0.0,
                 ops=0 if kind is ProfileKind.AROUND else len(keys),
                 moved_bytes=sum(moved.get(key, 0) for key in keys),
-                copy_s=sum(rates.seconds(_copying(moved.get(key, 0))) for key in keys),
+                copy_s=sum(rates.seconds(_copy_work(moved.get(key, 0))) for key in keys),
             )
         )
     kinds = list(ProfileKind)
@@ -273,15 +273,15 @@ def profile_of(
     )
 
 
-def _copying(moved: int) -> Work:
-    """Return the work of copying, by which so many bytes are moved."""
-    return traffic(int(moved) // 2, int(moved) // 2)
+def _copy_work(moved: int) -> Work:
+    """Return the work of a copy that moves ``moved`` bytes, half read and half written."""
+    return traffic_work(int(moved) // 2, int(moved) // 2)
 
 
 def _keys_by_row(
     ops: Mapping[OpKey, OpTime], graphs: Mapping[str, Mapping[str, Node]], overhead: float
 ) -> dict[tuple[ProfileKind, str], list[OpKey]]:
-    """Return the ops of each row; those that are too short for a figure of their own share one row."""
+    """Return the ops of each row; ops that are too short for a figure of their own share one row."""
     rows: defaultdict[tuple[ProfileKind, str], list[OpKey]] = defaultdict(list)
     short_name = f"ops shorter than {LEAST_OVERHEADS * overhead * 1e6:.1f} µs each"
     for key, op in ops.items():

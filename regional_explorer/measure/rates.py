@@ -18,45 +18,45 @@ from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.statistics import median_figure
 
 COPIED_BYTES = 128 << 20
-"""The bytes that one copy to fresh memory reads at most, and writes: more than caches hold."""
+"""The maximum bytes that one copy to fresh memory reads, and writes: more than caches hold."""
 COPIES = 15
 STEPS = tuple(1 << power for power in range(14, 29))
 """The bytes that are moved to find a rate; memory that fits into a cache moves faster."""
 STARTED = 1 << 22
-"""The bytes from which on starting to move them hardly counts: of fewer, larger steps are measured too."""
+"""From this many bytes on, the start of a move hardly counts; for fewer bytes, larger steps are measured too."""
 CALLS = 3
-"""How often a burst does each work."""
+"""The number of times that a burst does each work."""
 PRODUCT_SIZES = (64, 128, 256, 512, 1024)
-"""The largest product need not be the fastest; of a dtype that a CPU has no instructions for it takes many seconds."""
+"""The largest product need not be the fastest; in a dtype without CPU instructions it takes many seconds."""
 BURST_SHARE = 1 / 6
-"""A burst may take this much of the budget of the rounds it is spread over; there are up to six of them."""
+"""The time of one burst, as a share of the budget of the rounds between which it runs; there are up to six bursts."""
 COPIES_S = 2.0
-"""No further copy to fresh memory begins after as many seconds."""
+"""The seconds after which no further copy to fresh memory begins."""
 BEATEN_BY_CHANCE = 1.25
-"""Rates vary: a kernel up to so much faster than its bound is at its limit. One beyond that has no known bound."""
+"""Rates vary: a kernel up to this factor faster than its bound is at its limit; a faster one has no known bound."""
 
 Work = Mapping[tuple[str, int], int]
-"""Bytes to ``copy``, ``read`` and ``write``, by the step of what is moved; or operations of a dtype, of step 0."""
+"""The bytes to ``copy``, ``read`` and ``write``, by kind and step; or the operations of a dtype, at step 0."""
 
 
-def traffic(read: int, written: int) -> Work:
-    """Return the work of moving bytes: as much as is written is copied, the rest only read or only written."""
+def traffic_work(read: int, written: int) -> Work:
+    """Return the work of moving bytes: the smaller amount is copied, the rest only read or only written."""
     step = max((step for step in STEPS if step <= read + written), default=STEPS[0])
     amounts = (("copy", 2 * min(read, written)), ("read", read - written), ("write", written - read))
     return {(kind, step): amount for kind, amount in amounts if amount > 0}
 
 
-def product(operations: int, dtype: str) -> Work:
+def product_work(operations: int, dtype: str) -> Work:
     """Return the work of a matrix product with operands of ``dtype``, such as ``float32``."""
     return {(dtype, 0): operations}
 
 
 class Rates:
-    """The fastest that ``device`` was seen to work, so that the time for some work is bounded from below.
+    """The fastest rates at which ``device`` was seen to work: they bound the time of some work from below.
 
     ``fastest`` has bytes or operations per second by kind and step. A rate only ever rises: measure in bursts, spread
-    over the time in which what is bounded is measured. It is that of what was reached: of steps that take too long
-    there is none, and that of the largest step below them stands for them.
+    over the time in which the bounded work is measured. Steps that take too long have no rate: the rate of the largest
+    step below stands for them.
     """
 
     def __init__(self, device: str) -> None:
@@ -64,9 +64,9 @@ class Rates:
         self.fastest: dict[tuple[str, int], float] = {}
 
     def measure(self, works: Collection[Work], limit_s: float) -> None:
-        """Do once more what the bounds of ``works`` need, in memory in use: the steps up to theirs, small ones first.
+        """Measure once more the rates that the bounds of ``works`` need, in memory in use, with small steps first.
 
-        A step that would take longer than what is left of ``limit_s`` is left out, with those above it.
+        A step that would take longer than what is left of ``limit_s`` is left out, and so are larger steps.
         """
         keys = {key for work in works for key in work}
         largest = max((step for _, step in keys), default=0)
@@ -103,10 +103,10 @@ class Rates:
         return sum(amount / self._rate(*key) for key, amount in work.items())
 
     def bound_s(self, work: Work, fastest_s: float) -> float | None:
-        """Return the seconds that a kernel needs at least for ``work``, which it once did in ``fastest_s``.
+        """Return the least seconds that a kernel needs for ``work``, which it once did in ``fastest_s``.
 
-        Where it was faster than the rates, they rise. None if it was so much faster that the rates, or what is known of
-        its work, cannot be right.
+        If it was faster than the rates, they rise. None if it was so much faster that the rates or its known work
+        cannot be right.
         """
         bound_s = self.seconds(work)
         if bound_s <= fastest_s:
@@ -125,10 +125,10 @@ class Rates:
         return Bandwidth(Figure(rate, why="the fastest seen"), how)
 
     def _rate(self, kind: str, step: int) -> float:
-        """Return the fastest of a step and those above it: where starting takes long, these are faster.
+        """Return the fastest rate of a step and of larger steps: where starting takes long, larger steps are faster.
 
-        What is read or written alone moves at least as fast as a copy. Of a step that was not reached it is the rate of
-        the largest that was.
+        A mere read or write is at least as fast as a copy. A step that was not reached has the rate of the largest step
+        that was.
         """
         kinds = (kind, "copy") if step else (kind,)
         rates = {key: rate for key, rate in self.fastest.items() if key[0] in kinds}
@@ -137,7 +137,7 @@ class Rates:
 
 
 def _while_time_is_left(steps: Iterable[tuple[int, Callable[[], float]]], limit_s: float) -> None:
-    """Measure steps, each given with its work, until the next would end after ``limit_s``; the first one always."""
+    """Measure steps, each given with its work, until the next would end after ``limit_s``; always measure the first."""
     began_s, next_s, last_work = time.perf_counter(), 0.0, 0
     for work, measure in steps:
         next_s *= work / max(1, last_work)
@@ -147,7 +147,7 @@ def _while_time_is_left(steps: Iterable[tuple[int, Callable[[], float]]], limit_
 
 
 def rates_of(device: str) -> Rates:
-    """Return the rates of a device, with as many threads and such precision of float32 products as are set now."""
+    """Return the rates of a device under the current number of threads and float32 matmul precision."""
     return _rates(device.partition(" ")[0], torch.get_num_threads(), torch.get_float32_matmul_precision())
 
 
@@ -157,9 +157,9 @@ def _rates(device: str, _threads: int, _precision: str) -> Rates:
 
 
 def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
-    """Return how many bytes ``device`` moves in a second in ``dst.copy_(src)`` to fresh memory, as eager ops do.
+    """Return the bytes per second that ``device`` copies to fresh memory, as eager ops do.
 
-    Reads and writes count. It is the median of copies of ``copied_bytes`` or ``COPIED_BYTES``, whatever is less, and no
+    Reads and writes count. The rate is the median of copies of ``copied_bytes``, at most ``COPIED_BYTES``, and no
     bound: memory in use is faster.
     """
     device = device.partition(" ")[0]
@@ -173,7 +173,7 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
 
 
 def _seconds(device: str, call: Callable[[], object], calls: int, limit_s: float = math.inf) -> list[float]:
-    """Return the seconds of some calls, at least one, after a call that is not timed."""
+    """Return the seconds of up to ``calls`` calls, at least one, after a call that is not timed."""
     clock = clock_for(device)
     marks: list[tuple[Any, Any]] = []
     with torch.no_grad():

@@ -32,7 +32,7 @@ from regional_explorer.measure.numerics import (
     verdict,
     with_confirmed_failures,
 )
-from regional_explorer.measure.tolerances import Moves, Rounded, Values, arithmetic_of, dense
+from regional_explorer.measure.tolerances import Moves, Rounded, Values, arithmetic_of, as_dense
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
@@ -101,7 +101,7 @@ class Float64:
 
     def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the exact value of a result as a copy: writes to the user's own tensor are restored."""
-        value = dense(tensor)
+        value = as_dense(tensor)
         exact: torch.Tensor = self._exact_value(value)
         return exact.clone() if exact is value else exact
 
@@ -239,7 +239,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
 
 
 def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
-    """Return the reference, marked as nondeterministic if another eager run differs from its own."""
+    """Return the reference, marked as nondeterministic if another eager run differs from its eager run."""
     eager = Reference(reference.eager, arithmetic=reference.arithmetic)
     rows = compare_results("eager", run_eager(), eager)
     if verdict(rows) is not NumericsVerdict.FAILED:
@@ -248,7 +248,7 @@ def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Refe
 
 
 def _unless_refused(run: Callable[[], Values]) -> Values | None:
-    """Return the results of a run, or None if an operator refuses: one may have no float64 kernel."""
+    """Return the results of a run; None if an operator raises, for want of a float64 kernel perhaps."""
     try:
         return run()
     except Exception:  # noqa: BLE001 - any operator may raise anything; what follows does with less
@@ -260,13 +260,13 @@ def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     return DiagnosticCode.CALL_NONDETERMINISTIC.found(
         f"Two calls in eager mode differ by more than rounding ({error_in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
-        remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
-        "leave clocks out of it.",
+        remedy="Draw the call's random numbers from torch, NumPy or Python's random, or pass them as arguments; do not "
+        "read the time in the call.",
     )
 
 
 RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
-"""Compares compiled code, or twins compiled under a config, with its reference; each row gets a note."""
+"""Compares compiled code, or its twins under a config, with the reference; each row gets a note."""
 
 
 def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
@@ -279,9 +279,9 @@ def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule
 
 
 def comparable_if_in_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
-    """Return the rows of a twin, not comparable if it draws in another order than eager and its outputs differ.
+    """Return the rows of a twin; not comparable if its outputs differ and it may draw in another order than eager.
 
-    Gradients alone are wrong whatever was drawn: they do not fit the outputs.
+    If only gradients are wrong, the order of draws is not the cause: they do not fit the outputs.
     """
     wrong = [row for row in rows if row.verdict is NumericsVerdict.FAILED]
     if all(row.tensor.startswith("grad ") for row in wrong) or all(map(draws_in_order, graphs)):
@@ -294,7 +294,7 @@ COMPILED = "compiled"
 
 @dataclass(frozen=True)
 class Check:
-    """The result of checking one partition. ``cure`` is a config under which it passes, None if none was found."""
+    """The result of checking one partition. ``cure`` is a config under which it passes; None if none was found."""
 
     rows: tuple[Numerics, ...]
     cure: Mapping[str, Any] | None = None
@@ -306,7 +306,7 @@ class Check:
 
     @property
     def bitwise(self) -> bool:
-        """Whether all outputs are bitwise those of the eager piece."""
+        """Whether all outputs are bitwise equal to the eager piece's."""
         return all(row.bitwise for row in self.rows)
 
     @property
@@ -324,10 +324,10 @@ def check_partition(
     *,
     seek_cure: bool = True,
 ) -> Check:
-    """Compare an artifact with the eager piece on ``args``; ``twin`` returns the one with a config on top of its own.
+    """Compare an artifact with the eager piece on ``args``; ``twin`` compiles it with a config on top of its own.
 
     A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
-    check fails, it is repeated on twins compiled under configs that may cure it, unless none is sought.
+    check fails, it is repeated on twins compiled under configs that may cure it, unless ``seek_cure`` is False.
 
     Raises:
         RegionCompileError: the artifact refuses the inputs.

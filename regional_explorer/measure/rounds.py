@@ -66,7 +66,7 @@ class Stop(StrEnum):
     FAILED = "nothing is left to measure"
 
     def raise_interrupt(self) -> None:
-        """Raise the KeyboardInterrupt that ended the run, if one did: to be called when its results are kept."""
+        """Raise the KeyboardInterrupt that ended the run, if one did; call it once the results are kept."""
         if self is Stop.INTERRUPTED:
             raise KeyboardInterrupt
 
@@ -75,7 +75,7 @@ NOT_ADDED = "No rounds were added: too few were undisturbed."
 """What is told of a run whose disturbed rounds cannot be told from the others, and that adds to an earlier one."""
 
 TOO_BUSY = "the machine was too busy"
-"""Why a figure has no interval, if the rounds that were not disturbed cannot be told from the others."""
+"""Why a figure has no interval, if undisturbed rounds cannot be told from disturbed ones."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Parts:
     """The parts that the calls of one variant consist of: seconds by part, one number per round.
 
     The figure of a part is its mean over the middle half of the rounds by the time of all parts together, so that
-    figures add up, shares to all of it. Medians of parts do not: each part is disturbed now and then, and the whole
-    call in nearly every round. The interval is that of the median, stretched to the mean where that lies outside: it
-    covers as often as it says whatever the distribution, which that of a mean does not.
+    figures add up, and shares to 100 %. Medians of parts do not: each part is disturbed now and then, and the whole
+    call in nearly every round. The interval is the median's, stretched to the mean where the mean lies outside: it
+    has its coverage whatever the distribution, which an interval of the mean has not.
     """
 
     seconds: Mapping[Any, Floats]
@@ -120,7 +120,7 @@ def figure_of(values: Floats, noise: Noise) -> Figure:
 
 
 def variant_failed(variant: str, what: str) -> Diagnostic:
-    """Return the finding of a variant that raised, the plan's being one of its own; ``what`` begins with its name."""
+    """Return the finding of a variant that raised, ``plan-failed`` for the plan; ``what`` begins with its name."""
     code = DiagnosticCode.PLAN_FAILED if variant == VariantName.REGIONAL else DiagnosticCode.VARIANT_FAILED
     remedy = "The other variants were measured; call this one by hand to see the full traceback."
     return code.found(f"Variant {what}", remedy=remedy)
@@ -128,7 +128,7 @@ def variant_failed(variant: str, what: str) -> Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class RoundsResult:
-    """The samples of a run, from complete rounds that nothing disturbed; a variant that raised keeps its earlier ones.
+    """The samples of a run, from complete undisturbed rounds; a variant that raised keeps its earlier samples.
 
     A run may continue an earlier one: then samples, ``rounds``, ``budget_s`` and ``noise`` are those of so many
     ``benchmarks``.
@@ -227,11 +227,11 @@ class RoundsResult:
         return paired_ratios(baseline_s, variant_s) if baseline_s and variant_s else None
 
     def floor(self, phase: Phase) -> float:
-        """Return the smallest relative difference that counts, given how far the baseline is from itself."""
+        """Return the smallest relative difference that counts, given how far the baseline differs from its control."""
         return floor_of(self.control_ratios(phase))
 
     def verdict(self, variant: str, phase: Phase, baseline: str | None = None) -> Verdict:
-        """Return the verdict on a variant against the baseline: unknown if one of them was not measured."""
+        """Return the verdict on a variant against the baseline; unknown if either was not measured."""
         ratios = self.ratios(variant, phase, baseline)
         return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise, self.benchmarks)
 
@@ -276,10 +276,10 @@ SAMPLE_S = 1e-3
 same time, many short samples say more than few long ones, because disturbances last for milliseconds."""
 
 FIRST_CALLS = 3
-"""Calls of each variant before the budget begins: they may compile, tune or record."""
+"""The number of calls of each variant before the budget begins; they may compile, tune or record."""
 
 COLD_MATTERS_S = 0.02
-"""Right after itself a variant is up to 0.1 ms faster than after another: 0.5 % of a call that takes this long."""
+"""A variant that follows itself is up to 0.1 ms faster than after another: 0.5 % of a call of this length."""
 
 _WARMUP_SHARE = 0.1
 _STEADY_RATIO = 0.98
@@ -293,7 +293,7 @@ _CONTROL_ENTRY = "\0control"
 
 
 Prune = Callable[[RoundsResult], Collection[str]]
-"""Called wherever a run could stop, with what was measured so far; returns the variants that need no more rounds."""
+"""Called whenever a run could stop, with the results so far; returns the variants that need no more rounds."""
 
 
 def keep_all(_result: RoundsResult) -> Collection[str]:
@@ -390,10 +390,10 @@ class _RoundsRun:
     last_call: TimedCall | None = None
 
     def go(self) -> Stop:
-        """Warm up and measure; return why it ended."""
+        """Warm up and measure; return why the run ended."""
         self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
         try:
-            self._make_first_calls()
+            self._run_first_calls()
             self._run_aside(self.between)
             self.began_s, self.queued_s = self.clock.now(), 0.0
             self.watch.begin()
@@ -441,7 +441,7 @@ class _RoundsRun:
         )
         return own if self.earlier is None else self.earlier.continued(own)
 
-    def _make_first_calls(self) -> None:
+    def _run_first_calls(self) -> None:
         for name in list(self.entries):
             self._report_progress(f"first calls of {name}")
             for _ in range(self.first_calls):
@@ -517,7 +517,7 @@ class _RoundsRun:
         return Stop.FAILED
 
     def _take_out(self, names: Collection[str]) -> None:
-        """Sample the variants ``names`` no more."""
+        """Stop sampling the variants ``names``."""
         out = [name for name in self.entries if name in names and name not in (self.baseline, _CONTROL_ENTRY)]
         self.pruned += out
         self.entries = {name: call for name, call in self.entries.items() if name not in out}
@@ -587,6 +587,6 @@ class _RoundsRun:
 
 
 def _by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:
-    """Return the seconds of each part by round: none in a round in which it did not run."""
+    """Return the seconds of each part by round, 0 in a round in which it did not run."""
     keys = dict.fromkeys(key for one in rounds for key in one if not isinstance(key, Phase))
     return {key: np.array([one.get(key, 0.0) for one in rounds]) for key in keys}

@@ -180,7 +180,7 @@ def measure_rounds(
     prune: Prune = keep_all,
     earlier: RoundsResult | None = None,
 ) -> RoundsResult:
-    """Measure the calls against ``baseline``; of a GPU also its state, and which calls are launch-bound.
+    """Measure the calls against ``baseline``; on a GPU also its state, and which calls are launch-bound.
 
     Raises:
         MeasureError: nothing could be measured.

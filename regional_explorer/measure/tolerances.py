@@ -24,13 +24,13 @@ from regional_explorer.torch_api.graphs import (
 )
 
 SLACK = 4.0
-"""How many times farther from float64 than eager a variant may be."""
+"""How many times as far from float64 as eager a variant may be."""
 
 FEW_ELEMENTS = 32
 """With fewer elements, eager's own distance from float64 may be small by luck."""
 
 _UNITS_OF_DTYPE, _UNITS_OF_SUM = 10.0, 64.0
-"""Rounding units that eager may be off: of its dtype, and of the dtype of sums times the root of their terms."""
+"""Rounding units that eager may be off: of its dtype, and of the sums' dtype times the root of the number of terms."""
 
 _CHUNK_ELEMENTS = 1 << 20
 
@@ -55,7 +55,7 @@ class Limit:
     absolute: float
 
     def rms(self, tensor_rms: float) -> float:
-        """Return how far a tensor may be off as a whole; ``tensor_rms`` is its RMS."""
+        """Return how far off the RMS of a tensor's error may be; ``tensor_rms`` is the tensor's RMS."""
         return self.relative * tensor_rms + self.absolute
 
 
@@ -72,13 +72,13 @@ class Gap:
     shares: tuple[float, ...]
 
 
-def unit(dtype: torch.dtype, scale: float) -> Limit:
+def rounding_unit(dtype: torch.dtype, scale: float) -> Limit:
     """Return the error of rounding a result once; ``scale`` is the RMS of the largest output, or gradient."""
     return Limit(eps_of(dtype), eps_of_sums(dtype) * scale)
 
 
 def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
-    """Return by how many units a correct result may be off, however near to float64 eager is.
+    """Return how many units a correct result may be off, even if eager is nearer to float64.
 
     Eager sums pairwise; Inductor adds one term after the other, and each addition rounds: by √n units of the dtype that
     kernels sum in, and by twice that if the terms repeat (the gradient of a mean). Few elements may be near by luck.
@@ -89,7 +89,7 @@ def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
     return max(1.0, sum_units * eps_of_sums(tensor.dtype) / eps_of(tensor.dtype))
 
 
-def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float = 0.0) -> Limit:
+def rounding_limit(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float = 0.0) -> Limit:
     """Return how far eager may be off by rounding alone; a larger difference has another cause.
 
     ``scale`` is the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
@@ -102,7 +102,7 @@ def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float =
 
 
 def gap(left: torch.Tensor, right: torch.Tensor, *limits: Limit) -> Gap:
-    """Return how far ``left`` is from ``right``; equal infinities and NaNs differ by nothing, others by infinity."""
+    """Return how far ``left`` is from ``right``; equal infinities and two NaNs differ by 0, others by infinity."""
     square_sum, largest, shares, right_rms = 0.0, 0.0, [0.0] * len(limits), rms(right)
     for chunk, other in _chunks(left, right):
         equal = (chunk == other) | ((chunk != chunk) & (other != other))  # noqa: PLR0124 - NaN is not itself
@@ -187,7 +187,7 @@ _PICKING_PREFIXES = (
     *("index", "select", "gather", "embedding", "slice", "split", "take", "sort", "topk"),
     *("arg", "amax", "amin", "max", "min", "any", "all"),
 )
-"""Prefixes of the names of operators that pick elements and sum none."""
+"""Prefixes of the names of operators that pick elements without summing."""
 
 _ALONG_DIMS = frozenset(("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "cumsum"))
 
@@ -253,7 +253,7 @@ class Values:
     touched: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
+def as_dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a detached tensor, dense if it was sparse and is not too large."""
     tensor = tensor.detach()
     is_sparse = tensor.layout not in (torch.strided, torch.jagged)
@@ -277,20 +277,20 @@ def touched_elements(tensor: torch.Tensor, before: torch.Tensor) -> torch.Tensor
 
 _RUNS = 16
 _TOGETHER = {0: 1.0, 1: -1.0}
-"""The runs that move all results in one direction: random ones rarely move all ops of a chain alike."""
+"""The runs that move all results in one direction: random directions rarely move all ops of a chain alike."""
 
 _AMPLITUDE = 2.0
-"""How many times as far as one rounding each result is moved: other code may round it in several steps."""
+"""How far each result is moved, in roundings: other code may round it in several steps."""
 
 _SLACK_OF_EIGHT_BITS = 2.0
-"""How many times farther than it moves a number in eight bits may be off: four steps may be all of it."""
+"""How many times as far as it moves an eight-bit number may be off: four steps may be its whole range."""
 
 _MOST_SPACING = 1 / 16
-"""Where floats are farther apart, more of them than this part are whole numbers by chance."""
+"""The spacing of floats above which too many of them are whole numbers by chance."""
 
 
 class Rounded(fx.Interpreter):
-    """Runs a graph with the result of each op rounded otherwise, in the way of run ``number``; None: as it is."""
+    """Runs a graph with the result of each op rounded otherwise, by run ``number``; None runs it unchanged."""
 
     def __init__(self, gm: fx.GraphModule, number: int | None) -> None:
         super().__init__(gm)
@@ -323,9 +323,9 @@ class Rounded(fx.Interpreter):
 
 
 def rounded_otherwise(tensor: torch.Tensor, directions: torch.Tensor, *, elementwise: bool) -> torch.Tensor:
-    """Return the result of an op as other code may round it: each element, and its sums unless ``elementwise``.
+    """Return the result of an op as other code may round it: per element, and in sums unless ``elementwise``.
 
-    Infinities and whole numbers stay: those are positions, masks, or results of steps.
+    Infinities and whole numbers stay: they are positions, masks, or results of steps.
     """
     wide, eps = tensor.double(), eps_of(tensor.dtype)
     in_sums = 0.0 if elementwise else eps_of_sums(tensor.dtype) * rms(tensor)
@@ -350,7 +350,7 @@ class Moves:
     are_known: Callable[[], bool] = lambda: True
 
     def rms(self, name: str) -> float:
-        """Return the root mean square of the moves of one tensor, 0 if it has none."""
+        """Return the root mean square of the moves of one tensor; 0 if it has none."""
         return rms(self._moves_by_name.get(name))
 
     def without_explained(self, name: str, got: torch.Tensor, expected: torch.Tensor, eps: float) -> torch.Tensor:
@@ -380,7 +380,7 @@ class Moves:
         return moves
 
     def _tensors(self, number: int | None) -> Mapping[str, torch.Tensor]:
-        """Return the results of one run by name; none if an op refuses the rounded values."""
+        """Return the results of one run by name; empty if an op refuses the rounded values."""
         if self.cancelled():
             raise CancelledError
         with contextlib.suppress(RuntimeError, ValueError, IndexError):

@@ -17,7 +17,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import at_line
 from regional_explorer.errors import listing
 from regional_explorer.measure.numerics import Reference, compare_results, error_in_words, run_once
-from regional_explorer.measure.tolerances import Arithmetic, Values, far
+from regional_explorer.measure.tolerances import Arithmetic, Values, rounding_limit
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -85,7 +85,7 @@ CHECKPOINT = "tag_activation_checkpoint"
 
 
 class _Checkpoint(NamedTuple):
-    """A checkpoint whose body writes: its op, the graph that has it, and the ops that write, by what they write."""
+    """A checkpoint whose body writes: its op, the op's graph, and the ops that write, by the tensor they write."""
 
     graph: str
     op: Node
@@ -93,9 +93,9 @@ class _Checkpoint(NamedTuple):
 
 
 def _writing_checkpoints(capture: Capture, traced: Values, wrong: Sequence[Numerics]) -> list[_Checkpoint]:
-    """Return the checkpoints whose writes eager repeats in the backward, if that explains all that differs.
+    """Return the checkpoints whose writes eager repeats in the backward, if these writes explain all differences.
 
-    The traced graph repeats what the body computes, and not what it writes: its results are those of eager's forward.
+    The traced graph repeats the body's computations, but not its writes: its results are those of eager's forward.
     """
     call, names = capture.call, {row.tensor for row in wrong}
     found = [checkpoint for checkpoint in _checkpoints(capture.graphs, names) if checkpoint.writers]
@@ -127,7 +127,7 @@ def _checkpoints(graphs: Sequence[Graph], names: AbstractSet[str]) -> Iterator[_
 
 
 def _name_of(node: Node, names: AbstractSet[str]) -> str:
-    """Return the one of ``names`` that an input of Dynamo's graph is; its label begins with what holds the model."""
+    """Return which of ``names`` an input of Dynamo's graph is; its label begins with what holds the model."""
     return next((name for name in names if f".{node.label}".endswith(f".{name.removeprefix('written ')}")), "")
 
 
@@ -163,7 +163,7 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
 
 
 class _Digest(NamedTuple):
-    """A tensor in a few figures: shape, dtype, norm, and its product with fixed random numbers."""
+    """A digest of a tensor: its shape, dtype, norm, and its product with fixed random numbers."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -184,7 +184,7 @@ class _Digest(NamedTuple):
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             return False
         floating = self.dtype.is_floating_point or self.dtype.is_complex
-        allowed = far(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
+        allowed = rounding_limit(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
         return abs(self.norm - other.norm) <= allowed and abs(self.product - other.product) <= allowed
 
 
@@ -252,7 +252,7 @@ class _GraphRun(fx.Interpreter):
 
 
 def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> tuple[str, str, str] | None:
-    """Return the graph and the name of the first node that differs from eager, and why if that is known."""
+    """Return the graph and name of the first node that differs from eager, and why if it is known."""
     call = capture.call
     try:
         eager = _EagerRecorder()

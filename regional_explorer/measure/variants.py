@@ -29,9 +29,9 @@ from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 
 @dataclass(frozen=True)
 class CompiledVariant:
-    """The call as torch compiled it for one variant, what its first call cost, and what differs from the plan.
+    """The call as torch compiled it for one variant, the cost of its first call, and its differences from the plan.
 
-    ``content`` is what it was compiled from; another plan, or another setting, needs another compile.
+    ``content`` identifies what it was compiled from; another plan, or another setting, needs another compile.
     """
 
     function: Callable[..., Any]
@@ -44,11 +44,11 @@ TWIN_OF_FULL = "full, a twin that draws eager's random numbers"
 
 
 class Variants:
-    """Makes the variants of ``call``, which ``program`` runs; keeps what torch compiled for them.
+    """Makes the variants of ``call``, which ``program`` runs, and keeps what torch compiled for them.
 
-    Those of several programs on one capture can be timed in one run: each selects what it runs.
+    The variants of several programs on one capture can be timed in one run: each selects what it runs.
 
-    ``_twin`` is the call as ``full`` has it, compiled so that it draws the random numbers that eager draws.
+    ``_twin`` is a second compile of ``full``, which draws the random numbers that eager draws.
     """
 
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
@@ -60,7 +60,7 @@ class Variants:
         self._retraced: set[VariantName] = set()
 
     def measurable(self, names: Sequence[VariantName]) -> list[VariantName]:
-        """Return those of ``names`` that can run and differ from each other."""
+        """Return the variants of ``names`` that can run and differ from each other."""
         excluded: set[VariantName] = set()
         if self.program.capture.failed_ops:  # reported as aot-eager-failed
             excluded = {VariantName.AOT_EAGER}
@@ -70,7 +70,7 @@ class Variants:
         return [name for name in names if name not in excluded]
 
     def get(self, name: VariantName) -> TimedCall:
-        """Return the variant ``name`` as a call to time; those of ``BY_TORCH`` need ``compile`` first."""
+        """Return the variant ``name`` as a call to time; a variant of ``BY_TORCH`` needs ``compile`` first."""
         call, function, threads = self.call, self.function(name), torch.get_num_threads()
         # Autocast keeps casts of weights until its outermost block ends. Here each call casts again, as each step of a
         # training loop does; else only the first variant of a round would cast.
@@ -102,13 +102,13 @@ class Variants:
         self.program.select_regional(on=name != VariantName.AOT_EAGER)
 
     def function(self, name: VariantName) -> Callable[..., Any]:
-        """Return the function that makes the call as the variant ``name``, once that is selected."""
+        """Return the function that makes the call as the variant ``name``, once the variant is selected."""
         if name == VariantName.EAGER:
             return self.call.fn
         return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
 
     def compile(self, name: VariantName) -> CompiledVariant:
-        """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; record what it cost.
+        """Compile the call for a variant of ``BY_TORCH``, unless it was compiled for this plan, and record the cost.
 
         Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is.
         """
@@ -142,7 +142,7 @@ class Variants:
     def _first_run(
         self, what: str, function: Callable[..., Any], backend: Any, watched: AbstractContextManager[Any]
     ) -> tuple[Callable[..., Any], CompileCost]:
-        """Compile the call by running it; return the compiled function, and what that cost."""
+        """Compile the call by running it; return the compiled function and the cost."""
         compiled = compile_isolated(function, backend, dynamic=self.dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
@@ -185,24 +185,24 @@ class Variants:
             self._twin = None
 
     def traced_since(self, before: Mapping[VariantName, int]) -> dict[VariantName, int]:
-        """Return how often Dynamo has traced each variant since ``traces`` returned ``before``; only those it has."""
+        """Return how often Dynamo has traced each variant since ``traces`` returned ``before``, without zeros."""
         since = {name: count - before[name] for name, count in self.traces().items() if count != before[name]}
         self._retraced |= since.keys()
         return since
 
     def given_up(self) -> set[VariantName]:
-        """Return the variants that Dynamo traced again during measurements, now or before, until it gave up."""
+        """Return the variants that Dynamo traced again during a measurement and has given up on."""
         return {name for name in self._retraced if has_given_up(self.function(name))}
 
     def close(self) -> None:
-        """Free what torch compiled, and what it keeps for each compile."""
+        """Free what torch compiled, and what torch keeps for each compile."""
         for name in list(self._compiled):
             self._release_variant(name)
         self._release_twin()
 
 
-def failed(name: VariantName, error: Exception) -> Diagnostic:
-    """Return the diagnostic of a variant of ``BY_TORCH`` that raised in its compile."""
+def compile_failed(name: VariantName, error: Exception) -> Diagnostic:
+    """Return the diagnostic of a variant of ``BY_TORCH`` whose compile raised."""
     raised = f"failed on this call: {type(error).__name__}: {in_one_line(error)}"
     if name is VariantName.FULL:
         return DiagnosticCode.FULL_FAILED.found(
@@ -211,5 +211,6 @@ def failed(name: VariantName, error: Exception) -> Diagnostic:
             "The other variants are measured.",
         )
     return DiagnosticCode.UPSTREAM_FAILED.found(
-        f"The variant {name} {raised}", remedy="Run the plan with rx.compile. The other variants are not affected."
+        f"The variant {name} {raised}",
+        remedy="Run the plan with rx.compile instead. The other variants of the benchmark are not affected.",
     )

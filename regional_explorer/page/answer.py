@@ -22,7 +22,7 @@ from regional_explorer.record.answer import (
     AnswerState,
     Speed,
     answer_of,
-    ends,
+    interval_ends,
 )
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Severity
@@ -35,13 +35,13 @@ from regional_explorer.style.formats import NONE, duration, interval, significan
 from regional_explorer.tables.table import TEXT_WIDTH
 
 FINE_RATIO = 0.1
-"""A smaller ratio has three digits, wherever they begin."""
+"""A smaller ratio is written with three significant digits."""
 MOST_NAMED = 3
-"""How many regions a sentence names."""
+"""The maximum number of regions that a sentence names."""
 MOST_LINES = 5
-"""The most lines that the sentences take together."""
+"""The maximum number of lines of all sentences together."""
 LARGEST_MARKDOWN = 2000
-"""The most bytes of an answer in Markdown."""
+"""The maximum number of bytes of an answer in Markdown."""
 
 EARLIER_PLAN = "the earlier plan"
 PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
@@ -51,7 +51,7 @@ PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
 
 def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
     """Return a figure and its interval with no more digits than the interval has: ``2 % (1–3)``."""
-    low, value, high = ends(figure)
+    low, value, high = interval_ends(figure)
     width = (high - low) / 2.0 or abs(value) * 1e-3
     digits = -math.floor(math.log10(width)) if width > 0.0 else 0
     told, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
@@ -59,13 +59,13 @@ def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
 
 
 def steps_text(repaid_after: Figure) -> str:
-    """Return after how many calls a compile is repaid, with two digits: ``2,900 to 3,400``."""
+    """Return the number of calls after which a compile is repaid, with two digits: ``2,900 to 3,400``."""
     low, high = (f"{float(f'{math.ceil(end):.2g}'):,.0f}" for end in repaid_after.bounds or (repaid_after.value,) * 2)
     return low if low == high else f"{low} to {high}"
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty if it is no edit."""
+    """Return how much of a call a finding's action saves, and how that is known: ``: saves …``; empty for no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
         return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
@@ -77,7 +77,7 @@ def gain_text(finding: AnswerFinding, call: str) -> str:
 
 
 def gain_of(finding: AnswerFinding, answer: Answer) -> str:
-    """Return the same of a finding of an answer, without the colon."""
+    """Return ``gain_text`` for a finding of an answer, without the colon."""
     return gain_text(finding, _call(answer)).removeprefix(": ")
 
 
@@ -88,7 +88,7 @@ def sentences(answer: Answer) -> Iterator[str]:
     """Yield the results in sentences: speed, correctness, costs, regions."""
     if answer.of_earlier_plan:
         yield "The plan was changed since it was measured; these figures are of the earlier plan."
-    told = (_speed(answer), _found(answer))
+    told = (_speed(answer), _search_result(answer))
     first = told if answer.regions or not (answer.found and answer.found.is_plan) else told[::-1]
     yield from filter(None, (*first, _results(answer), _cost(answer), _regions(answer)))
 
@@ -104,8 +104,8 @@ def _calls(answer: Answer) -> str:
     return f"{call}{'es' if call.endswith('s') else 's'}"
 
 
-def _under(answer: Answer, variant: VariantName) -> str:
-    """Return what a variant is called: its figures may be those of another plan than the one at hand."""
+def _variant_word(answer: Answer, variant: VariantName) -> str:
+    """Return the name of a variant, which says so if its figures are another plan's."""
     return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
 
 
@@ -114,7 +114,7 @@ def _speed(answer: Answer) -> str:
         case AnswerState.WRONG:
             return ""
         case AnswerState.FAILED:
-            return "Your plan raised an error when it was measured: the finding plan-failed has it."
+            return "Your plan raised an error when it was measured: see the finding plan-failed."
         case AnswerState.TRACED if not answer.speeds:
             return "" if answer.found and not answer.regions else "Traced; no plan is measured yet."
         case AnswerState.TRACED:
@@ -127,8 +127,8 @@ def _speed(answer: Answer) -> str:
     return f"{verdict}{_time(answer, PLAN)}: {'; '.join(ratios)}."
 
 
-def _found(answer: Answer) -> str:
-    """Return what a search has found; empty if that is the plan at hand."""
+def _search_result(answer: Answer) -> str:
+    """Return what a search has found; empty if it found the plan at hand."""
     found = answer.found
     if found is None:
         return ""
@@ -136,7 +136,7 @@ def _found(answer: Answer) -> str:
         return (
             ""
             if answer.state is not AnswerState.TRACED
-            else "The search had no time to try a plan: a longer one may find some."
+            else "The search had no time to try a plan: a longer search may find one."
         )
     if not found.is_plan:
         plans = count(found.compared, "plan")
@@ -150,7 +150,7 @@ def _found(answer: Answer) -> str:
 def _time(answer: Answer, variant: VariantName) -> str:
     seconds = answer.times.get(WORDS[variant])
     takes = "has no reliable time" if seconds is None else f"takes {with_interval(seconds, duration)}"
-    return f"A {_call(answer)} {takes} under {_under(answer, variant)}"
+    return f"A {_call(answer)} {takes} under {_variant_word(answer, variant)}"
 
 
 def _ratio(speed: Speed | None) -> str:
@@ -168,7 +168,7 @@ def _ratio(speed: Speed | None) -> str:
         return f"not compared with {speed.against}, as {results} are {wrong}"
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
-    low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in ends(speed.speedup))
+    low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in interval_ends(speed.speedup))
     told_below = (speed.of, speed.against) == (WORDS[PLAN], WORDS[VariantName.EAGER])
     note = "" if speed.comparable or told_below else f", results {NumericsVerdict.NOT_COMPARABLE}"
     return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
@@ -190,7 +190,7 @@ def _results(answer: Answer) -> str:
         return "The results were not checked." if answer.times.get(WORDS[PLAN]) else ""
     if answer.results is NumericsVerdict.OK and answer.bitwise:
         return "The results are those of eager, bit for bit."
-    text = _RESULTS.get(answer.results, "").format(plan=_under(answer, PLAN))
+    text = _RESULTS.get(answer.results, "").format(plan=_variant_word(answer, PLAN))
     return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
 
 
@@ -244,7 +244,7 @@ def others_text(answer: Answer) -> str:
 
 
 def words_of(advice: Advice) -> str:
-    """Return what to do as one sentence."""
+    """Return advice as one sentence."""
     return "".join(map(str, advice))
 
 
@@ -252,7 +252,7 @@ def words_of(advice: Advice) -> str:
 
 
 def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
-    """Return an answer as lines of about ``width`` columns, ten of them or a few less or more."""
+    """Return an answer as about ten lines of about ``width`` columns."""
     told = " ".join(map(clean, (*sentences(answer), answer.noise)))
     lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
@@ -280,7 +280,7 @@ def _mode(answer: Answer) -> str:
 
 
 Button = Callable[[AnswerFinding], Node | None]
-"""Returns the button that does what a finding advises; without one its Python is shown."""
+"""Returns the button that carries out a finding's action; without a button the action's Python is shown."""
 
 
 def answer_nodes(
@@ -292,7 +292,7 @@ def answer_nodes(
 ) -> list[Node]:
     """Return an answer as elements: the sentences with their chart beside them, the findings, what to do next.
 
-    A panel has a ``button`` for each finding, and what comes ``after`` them in place of words.
+    A panel has a ``button`` for each finding, and elements ``after`` the findings in place of the next step in words.
     """
     first, *others = [*sentences(answer), ""]
     told = [
@@ -321,7 +321,7 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     if not any(speed.speedup for speed in speeds if speed is not None):
         whys = dict.fromkeys(speed.verdict for speed in speeds if speed is not None and speed.verdict != NOT_MEASURED)
         return [node("b", f"No verdict: {', '.join(whys)}. ")]
-    # The tone says these; and that the machine was busy stands below.
+    # The tone shows these verdicts, and the line below says that the machine was busy.
     unsaid = (Verdict.FASTER, Verdict.SLOWER, *((Verdict.BUSY,) if answer.noise else ()))
     ratios = [
         toned(_ratio(speed).removesuffix(f", {speed.verdict}" if speed.verdict in unsaid else ""), tone, TRENDS)
@@ -386,7 +386,7 @@ def answer_markdown(answer: Answer) -> str:
 
 
 def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
-    words = {WORDS[variant]: _under(answer, variant) for variant in (VariantName.EAGER, COMPILED, PLAN)}
+    words = {WORDS[variant]: _variant_word(answer, variant) for variant in (VariantName.EAGER, COMPILED, PLAN)}
     taken = (f"{words[word]} {with_interval(seconds, duration)}" for word, seconds in answer.times.items())
     facts = {
         "state": answer.state,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regional_explorer.record.answer import ends
+from regional_explorer.record.answer import interval_ends
 from regional_explorer.record.bars import Bar
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.statistics import CONFIDENCE
@@ -14,14 +14,14 @@ from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import duration, interval, times, with_interval
 
 Press = Callable[[Bar], Node | None]
-"""Returns the button of a bar: it takes its plan, or measures what has no bar yet."""
+"""Returns the button of a bar, which takes the bar's plan, or measures a plan that has no bar yet."""
 
 
 def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node]:
-    """Return the chart; nothing without bars."""
+    """Return the chart of ``bars``; empty without bars."""
     if not bars:
         return []
-    longest_s = max((max(ends(bar.drawn_s)) for bar in bars if bar.drawn_s is not None), default=0.0)
+    longest_s = max((max(interval_ends(bar.drawn_s)) for bar in bars if bar.drawn_s is not None), default=0.0)
     rows = [_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
     note = f"×: eager ÷ this, of the same rounds. Bars and whiskers draw it with its {100 * CONFIDENCE:.0f} % interval."
@@ -45,7 +45,7 @@ def _row(bar: Bar, longest_s: float, button: Node | None) -> Node:
 
 
 def _drawn(bar: Bar, seconds: Figure, longest_s: float) -> Node:
-    low, value, high = (100.0 * end / longest_s for end in ends(bar.drawn_s or seconds))
+    low, value, high = (100.0 * end / longest_s for end in interval_ends(bar.drawn_s or seconds))
     tone = TONES.get(bar.verdict, "quiet")
     return node(
         "div",

@@ -15,7 +15,7 @@ from regional_explorer.errors import count, listing, sendable
 from regional_explorer.page.source_pane import Rows
 from regional_explorer.picture.folds import outline, pieces
 from regional_explorer.picture.layout import place
-from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown
+from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown_folds
 from regional_explorer.picture.scene import LegendEntry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.artifact import BENCHMARK_START, ArtifactCode, CodeDiff
@@ -44,18 +44,18 @@ from regional_explorer.style.formats import NONE, size
 from regional_explorer.tables.code import bound_text, kernels_table, patterns_note, resource_texts, stages_table
 
 LONG_KERNEL = 80
-"""A kernel of more lines is folded."""
+"""A kernel with more lines is folded."""
 LONGEST_LINE = 2_000
-"""How many characters of one line are shown at most."""
+"""The maximum number of characters shown of one line."""
 
 _CALLS_START = re.compile(r"\s*(class Runner|def call\(|async_compile\.wait)")
 
 
 @dataclass(frozen=True, slots=True)
 class CodeSection:
-    """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of those defined in it.
+    """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of kernels defined there.
 
-    ``language`` is that of its lines, as Pygments names it.
+    ``language`` is the language of its lines, as Pygments names it.
     """
 
     title: str
@@ -108,7 +108,7 @@ def _first_match(pattern: re.Pattern[str], lines: list[str], start: int) -> int:
 Tokens = list[tuple[str, str]]
 """The tokens of one line, each a letter (``c`` comment, ``k`` keyword, ``s`` string, ``m`` number) and a text."""
 MOST_COLOURED = 100_000
-"""How many characters of one partition's code are coloured at most; longer code is shown without colours."""
+"""The maximum number of characters of a partition's code that is coloured; longer code has no colours."""
 TOKEN_CSS = (
     f".{PAGE}.{PAGE} :is(code,.rx-code)"
     "{.c{color:var(--rx-quiet)}.k{font-weight:600}.s{color:var(--rx-good)}.m{color:var(--rx-warn)}}"
@@ -140,7 +140,7 @@ def _token_letter(kind: Any) -> str:
 
 
 CODE_LIMIT = 3_000
-"""How many lines of one partition's code are shown at most; ``ex.code`` has all."""
+"""The maximum number of lines shown of a partition's code; ``ex.code`` has all lines."""
 MOST_LISTED = 6
 
 
@@ -202,7 +202,7 @@ def _code_block(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Ite
 
 
 def _nodes_of(kernels: Sequence[LinkedKernel], equal: Sequence[PartitionCode]) -> tuple[str, ...]:
-    """Return the nodes of kernels in all partitions of ``equal`` code."""
+    """Return the nodes of kernels, in all partitions that have the same code."""
     indexes = [linked.number - 1 for linked in kernels]
     nodes = ((code, graph_node) for code in equal for index in indexes for graph_node in code.kernels[index].nodes)
     return tuple(dict.fromkeys(_node_id(code, graph_node.name) for code, graph_node in nodes))
@@ -293,7 +293,7 @@ def _node_id(code: PartitionCode, name: str) -> str:
 
 
 MOST_TEXT = 400_000
-"""How many characters of one partition's code are shown at most."""
+"""The maximum number of characters shown of a partition's code."""
 
 
 def not_compiled(region: str) -> str:
@@ -308,7 +308,7 @@ def code_text(region: str, codes: Sequence[PartitionCode], note: str = "") -> st
 
 
 def cut_note(code: PartitionCode) -> str:
-    """Return the note below code that is cut; empty if all of it is shown."""
+    """Return the note below code that is cut off; empty if all code is shown."""
     more = len(code.text) - MOST_TEXT
     return f"The code goes on for {more:,} characters: see .text of this partition." if more > 0 else ""
 
@@ -323,7 +323,7 @@ def _partition_texts(codes: Sequence[PartitionCode]) -> Iterator[str]:
 
 
 def equal_code(equal: Sequence[PartitionCode]) -> str:
-    """Return the text for partitions that have the code shown above."""
+    """Return the text for partitions whose code is shown above."""
     names = listing([code.partition.id for code in equal])
     return f"The code of {count(len(equal), 'more partition')} is the same: {names}."
 
@@ -363,7 +363,7 @@ def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sen
 
 
 DIFF_LIMIT = 4_000
-"""How many lines of a diff are shown at most."""
+"""The maximum number of lines shown of a diff."""
 
 _LINE_CLASSES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
 
@@ -415,7 +415,7 @@ def _diff_lines(diff: CodeDiff) -> Iterator[Node]:
 
 FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400
-"""A stage with more ops is drawn with modules and functions closed."""
+"""A stage with more ops is drawn with its modules and functions closed."""
 PICTURE_LIMIT_S = 2.0
 """Seconds that the layout of one picture may take before a simpler layout is used."""
 
@@ -434,7 +434,7 @@ def stage_svg(session: Session, stage: Stage, followed: Collection[str], title: 
         diagnostics=(),
     )
     builder = SectionBuilder(stage_session, graph, pieces(stage_session, graph))
-    folds = shown(outline(graph, builder.pieces), everything=len(stage.ops) <= MOST_OPEN_OPS)
+    folds = shown_folds(outline(graph, builder.pieces), everything=len(stage.ops) <= MOST_OPEN_OPS)
     section = builder.section("s0", folds)
     section = dataclasses.replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
     scene = dataclasses.replace(

@@ -12,7 +12,7 @@ GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
 def columns(
     head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, under: Sequence[Node] = ()
 ) -> Node:
-    """Return the columns, of which the page hides and shows each.
+    """Return the columns, each of which the page can hide and show.
 
     ``head`` is above what is ``beside`` the others, ``under`` is what is below the graph.
     """

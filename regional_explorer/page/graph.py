@@ -21,9 +21,9 @@ from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import STATE_GLYPHS, duration, times, word
 
 SHARE = "share of the time"
-"""The title of the overlay of a profile."""
+"""The title of the overlay that shows a profile."""
 _SCALE_COLOURS = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
-"""The colours towards which the scale of overlays goes, by theme; they differ in lightness, for colour-blind people."""
+"""The end colours of the scale of overlays, by theme; they differ in lightness, for colour-blind people."""
 SCALE = {theme: (cold, mix(cold, warm, 0.8)) for theme, (cold, warm) in _SCALE_COLOURS.items()}
 """The colours of the lowest and the highest value of an overlay, by theme."""
 PALETTE = {
@@ -34,15 +34,15 @@ PALETTE = {
     }
     for theme, ground in {"light": LIGHT, "dark": DARK}.items()
 }
-"""The colours of pictures by theme: of the ground, of regions by their hue, and the ends of the scale of overlays."""
+"""The colours of pictures by theme: the ground, the regions by hue, and the ends of the scale of overlays."""
 HULL_WORDS = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
-"""How the hull of a piece is drawn by its state, in the words of the legend."""
+"""The legend's words for how the hull of a piece is drawn, by the piece's state."""
 
 
 def graph_traits(session: Session, records: Records) -> Payload:
-    """Return what the page knows of ``session`` besides the facts and folds of its graphs.
+    """Return the page's data of ``session``, besides the facts and folds of its graphs.
 
-    ``graphs`` has the names of all nodes that can be shown; ``look`` what regions and pieces are called.
+    ``graphs`` has the names of all nodes that can be shown; ``look`` has the names and states of regions and pieces.
     """
     graphs = [records.of(session, graph) for graph in session.graphs]
     entries = [legend_entry(summary) for summary in region_summaries(session)]
@@ -82,7 +82,7 @@ def _region(entry: LegendEntry) -> Payload:
 
 
 def _legend(entries: Iterable[LegendEntry]) -> Iterable[tuple[str, Node]]:
-    """Yield the elements of the legend, each with the state or sign that must be in use for it to be shown."""
+    """Yield the elements of the legend, each with the state or sign that must be in use for the element to be shown."""
     for entry in entries:
         yield "", _legend_button(entry)
     for state, glyph in STATE_GLYPHS.items():
@@ -117,7 +117,7 @@ def overlays(session: Session) -> list[Payload]:
 
 
 def overlay(title: str, text: Callable[[float], str], figures: Mapping[str, Figure]) -> Payload:
-    """Return the overlay of figures of partitions, which ``text`` writes; those that are not finite are left out.
+    """Return the overlay of figures of partitions, which ``text`` formats; figures that are not finite are left out.
 
     What has no interval is not painted, as a colour would look certain, and the legend says why. ``values`` has for
     each partition how far it is up the scale, and its label.
@@ -275,5 +275,5 @@ def _legend_button(entry: LegendEntry) -> Node:
 
 
 def _css_variables(colours: Mapping[str, str]) -> str:
-    """Return CSS variables with the colours of both themes; the style sheet uses those of the page's theme."""
+    """Return CSS variables with the colours of both themes; the style sheet uses the colours of the page's theme."""
     return ";".join(f"--{name}:{colour}" for name, colour in colours.items())

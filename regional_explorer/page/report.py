@@ -54,7 +54,7 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
-    """Return the tables of a session in order, without those that have neither rows nor anything to say.
+    """Return the tables of a session in order, without tables that have neither rows nor a note.
 
     Args:
         session: the record.

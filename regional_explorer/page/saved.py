@@ -104,7 +104,7 @@ def _security_policy(page_script: str) -> str:
 
 
 def _packed(state: Any) -> str:
-    """Return ``state`` as compressed JSON in letters: the page unpacks it."""
+    """Return ``state`` as compressed JSON, encoded as text; the page decodes it."""
     text = json.dumps(state, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
@@ -119,5 +119,5 @@ def _page_state(session: Session) -> dict[str, Any]:
 
 
 def _side_fold(title: str, inside: Iterable[Node], *, opened: bool = False, class_: str | None = None) -> Node:
-    """Return one of the folds beside the source; only one of them is open at a time."""
+    """Return a fold beside the source; only one such fold is open at a time."""
     return node("details", node("summary", title), *inside, name="beside", open=opened, class_=class_)

@@ -34,7 +34,7 @@ class _DefBlock:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line as it is shown, with its ``own`` nodes as ``graph:name``; ``passing`` adds those of functions it calls."""
+    """A shown line, with its ``own`` nodes as ``graph:name``; ``passing`` adds the nodes of functions it calls."""
 
     number: int
     text: str
@@ -44,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function as it is shown; ``path`` is that of its ``file``; ``library`` is True if the user did not write it."""
+    """A shown function; ``path`` is the path of its ``file``; ``library`` is True if the user did not write it."""
 
     name: str
     file: str
@@ -54,7 +54,7 @@ class Function:
 
 
 class _SourceFile:
-    """One source file as it is now; of a file that changed since the trace, only the lines in the trace are shown."""
+    """One source file as it is now; if it changed since the trace, only the traced lines are shown."""
 
     def __init__(self, path: str, traced_lines: Sequence[SourceLine]) -> None:
         self.path = path
@@ -87,7 +87,7 @@ class _SourceFile:
 
 
 def _full_name(line: SourceLine) -> str:
-    """Return the name of the function that a line is in, with those of its classes if they are known."""
+    """Return the name of the function that a line is in, with the names of its classes if they are known."""
     return line.scope or line.function
 
 
@@ -130,11 +130,11 @@ def source_listing(session: Session) -> tuple[Function, ...]:
 
 
 MOST_REGION_CHIPS = 4
-"""A line with more regions shows their number in place of a chip for each."""
+"""A line with more regions shows their number instead of their chips."""
 MOST_REGION_NAMES = 12
 
 RegionOfNode = Mapping[str, tuple[int, str]]
-"""Number and name of the region of each node, by ``graph:name``."""
+"""The number and name of the region of each node, by ``graph:name``."""
 
 
 def _line_times(session: Session) -> Mapping[str, Figure]:
@@ -150,7 +150,7 @@ MOST_REMARKS = 3
 
 
 def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
-    """Return what the diagnostics say of each line, by file and number: of several lines, it stands under the first."""
+    """Return the remarks of diagnostics on each line, by file and number; a remark on several lines is on the first."""
     first_lines = ((found.where[0], found) for found in session.diagnostics if found.where)
     places = grouped(((sendable(line.file), line.line), found) for line, found in first_lines)
     return {
@@ -172,7 +172,7 @@ def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
 def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
     """Return the functions as selectable lines, whose keys are those of ``line_rows``; library code is folded.
 
-    A line has the number of its nodes, after a profile its time, and below it what diagnostics say of it.
+    A line has the number of its nodes or, after a profile, its time, and below it the remarks of diagnostics.
     """
     times, remarks = _line_times(session), _remarks(session)
     region_of = {
@@ -211,19 +211,19 @@ def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
 
 
 Rows = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""The rows of a pane by key: the nodes that each stands for, and those that are in what it stands for."""
+"""The rows of a pane by key: the nodes that a row stands for, and the nodes inside of what it stands for."""
 
 
 def line_rows(functions: Iterable[Function]) -> Rows:
-    """Return the lines that have nodes, with their own, and all with those of the functions they call."""
+    """Return the lines that have nodes, each with its own nodes and with those including the functions it calls."""
     lines = (line for function in functions for line in function.lines if line.passing)
     return {f"l{number}": (line.own, line.passing) for number, line in enumerate(lines)}
 
 
 def row_links(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
-    """Return which rows are lit with each of the nodes ``names``: ``of`` has the number of its chain, -1 for none.
+    """Return which rows are lit with each node of ``names``: ``of`` has the number of the node's chain, -1 for none.
 
-    A chain is the rows that stand for what the node is in, and those that stand for the node.
+    A chain is the rows that stand for what the node is in, and the rows that stand for the node.
     """
     rows_of: dict[str, tuple[list[str], list[str]]] = {}
     for key, (own, inside) in rows.items():
@@ -262,9 +262,9 @@ def _cached_row(
     marks: tuple[tuple[int, str, bool], ...],
     tint: str | None,
 ) -> Node:
-    """Return a line, tinted if all of it is in one region; ``key`` is that of a line with nodes.
+    """Return the row of a line, tinted if the line is in one region; ``key`` is None for a line without nodes.
 
-    ``gutter`` is the text beside it, and what that is about.
+    ``gutter`` is the text beside the line, and its tooltip.
     """
     text_beside, about = gutter
     row = node(
@@ -284,7 +284,7 @@ def _cached_row(
 
 
 def _region_chips(marks: Sequence[tuple[int, str, bool]]) -> list[Node]:
-    """Return a chip for each region of a line: filled if the line itself is in it, outlined if a called function is."""
+    """Return a chip for each region of a line: filled if the line is in it, outlined if only called functions are."""
     if len(marks) > MOST_REGION_CHIPS:
         names = listing([name for _, name, _ in marks], MOST_REGION_NAMES)
         return [node("span", count(len(marks), "region"), title=names, class_="rx-quiet")]

@@ -17,7 +17,7 @@ from regional_explorer.record.session import Session
 
 
 def producers(graph: Graph) -> dict[str, str]:
-    """Return the nodes that pick a result out of an op, and are drawn as a part of it, each with the op.
+    """Return the nodes that pick a result out of an op, each with the op that it is drawn in.
 
     In Dynamo's graphs a ``getitem`` may also index a tensor: it is an op like others.
     """
@@ -32,22 +32,22 @@ def producers(graph: Graph) -> dict[str, str]:
 
 
 def _is_index(node: Node, source: Node) -> bool:
-    """Return whether a ``getitem`` gives a part of a tensor, rather than the only tensor of a tuple."""
+    """Return whether a ``getitem`` indexes a tensor, rather than a tuple of one tensor."""
     is_single = len(node.values or ()) == len(source.values or ()) == 1
     return is_single and (len(node.inputs) > 1 or node.values != source.values)
 
 
 def sources(graph: Graph, producer_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the inputs of each node; what picks a result out of an op is replaced by the op."""
+    """Return the inputs of each node, with the op in place of a node that picks one of its results."""
     return {node.name: tuple(producer_of.get(name, name) for name in node.inputs) for node in graph.nodes}
 
 
 MOST_LEVELS = 100
-"""Modules or functions nested deeper are left out: nobody opens as many folds, and folds are built recursively."""
+"""Modules or functions nested deeper are left out: nobody opens that many folds, and folds are built recursively."""
 
 
 class FoldKind(StrEnum):
-    """What a fold is; a ``RUN`` is consecutive ops with nothing else in common."""
+    """The kind of a fold; a ``RUN`` is consecutive ops with nothing else in common."""
 
     OP = "op"
     MODULE = "module"
@@ -60,7 +60,7 @@ class FoldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One call of a module or of a function, a line, or a piece of a region, that contains ops.
+    """A scope that contains ops: one call of a module or function, a line, or a piece of a region.
 
     ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
     ``about`` the module's class, the line that calls the function, or where the line is. ``run`` numbers the times that
@@ -78,7 +78,7 @@ Chain = tuple[Scope, ...]
 
 
 def scopes(graph: Graph) -> dict[str, Chain]:
-    """Return the scopes of each op that has a place in a box, in the order they run.
+    """Return the scopes of each op that has its own box, in the order they run.
 
     A sum of gradients, which AOTAutograd adds without a module, gets the scopes that all its inputs share.
     """
@@ -112,7 +112,7 @@ def _node_chain(node: Node, wrapper_depth: int) -> Iterator[Scope]:
 
 
 def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
-    """Yield the functions that were called on the way to an op, without the one that was captured."""
+    """Yield the functions that were called on the way to an op, without the captured function."""
     for caller, line in pairwise(stack):
         # A comprehension has a frame of its own, on the line that contains it.
         if (caller.file, caller.line) != (line.file, line.line):
@@ -121,11 +121,11 @@ def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
 
 def _common_scopes(chains: Iterable[Chain]) -> Chain:
     first, *rest = [*chains] or [()]
-    return first[: min((shared(first, other) for other in rest), default=len(first))]
+    return first[: min((shared_scopes(first, other) for other in rest), default=len(first))]
 
 
-def shared(chain: Chain, other: Chain) -> int:
-    """Return how many of their outermost scopes two chains share."""
+def shared_scopes(chain: Chain, other: Chain) -> int:
+    """Return how many outermost scopes two chains share."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chain, other, strict=False)))
 
 
@@ -136,7 +136,7 @@ def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
     current: Chain = ()
     runs: Counter[Scope] = Counter()
     for name, chain in chains.items():
-        depth = shared(last_chain, chain)
+        depth = shared_scopes(last_chain, chain)
         current = current[:depth]
         for scope in chain[depth:]:
             runs[scope] += scope.kind is not FoldKind.MODULE
@@ -146,14 +146,14 @@ def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
 
 
 LONGEST_PERIOD = 16
-"""How many boxes a repeated pattern may have at most."""
+"""The maximum number of boxes in a repeated pattern."""
 FEWEST_REPEATS = 3
-"""How many occurrences of a pattern, besides the first, must follow to be folded into one box."""
+"""The minimum number of repeats of a pattern, after the first occurrence, that are folded into one box."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """``times`` equal patterns of ``period`` items each, from ``start`` on."""
+    """A stretch of ``times`` equal patterns, of ``period`` items each, from ``start`` on."""
 
     start: int
     period: int
@@ -166,7 +166,7 @@ class Stretch:
 
 
 def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
-    """Return the stretches in which a pattern of ``keys`` is repeated, in order."""
+    """Return the stretches of ``keys`` in which a pattern repeats, in order."""
     repeats = []
     position = 0
     while position < len(keys):
@@ -208,7 +208,7 @@ class RegionPiece:
 
 
 def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
-    """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops that are in none."""
+    """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops outside of partitions."""
     numbers = session.plan.numbers
     ops = {op.name: op for op in graph.ops}
     assigned: set[str] = set()
@@ -237,7 +237,7 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
 
 
 MOST_OWN_OPS = 12
-"""A module or function shows up to this many ops of its own one by one; more are folded by line."""
+"""A module or function shows up to this many own ops one by one; more ops are folded by line."""
 MOST_PARTS = 200
 """In a fold with more parts, consecutive single ops are folded into runs."""
 MOST_SPANS = 3
@@ -280,7 +280,7 @@ def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Cha
     chains = dict(known or scopes(graph))
     for piece in pieces:
         names = [name for name in piece.nodes if name in chains]
-        depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
+        depth = min((shared_scopes(chains[names[0]], chains[name]) for name in names), default=0)
         for name in names:
             chains[name] = (*chains[name][:depth], Scope(FoldKind.PIECE, piece.id), *chains[name][depth:])
     builder = _FoldBuilder(graph.by_name, chains, {piece.id: piece for piece in pieces})
@@ -300,7 +300,7 @@ class _FoldBuilder:
         self.likeness_numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
 
     def nest(self, names: Sequence[str], depth: int, piece: RegionPiece | None) -> list[Fold]:
-        """Return the folds of ops that have the scopes down to ``depth`` in common."""
+        """Return the folds of ops that share their scopes down to ``depth``."""
         chains = ((name, self.chains[name]) for name in names)
         groups = grouped((chain[depth] if depth < len(chain) else name, name) for name, chain in chains)
         folds = []
@@ -358,7 +358,7 @@ class _FoldBuilder:
         return Fold(_fold_key(name), (name,), title=self.nodes[name].op, piece=piece, pieces=(piece,) if piece else ())
 
     def stacked(self, folds: Sequence[Fold]) -> tuple[Fold, ...]:
-        """Return the folds with repeats of a pattern as one fold, and too many single ops as runs, on all levels."""
+        """Return the folds with each repeated pattern as one fold, and too many single ops as runs, on all levels."""
         # Nothing is folded inside a piece: a frame is drawn around its ops.
         inner = [
             replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold for fold in folds
@@ -373,7 +373,7 @@ class _FoldBuilder:
         return tuple(_with_op_runs(stacked)) if len(stacked) > MOST_PARTS else tuple(stacked)
 
     def _likeness(self, fold: Fold) -> Hashable:
-        """Return what equal folds have in common."""
+        """Return a key that equal folds share."""
         pieces = tuple((piece.region, piece.state, piece.note, len(piece.nodes)) for piece in fold.pieces)
         piece = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
         # Equal modules may have different paths, but equal lines have the same text.
@@ -381,12 +381,12 @@ class _FoldBuilder:
         return piece, pieces, name, self._calls(fold.nodes)
 
     def _calls(self, names: Iterable[str]) -> tuple[Hashable, ...]:
-        """Return what each op calls, and the types and shapes of its results."""
+        """Return the target of each op, and the types and shapes of its results."""
         return tuple((self.nodes[name].target, _value_types(self.nodes[name])) for name in names)
 
 
 def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
-    """Return the parts of a module, function or piece, with lines replaced by their ops if these are few."""
+    """Return the parts of a module, function or piece, with lines replaced by their ops if the ops are few."""
     op_parts = [part for part in parts if part.kind in {FoldKind.OP, FoldKind.LINE}]
     if sum(len(part.nodes) for part in op_parts) > MOST_OWN_OPS:
         return list(parts)
@@ -407,7 +407,7 @@ def _value_types(node: Node) -> Hashable:
 
 
 def _repeat_fold(folds: Sequence[Fold], period: int) -> Fold:
-    """Return one fold for a pattern and its repeats: its parts are the first occurrence, and a fold of the others."""
+    """Return one fold for a pattern and its repeats; its parts are the first occurrence and a fold of the repeats."""
     rest = _pattern_fold("rest", folds[period:], period)
     return replace(_pattern_fold("repeat", folds, period), parts=(*folds[:period], rest))
 

@@ -21,22 +21,22 @@ from regional_explorer.style.css import LIGHT, paint
 # ------------------------------------------------------------------------------------------------------------- Graphviz
 
 LAYOUT_LIMIT_S = 10.0
-"""How long a layout may take by default."""
+"""The default time limit of a layout, in seconds."""
 MOST_DRAWINGS = 16
-"""How many drawings are cached, so that the same text is not laid out twice."""
+"""The number of cached drawings; the same text is not laid out twice."""
 
 _CHILD = """
 import sys, pygraphviz
 graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
 sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
 """
-"""The program of the child: DOT from stdin, laid out in the format that its argument names, to stdout."""
+"""The child's program: lay out DOT from stdin and write it to stdout, in the format named by its argument."""
 
 
 def graphviz(
     dot: str, form: str, *, time_limit_s: float = LAYOUT_LIMIT_S, command: tuple[str, ...] | None = None
 ) -> bytes | None:
-    """Return ``dot`` laid out and written as ``form``, or None if that fails or takes too long.
+    """Return ``dot`` laid out and written as ``form``; None if the layout fails or takes too long.
 
     The libraries of pygraphviz are used; without pygraphviz, an installed ``dot`` executable.
 
@@ -44,7 +44,7 @@ def graphviz(
         dot: Text in the DOT language.
         form: An output format of Graphviz, such as ``svg`` or ``json0``.
         time_limit_s: The child is ended after this many seconds.
-        command: The command to run; by default that of ``layout_command``.
+        command: The command to run; by default the result of ``layout_command``.
     """
     command = command or layout_command(form)
     if command is None:
@@ -76,7 +76,7 @@ POINTS_PER_INCH = 72
 
 
 def scene_dot(scene: Scene) -> str:
-    """Return the DOT text that ``scene`` is laid out by, without a legend."""
+    """Return the DOT text of ``scene`` for its layout, without a legend."""
     lines = (f"  {line}" for line in dot_lines(scene, legend=False))
     return "\n".join(["digraph regional_explorer {", *lines, "}", ""])
 
@@ -178,7 +178,7 @@ LAYER_GAP = 16
 WIDEST_LINE = 1000
 BORDER = 7
 HEADER = 20
-"""Space between boxes and between layers, where a wide layer is broken, and margins inside a group, in points."""
+"""The space between boxes and layers, the width at which a layer is broken, and the margins of a group, in points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class PlacedScene:
 def place(
     scene: Scene, *, time_limit_s: float = LAYOUT_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
 ) -> PlacedScene:
-    """Return the placement of ``scene``: Graphviz's if it finishes in time and can be read, else that of ``layers``."""
+    """Return the placement of ``scene``: Graphviz's if it finishes in time and can be read, else by ``layers``."""
     output = lay_out(scene_dot(scene), "json0", time_limit_s=time_limit_s) if scene.boxes else None
     with contextlib.suppress(ValueError, KeyError, TypeError):
         if output is not None:
@@ -319,7 +319,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
 
 
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each.
+    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each name.
 
     A group may have inputs that run after its first box. In a cycle the first to run begins.
     """

@@ -23,13 +23,13 @@ from regional_explorer.style.element import SHORT, clean
 from regional_explorer.style.formats import region_config_text, word
 
 BOX_BUDGET = 60
-"""Folds are opened automatically up to this many boxes: what a person takes in at first sight."""
+"""Folds are opened automatically up to this many boxes, which a person takes in at first sight."""
 SMALL_GRAPH_OPS = 40
-"""A graph with so few ops is shown op by op."""
+"""A graph with at most this many ops is shown op by op."""
 
 
 class Turn(IntEnum):
-    """When a fold is opened automatically, lower numbers first."""
+    """The turn in which a fold is opened automatically, lower numbers first."""
 
     HOLDS_MOST = 0
     NEW = 1
@@ -38,10 +38,10 @@ class Turn(IntEnum):
     NEVER = 9
 
 
-def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
-    """Return the folds that are shown as boxes, in the order they run, by default those in open folds."""
+def shown_folds(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
+    """Return the folds that are shown as boxes, in the order they run, by default the parts of open folds."""
     folds = tuple(folds)
-    open_keys = opened(folds)
+    open_keys = initially_open(folds)
 
     def leaves(folds: Iterable[Fold]) -> Iterator[Fold]:
         for fold in folds:
@@ -53,7 +53,7 @@ def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
     return list(leaves(folds))
 
 
-def opened(folds: Sequence[Fold]) -> set[str]:
+def initially_open(folds: Sequence[Fold]) -> set[str]:
     """Return the keys of the folds that are open until the user chooses.
 
     These are those that hold most of the graph, and those around the first of equal pieces of regions, as far as no
@@ -81,7 +81,7 @@ def opened(folds: Sequence[Fold]) -> set[str]:
 
 
 def _turn_of(fold: Fold, op_count: int) -> Turn:
-    """Return when a fold of a graph with so many ops is opened automatically."""
+    """Return the turn in which a fold is opened automatically, given the number of ops in its graph."""
     if not fold.parts:
         return Turn.NEVER
     first_piece = fold.kind is FoldKind.PIECE and not fold.like
@@ -96,10 +96,10 @@ def _turn_of(fold: Fold, op_count: int) -> Turn:
 
 
 LONGEST_PATH = 32
-"""Characters of a module's path in a box; the tooltip has all of it."""
+"""The maximum characters of a module's path in a box; the tooltip has the whole path."""
 FEW_INPUTS = 6
 FEW_USERS = 3
-"""With more inputs, or more users of an input, signs on boxes replace the edges, which would fill the picture."""
+"""With more inputs, or more users of an input, signs on boxes replace edges, which would fill the picture."""
 
 VIEW_OPS = NONCOMPUTING_OPS | {"clone"}
 """Ops that move or rename data and compute nothing: drawn smaller."""
@@ -115,7 +115,7 @@ _INPUT_BADGES = {
 
 
 def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, ...]:
-    """Return the graph with the id ``graph_id``, by default all that run: forward, backward and inference graphs.
+    """Return the graph with the id ``graph_id``, by default all graphs that run: forward, backward and inference.
 
     Raises:
         KeyError: the session has no graph of this id.
@@ -127,7 +127,7 @@ def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, 
 
 
 def compose(session: Session, graph_id: str | None = None, *, everything: bool = False) -> Scene:
-    """Return the scene of ``session``: the graph with the id ``graph_id``, by default all that run, side by side.
+    """Return the scene of ``session``: the graph with the id ``graph_id``, by default all graphs that run.
 
     With ``everything`` each op has a box of its own.
     """
@@ -135,7 +135,7 @@ def compose(session: Session, graph_id: str | None = None, *, everything: bool =
     for number, graph in enumerate(shown_graphs(session, graph_id)):
         builder = SectionBuilder(session, graph, pieces(session, graph))
         folds = outline(graph, builder.pieces)
-        sections.append(builder.section(f"s{number}", shown(folds, everything=everything)))
+        sections.append(builder.section(f"s{number}", shown_folds(folds, everything=everything)))
     return scene_of(session, sections)
 
 
@@ -151,7 +151,7 @@ def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
 
 
 class SectionBuilder:
-    """Builds the boxes of one graph; ``pieces`` are the pieces of regions in it, ``inputs`` those that have boxes."""
+    """Builds the boxes of one graph; ``pieces`` are its pieces of regions, ``inputs`` the inputs that have boxes."""
 
     def __init__(self, session: Session, graph: Graph, pieces: Sequence[RegionPiece]) -> None:
         self.session = session
@@ -181,13 +181,13 @@ class SectionBuilder:
 
     @property
     def title(self) -> str:
-        """What the graph is, and how many ops it has."""
+        """The kind of the graph, and its number of ops."""
         ops = count(len(self.graph.ops), "op")
         frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
         return f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
 
     def section(self, section_id: str, folds: Sequence[Fold]) -> Section:
-        """Return the section with a box for each of the folds, after those of its inputs if they are few."""
+        """Return the section with a box for each fold, after the boxes of its inputs if they are few."""
         boxes = [
             *(replace(self.input_box(node), id=f"{section_id}i{number}") for number, node in enumerate(self.inputs)),
             *(replace(self.box(fold), id=f"{section_id}b{number}") for number, fold in enumerate(folds)),
@@ -254,17 +254,17 @@ class SectionBuilder:
                 return Look.VIEW if op in VIEW_OPS else Look.OP, clean(op, SHORT), ""
             case FoldKind.PIECE if fold.piece:
                 like = f"equals {self.piece_names[fold.like.id]}" if fold.like else ""
-                detail = " · ".join(filter(None, (ending(fold.title), like)))
+                detail = " · ".join(filter(None, (path_ending(fold.title), like)))
                 return Look.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
             case FoldKind.REPEAT:
                 details = (clean(fold.about, SHORT), ops, letters)
                 several = ", " in fold.title
-                title = clean(fold.title, SHORT) if several else ending(fold.title)
+                title = clean(fold.title, SHORT) if several else path_ending(fold.title)
                 return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, details))
             case FoldKind.MODULE | FoldKind.FUNCTION:
                 about = clean(fold.about, SHORT)
                 content = clean(op_texts[0], SHORT) if len(fold.nodes) == 1 else ops
-                title = ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
+                title = path_ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
                 return Look.MODULE, title, " · ".join(filter(None, (about, content, letters)))
             case _:
                 where = clean(fold.about, SHORT) or clean(listing(op_texts), SHORT)
@@ -315,7 +315,7 @@ class SectionBuilder:
 
 
 def piece_names(session: Session, graph_pieces: Sequence[RegionPiece]) -> dict[str, str]:
-    """Return the name of each piece of a graph by its id: its region, with the instance and the part if several."""
+    """Return the name of each piece of a graph by id: its region, with instance and part if there are several."""
     twins = grouped(((piece.region, piece.instance), piece.id) for piece in graph_pieces)
     instances = Counter(region for region, _ in twins)
     names: dict[str, str] = {}
@@ -327,8 +327,8 @@ def piece_names(session: Session, graph_pieces: Sequence[RegionPiece]) -> dict[s
     return names
 
 
-def ending(path: str) -> str:
-    """Return the end of a module path, cleaned and short enough for a box: modules differ in the end."""
+def path_ending(path: str) -> str:
+    """Return the end of a module path, cleaned and short enough for a box, because modules differ in the end."""
     if len(path) <= LONGEST_PATH:
         return clean(path, LONGEST_PATH)
     tail = path[-LONGEST_PATH:]

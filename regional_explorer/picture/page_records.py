@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_explorer.errors import count, sendable
 from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
-from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_names, shown_graphs
+from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role, over_layers
@@ -25,11 +25,11 @@ UNSET = -1
 PARTITIONS = "partitions"
 """The tab of the partitions, with all graphs that run side by side."""
 MOST_VALUES = 4
-"""How many results of a node are listed at most."""
+"""The maximum number of results listed of a node."""
 MOST_READS = 4
-"""How many tensors from outside that a node reads are listed at most."""
+"""The maximum number of tensors listed that a node reads from outside the boxes."""
 FLAGS = ("recompute", "random", "carved")
-"""The flags of nodes that tooltips note, each by its bit in ``flags``."""
+"""The flags of nodes that tooltips mention; a flag's position is its bit in ``flags``."""
 
 
 def graph_tabs(session: Session) -> list[Payload]:
@@ -59,7 +59,7 @@ def first_tab(session: Session) -> str:
 
 
 class Records:
-    """The records of graphs, kept from session to session: those that stay alike are the same objects."""
+    """The records of graphs, kept from session to session; unchanged records are the same objects."""
 
     def __init__(self) -> None:
         self._graphs: dict[str, GraphRecords] = {}
@@ -104,7 +104,7 @@ class GraphRecords:
         self._folded: object = None
 
     def follow(self, session: Session) -> None:
-        """Drop what has changed in ``session``, which has the same graph."""
+        """Drop the records that ``session`` changes; it has the same graph."""
         if session is self.session and self._folded is not None:
             return
         if session.graphs != self.session.graphs:  # a title names the frame if there are several; signs, what is saved
@@ -116,12 +116,12 @@ class GraphRecords:
 
     @property
     def made(self) -> tuple[Payload, Payload]:
-        """The facts and the folds, as far as they were made already."""
+        """The facts and folds made so far; empty if not made."""
         return self._facts or {}, self._folds or {}
 
     @property
     def facts(self) -> Payload:
-        """What the trace says of the graph; the same object under every plan that changes no graph."""
+        """The facts of the trace about the graph; the same object under every plan that changes no graph."""
         if self._facts is None:
             self._facts = graph_facts(SectionBuilder(self.session, self.graph, ()), self.shown)
         return self._facts
@@ -138,7 +138,7 @@ class GraphRecords:
 
 
 def _text_numbers() -> defaultdict[str, int]:
-    """Return what gives each text a number, so that it is sent once and referred to by that; the empty text is 0."""
+    """Return a dict that numbers each text, so that it is sent once and referred to by number; the empty text is 0."""
     return defaultdict(itertools.count(1).__next__, {"": 0})
 
 
@@ -170,7 +170,7 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
 
 
 def groups_of(node: Node) -> Mapping[str, str]:
-    """Return what a node can be coloured by, besides regions and figures: the groups it is in, by title."""
+    """Return the groups that a node can be coloured by, by title, besides regions and figures."""
     parts = over_layers(node.module_path or "").split(".")
     of_layer = parts[: parts.index("*") + 2] if "*" in parts else parts[:1]
     return {
@@ -186,13 +186,13 @@ def group_titles(nodes: Iterable[Node]) -> list[str]:
 
 
 def _op_numbers(builder: SectionBuilder, shown: Sequence[Node]) -> list[int]:
-    """Return the number of the node in whose box each stands: its own, but for what picks out a result of an op."""
+    """Return for each node the number of the node whose box it is in: itself, or its producer if it picks a result."""
     numbers = {node.name: number for number, node in enumerate(shown)}
     return [numbers[builder.producers.get(node.name, node.name)] for node in shown]
 
 
 def _node_box(builder: SectionBuilder, node: Node) -> Box | None:
-    """Return the box of a node that stands alone in it; None for what stands in that of its producer."""
+    """Return the box of a node; None for a node that is in its producer's box."""
     if node.name in builder.inputs:
         return builder.input_box(node.name)
     return None if node.name in builder.producers else builder.box(Fold(node.name, (node.name,)))
@@ -210,7 +210,7 @@ NODE_FACTS: Mapping[str, Callable[[Node], object]] = {
     "modules": lambda node: node.module_path or "",
     "sources": _node_source,
 }
-"""The columns of facts of a node that are shown and can be searched; each is ``?`` if the node is malformed."""
+"""The columns of node facts that are shown and can be searched; a fact is ``?`` if the node is malformed."""
 
 
 def _fact(fact: Callable[[Node], object], node: Node) -> str:
@@ -221,7 +221,7 @@ def _fact(fact: Callable[[Node], object], node: Node) -> str:
 
 
 def _outside(builder: SectionBuilder, node: Node, numbers: Mapping[str, int]) -> str:
-    """Return what ``node`` reads that stands in no box."""
+    """Return the inputs of ``node`` that are in no box, as text."""
     outside = [builder.nodes[name] for name in node.inputs if name in builder.nodes and name not in numbers]
     return clean(", ".join(f"{read.role} {read.name}" for read in outside[:MOST_READS]))
 
@@ -234,7 +234,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
     ``node_pieces`` the piece, and ``times`` of folds and nodes their time if the call was profiled. -1 stands for none.
     """
     texts = _text_numbers()
-    open_keys = opened(folds)
+    open_keys = initially_open(folds)
     piece_numbers = {piece.id: number for number, piece in enumerate(builder.pieces)}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
     home_of: dict[str, int] = {}
@@ -265,7 +265,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
 
 
 def _with_parts(folds: Sequence[Fold]) -> Iterator[tuple[Fold, int]]:
-    """Yield the folds that have parts, outer ones first, with the number of the fold around each."""
+    """Yield the folds that have parts, outer folds first, with the number of the fold around each."""
     stack = [(fold, UNSET) for fold in reversed(folds)]
     number = 0
     while stack:
@@ -308,7 +308,7 @@ def _times(
 
 
 def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiece]) -> list[Payload]:
-    """Return what the page shows of each piece of a graph: its name, state, config, error and figures.
+    """Return the page's row for each piece of a graph: its name, state, config, error and figures.
 
     Its title has the speedup of the whole region, as the region's row has, if it has an interval: nothing in a title
     says that a figure is unsure.

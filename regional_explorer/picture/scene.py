@@ -12,7 +12,7 @@ from regional_explorer.record.partition import State
 
 
 class Look(StrEnum):
-    """How a box is drawn.
+    """The look of a box.
 
     An op, an op that only changes a view, a module or function, other ops in one box, a repeated pattern, a piece of a
     region, an input, or a malformed node.
@@ -94,7 +94,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """One line of the legend about a region: its name, config and state; other sets of nodes have no state."""
+    """A line of the legend about a region: its name, config and state; other sets of nodes have no state."""
 
     region: int
     title: str
@@ -124,10 +124,10 @@ class Scene:
 
 TITLE_PT = 10
 SMALL_PT = 8
-"""Font sizes in points: of a title, and of a second line or an op that only changes a view."""
+"""The font sizes in points of a title, and of a second line or an op that only changes a view."""
 
 PLUS = 12
-"""Room for the sign of a box that can be opened, in points."""
+"""The room for the sign of a box that can be opened, in points."""
 
 _NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ \"-`")
 _WIDE = frozenset("mwMWQOGD@%—…")

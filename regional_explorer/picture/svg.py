@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PICTURE_MARGIN = 8
 LEGEND_LINE = 18
 LEAST_SCALE = 0.6
-"""Space around the picture, height of a legend line, and how far a narrow page may shrink the picture."""
+"""The space around the picture, the height of a legend line, and the smallest scale on a narrow page."""
 
 _LOOK_CLASSES = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x", Look.PIECE: "f"}
 _DASH_CLASSES = {"dashed": "n", "dotted": "o"}
@@ -196,7 +196,7 @@ def picture_html(picture: str) -> str:
 
 
 def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
-    """Return one graph of ``session``, or all that run, side by side, as a ``graphviz.Digraph``.
+    """Return one graph of ``session``, or all graphs that run, side by side, as a ``graphviz.Digraph``.
 
     Jupyter displays it with the layout of pygraphviz, or with our own if that is missing or too slow; ``render`` and
     ``pipe`` are graphviz's own and need its ``dot`` executable.
@@ -206,7 +206,7 @@ def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
     scene = compose(session, graph_id)
 
     class RegionDigraph(graphviz.Digraph):  # type: ignore[misc] # graphviz is not annotated
-        """A graphviz.Digraph drawn as ``scene`` as long as its DOT text is unchanged, else by the text."""
+        """A graphviz.Digraph that is drawn as ``scene`` until its DOT text is changed, and then by the text."""
 
         def _repr_svg_(self) -> str | None:
             if self.source == original_source:

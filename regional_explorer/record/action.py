@@ -1,4 +1,4 @@
-"""Actions: what a remedy does with an exploration ``ex``, and the Python that does it."""
+"""Actions: the calls on an exploration ``ex`` that a remedy consists of, and their Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regional_explorer.record.record import Record
 
 
 class ActionKind(StrEnum):
-    """What an action does: the method of an exploration of that name.
+    """The method of an exploration that an action calls, by name.
 
     ``CUT`` changes how the plan's regions become partitions, ``LOOK`` shows a table.
     """
@@ -45,11 +45,11 @@ EDITS = frozenset(
         *(ActionKind.DISABLE, ActionKind.ENABLE, ActionKind.CUT, ActionKind.RETRACE),
     }
 )
-"""What changes the plan, so that its figures are of an earlier one."""
+"""The actions that change the plan, after which its figures are an earlier plan's."""
 
 
 class Basis(StrEnum):
-    """What is known of an action's effect: it was tried, follows from other figures, or is a rule of thumb."""
+    """How an action's effect is known: it was tried, follows from other figures, or is a rule of thumb."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -60,11 +60,11 @@ class Action(Record, frozen=True):
     """One call of a method of an exploration, as ``ex.configure('mlp', {'max_fusion_size': 8})``."""
 
     kind: ActionKind
-    """Which method is called."""
+    """The method that is called."""
     of: tuple[str, ...] = ()
-    """The regions that it is about, or the path of a file."""
+    """The names of its regions, or the path of a file."""
     selector: Selector | None = None
-    """What a new region picks."""
+    """The selector of a new region."""
     config: Mapping[str, Any] = {}
     """The config keys that it sets."""
     unset: tuple[str, ...] = ()
@@ -74,11 +74,11 @@ class Action(Record, frozen=True):
     needs: str = ""
     """The argument that the user fills in; empty if the action can run as it is."""
     basis: Basis = Basis.GUESSED
-    """What is known of its effect."""
+    """How its effect is known."""
     gain_s: Figure | None = None
-    """The seconds that it saves in each call of the whole, where they are known."""
+    """The seconds that it saves in each call of the function; None if unknown."""
     assumes: str = ""
-    """The assumption under which it saves them."""
+    """The assumption under which it saves ``gain_s``."""
 
     @property
     def is_edit(self) -> bool:
@@ -87,7 +87,7 @@ class Action(Record, frozen=True):
 
     @property
     def positional(self) -> tuple[str, ...]:
-        """The arguments of the call that have no keyword; a selector that others narrow is one of them."""
+        """The positional arguments of the call; a selector that is narrowed by others is one of them."""
         selector = self.selector
         if selector is None or not selector.is_combined:
             return self.of
@@ -95,7 +95,7 @@ class Action(Record, frozen=True):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the call; those of a config stand together, as ``config``."""
+        """The keyword arguments of the call; the keys of a config are together in ``config``."""
         config = {**self.config, **dict.fromkeys(self.unset, DEFAULT)}
         picked = {} if self.selector is None else selector_keywords(self.selector)
         configures = self.kind is ActionKind.CONFIGURE and not self.needs
@@ -124,7 +124,7 @@ def _dict_text(config: Mapping[str, Any]) -> str:
 
 
 def selector_keywords(selector: Selector) -> dict[str, Any]:
-    """Return the keyword arguments of ``ex.mark`` that make a selector; of a mark in the source, by its nodes.
+    """Return the keyword arguments of ``ex.mark`` that make a selector; a mark in the source is given by its nodes.
 
     A selector that others narrow is written as text, but for ``only``.
     """
@@ -145,7 +145,7 @@ def selector_keywords(selector: Selector) -> dict[str, Any]:
 
 
 def marks(region: str, selector: Selector) -> Action:
-    """Return the action that marks what a selector picks."""
+    """Return the action that marks a region by a selector."""
     return Action(ActionKind.MARK, (region,), selector)
 
 
@@ -155,7 +155,7 @@ def marks_nodes(region: str, *nodes: str) -> Action:
 
 
 def carves(region: str, selector: Selector) -> Action:
-    """Return the action that leaves what a selector picks of a region to eager."""
+    """Return the action that carves the ops that a selector picks out of a region."""
     return Action(ActionKind.CARVE, (region,), selector)
 
 

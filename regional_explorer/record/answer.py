@@ -43,19 +43,19 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outco
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
 MOST_FINDINGS = 3
-"""How many findings an answer has; the others are counted."""
+"""The maximum number of findings in an answer; further findings are only counted."""
 MOST_CONTEXT = 2
-"""How many warnings with nothing to do are told beside them."""
+"""The maximum number of warnings without an action that are shown beside the findings."""
 LEAST_SHARE = MIN_FLOOR
-"""A gain of a smaller share of the step is counted, not told: no benchmark would show it."""
+"""A gain of a smaller share of the step is only counted: no benchmark would show it."""
 LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
-"""So many rounds give an interval, and a few more: a verdict may need more, but none is possible with fewer."""
+"""The rounds that give an interval, and a few more; a verdict may need more rounds, but none needs fewer."""
 MOST_TIMES_LONGER = 20
-"""A budget that would have to be longer than this many times the last one is not advised."""
+"""A longer budget is advised only up to this many times the last one."""
 WIDEST = 4.0
-"""A ratio is not told if the ends of its interval differ by more than this factor: it says nothing yet."""
+"""A ratio is not shown if the ends of its interval differ by more than this factor: it says nothing yet."""
 BUDGETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
-"""The seconds that are advised for a benchmark."""
+"""The budgets in seconds that are advised for a benchmark."""
 
 # ------------------------------------------------------------------------------------------------------------- records
 
@@ -65,13 +65,13 @@ WORDS: Mapping[str, str] = {
     VariantName.REGIONAL: "your plan",
     VariantName.FULL: "torch.compile",
 }
-"""What a variant is called in an answer."""
+"""The name of each variant in an answer."""
 
 NOT_MEASURED, FAILED = "not measured", "failed"
 
 
 class AnswerState(StrEnum):
-    """How far a session answers: whether the plan was measured, has a verdict against eager, and right results."""
+    """What a session knows of its plan: whether it was measured, has a verdict against eager, and right results."""
 
     TRACED = "traced"
     ANSWERED = "answered"
@@ -81,7 +81,7 @@ class AnswerState(StrEnum):
 
 
 class Speed(Record, frozen=True, omit_defaults=False):
-    """How fast the whole call is under one variant against another, from the same rounds."""
+    """The speed of the whole call under one variant relative to another, from the same rounds."""
 
     of: str
     """The variant, as a word of ``WORDS``."""
@@ -96,7 +96,7 @@ class Speed(Record, frozen=True, omit_defaults=False):
 
     @property
     def is_slower(self) -> bool:
-        """Whether it is certainly slower."""
+        """Whether ``of`` is certainly slower than ``against``."""
         return self.verdict == Verdict.SLOWER
 
 
@@ -112,9 +112,9 @@ class AnswerFinding(Record, frozen=True, omit_defaults=False):
     region: str | None = None
     """The region that it is about, if it is about one."""
     gain_s: Figure | None = None
-    """The seconds that the action saves in each call of the whole; None if they are not known."""
+    """The seconds that the action saves in each call of the function; None if unknown."""
     share: Figure | None = None
-    """The part of the step under the plan that they are; None if it is not known."""
+    """``gain_s`` as a share of the step under the plan; None if unknown."""
 
 
 class Found(Record, frozen=True, omit_defaults=False):
@@ -125,27 +125,27 @@ class Found(Record, frozen=True, omit_defaults=False):
     time_s: Figure | None = None
     """The time of a call."""
     speeds: tuple[Speed, ...] = ()
-    """How fast it is against the other variants."""
+    """Its speeds against the other variants."""
     compared: Count = 0
     """How many plans were timed."""
     final: bool = True
-    """False if the search ended before its final comparison: then this is the best so far."""
+    """False if the search ended before its final comparison, so that this is the best plan so far."""
 
     @property
     def is_plan(self) -> bool:
-        """Whether it is a plan: else nothing was found that is faster than eager or ``torch.compile``."""
+        """Whether it is a plan; if not, nothing was found that is faster than eager or ``torch.compile``."""
         return self.title not in {EAGER, TORCH_COMPILE}
 
 
 class Answer(Record, frozen=True, omit_defaults=False):
-    """What a session answers."""
+    """The answer of a session."""
 
     state: AnswerState
     """What the session can say of the plan."""
     call: str
     """The name of the function."""
     phase: Phase
-    """The phase that times and speeds are of."""
+    """The phase that times and speeds are about."""
     training: bool
     """Whether the call takes gradients."""
     ops: Count
@@ -160,25 +160,25 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """Whether ``times``, ``speeds``, ``results`` and ``errors`` are of an earlier plan: the plan at hand is not
     measured."""
     of_search: bool = False
-    """Whether they are of the final comparison of a search."""
+    """Whether times and speeds are from the final comparison of a search."""
     found: Found | None = None
-    """What that search found."""
+    """The best plan that the search found."""
     times: Mapping[str, Figure] = {}
     """The time of a call by word of ``WORDS``, without variants whose results are wrong."""
     speeds: tuple[Speed, ...] = ()
-    """The plan against the other variants."""
+    """The speeds of the plan against the other variants."""
     results: NumericsVerdict | None = None
     """Whether the results of the plan are right; None if they were not checked."""
     bitwise: bool = False
-    """Whether they equal eager's to the bit."""
+    """Whether the results equal eager's to the bit."""
     errors: str = ""
-    """How far off they are, in words."""
+    """How far off wrong results are, in words."""
     waited_s: Seconds | None = None
-    """The seconds that were waited for compiles that the plan alone needed."""
+    """The seconds waited for compiles that only the plan needed."""
     warm: bool = False
-    """Whether caches had all of them."""
+    """Whether all of these compiles came from caches."""
     repaid_after: Figure | None = None
-    """After how many calls the plan has saved that time."""
+    """The number of calls after which the plan has saved ``waited_s``."""
     full_waited_s: Seconds | None = None
     """The seconds that ``torch.compile`` took for the whole call."""
     faster: tuple[str, ...] = ()
@@ -198,16 +198,16 @@ class Answer(Record, frozen=True, omit_defaults=False):
     more: Count = 0
     """How many findings follow."""
     smaller: Count = 0
-    """How many of those gain less than ``LEAST_SHARE``."""
+    """How many of ``more`` gain less than ``LEAST_SHARE``."""
     remarks: Mapping[str, Count] = {}
     """How many other diagnostics there are, by severity."""
     context: tuple[str, ...] = ()
-    """The first of these, without remarks."""
+    """The titles of the first warnings and errors without an action."""
     next: Advice = ()
     """What to do next."""
 
     def speed(self, of: VariantName, against: VariantName) -> Speed | None:
-        """Return the comparison of two variants, None if neither was measured."""
+        """Return the comparison of two variants; None if it was not measured."""
         pair = WORDS[of], WORDS[against]
         return next((speed for speed in self.speeds if (speed.of, speed.against) == pair), None)
 
@@ -215,13 +215,13 @@ class Answer(Record, frozen=True, omit_defaults=False):
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def bounded(figure: Figure | None) -> Figure | None:
-    """Return a figure if it has an interval, else None."""
+def if_bounded(figure: Figure | None) -> Figure | None:
+    """Return the figure if it has an interval, else None."""
     return figure if figure is not None and figure.bounds is not None else None
 
 
 def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
-    """Return how fast the whole call is under one variant, against another of the same rounds."""
+    """Return the speed of the whole call under one variant relative to another, from the same rounds."""
     words = WORDS.get(of, of), WORDS.get(against, against)
     own, other = session.whole_timings.get(of), session.whole_timings.get(against)
     if own is None or other is None:
@@ -248,7 +248,7 @@ def _failed(session: Session, variant: VariantName) -> bool:
 
 
 def plan_speed(session: Session, against: VariantName) -> Speed:
-    """Return how fast the whole call is under the plan."""
+    """Return the speed of the whole call under the plan relative to a variant."""
     return speed_of(session, VariantName.REGIONAL, against)
 
 
@@ -263,14 +263,14 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
     speeds = [speed_of(session, of, against) for of, against in pairs]
     wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
     return tuple(
-        replace(one, speedup=None if {one.of, one.against} & wrong else _telling(one.speedup)) for one in speeds
+        replace(one, speedup=None if {one.of, one.against} & wrong else _if_telling(one.speedup)) for one in speeds
     )
 
 
-def _telling(ratio: Figure | None) -> Figure | None:
-    """Return a ratio whose interval is narrow enough to say something, else None."""
-    ratio = bounded(ratio)
-    low, _, high = (1.0, 1.0, 1.0) if ratio is None else ends(ratio)
+def _if_telling(ratio: Figure | None) -> Figure | None:
+    """Return the ratio if its interval is narrow enough to say something, else None."""
+    ratio = if_bounded(ratio)
+    low, _, high = (1.0, 1.0, 1.0) if ratio is None else interval_ends(ratio)
     return ratio if 0.0 < high <= WIDEST * low else None
 
 
@@ -278,15 +278,18 @@ def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) 
     """Return after how many calls the compile is repaid; None unless the plan was measured to be faster."""
     if timing is None or eager is None or timing.verdict is not Verdict.FASTER or not waited_s:
         return None
-    speedup, eager_s = bounded(timing.speedup), bounded(eager.median_s)
+    speedup, eager_s = if_bounded(timing.speedup), if_bounded(eager.median_s)
     if speedup is None or eager_s is None or min(speedup.bounds or (0.0,)) <= 1.0:
         return None
-    gains = [seconds * (1.0 - 1.0 / ratio) for seconds, ratio in zip(ends(eager_s), ends(speedup), strict=True)]
+    gains = [
+        seconds * (1.0 - 1.0 / ratio)
+        for seconds, ratio in zip(interval_ends(eager_s), interval_ends(speedup), strict=True)
+    ]
     low, value, high = (waited_s / gain for gain in reversed(gains))
     return Figure(value, low, high)
 
 
-def ends(figure: Figure) -> tuple[float, float, float]:
+def interval_ends(figure: Figure) -> tuple[float, float, float]:
     """Return the lower end, the value and the upper end of a figure."""
     low, high = figure.bounds or (figure.value, figure.value)
     return low, figure.value, high
@@ -296,7 +299,7 @@ def ends(figure: Figure) -> tuple[float, float, float]:
 
 
 def _of_search(session: Session) -> dict[VariantName, Try]:
-    """Return what the final comparison of a search says of the plan at hand; nothing if a benchmark has measured it.
+    """Return the final comparison of a search for the plan at hand; empty if a benchmark has measured the plan.
 
     If it has not compared that, it is eager and ``torch.compile`` alone.
     """
@@ -312,17 +315,17 @@ def _of_search(session: Session) -> dict[VariantName, Try]:
 
 
 def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
-    """Return how fast a plan of a search is against eager and against ``torch.compile``."""
+    """Return the speeds of a search's plan against eager and ``torch.compile``."""
     word = WORDS[VariantName.FULL if one.title == TORCH_COMPILE else VariantName.REGIONAL]
     eager, full = (
-        Speed(word, against, _verdict(ratio, noise), _telling(ratio))
+        Speed(word, against, _verdict(ratio, noise), _if_telling(ratio))
         for against, ratio in ((WORDS[VariantName.EAGER], one.speedup), (WORDS[VariantName.FULL], one.over_full))
     )
     return eager, full
 
 
 def _verdict(ratio: Figure | None, noise: Noise) -> str:
-    """Return what an interval says, where the samples are no longer known."""
+    """Return the verdict of an interval alone, if the samples are no longer known."""
     if ratio is None:
         return NOT_MEASURED
     if ratio.bounds is None:
@@ -333,18 +336,18 @@ def _verdict(ratio: Figure | None, noise: Noise) -> str:
     return str(Verdict.SLOWER if high < 1.0 - MIN_FLOOR else Verdict.without_winner(low, high, busy=noise.is_busy))
 
 
-def _found(session: Session) -> Found | None:
-    """Return the best that the last search knows, unless that is the plan at hand."""
+def _found_by_search(session: Session) -> Found | None:
+    """Return the best plan of the last search, unless it is the plan at hand."""
     tuning = session.tuning
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
         return None
     compared = sum(tuning.counts[outcome] for outcome in (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE))
-    return Found(best.title, bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
+    return Found(best.title, if_bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
 
 
 def best_of(tuning: Tuning | None) -> Try | None:
-    """Return the answer of a search, or if it ended before its final comparison the best so far."""
+    """Return the answer of a search; if it ended before its final comparison, the best plan so far."""
     if tuning is None:
         return None
     return tuning.by_title.get(tuning.answer) if tuning.answer else tuning.best_so_far
@@ -354,7 +357,7 @@ def best_of(tuning: Tuning | None) -> Try | None:
 
 
 def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[list[AnswerFinding], dict[str, int]]:
-    """Return the findings with something to do, the most important first, and the numbers of others by severity.
+    """Return the findings with an action, the most important first, and the number of other diagnostics by severity.
 
     What hinders comes before what gains, and that before what is merely to be looked at.
     """
@@ -373,13 +376,13 @@ def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[l
 
 
 def _context(session: Session, step_s: Figure | None, most_s: float) -> tuple[str, ...]:
-    """Return the titles of warnings and errors with nothing to do."""
+    """Return the titles of warnings and errors without an action."""
     severe = (found for found in session.diagnostics if found.severity is not Severity.INFO)
     return tuple(dict.fromkeys(title_of(found) for found in severe if _finding(found, step_s, most_s) is None))
 
 
 def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> AnswerFinding | None:
-    """Return a diagnostic with its first action that changes something; None if it has none, or nothing to gain.
+    """Return a finding with a diagnostic's first action that changes something; None without one, or without a gain.
 
     ``step_s`` is what the whole takes under the plan, and ``most_s`` the most that is known of it. What was measured
     alone may exceed that: of the whole, it says nothing.
@@ -387,8 +390,8 @@ def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> An
     edits = [action for action in diagnostic.actions if action.is_edit] or list(diagnostic.actions)
     if not edits or (edits[0].gain_s is None and diagnostic.severity is Severity.INFO):
         return None
-    gain_s = bounded(edits[0].gain_s)
-    if gain_s is not None and (min(ends(gain_s)) <= 0.0 or gain_s.value > most_s):
+    gain_s = if_bounded(edits[0].gain_s)
+    if gain_s is not None and (min(interval_ends(gain_s)) <= 0.0 or gain_s.value > most_s):
         return None
     share = None if gain_s is None or step_s is None else _share(gain_s, step_s)
     return AnswerFinding(diagnostic.code, title_of(diagnostic), edits[0], diagnostic.region, gain_s, share)
@@ -396,7 +399,8 @@ def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> An
 
 def _share(gain_s: Figure, step_s: Figure) -> Figure:
     low, value, high = (
-        min(1.0, seconds / whole) for seconds, whole in zip(ends(gain_s), reversed(ends(step_s)), strict=True)
+        min(1.0, seconds / whole)
+        for seconds, whole in zip(interval_ends(gain_s), reversed(interval_ends(step_s)), strict=True)
     )
     return Figure(value, low, high)
 
@@ -411,11 +415,11 @@ def title_of(diagnostic: Diagnostic) -> str:
 TAKES_FOUND = "ex.plan = ex.session.tuning.plan takes the plan that was found."
 PROFILES = Action(ActionKind.PROFILE)
 EXAMPLE = marks("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
-"""What a user marks, with a module of a model that nobody has."""
+"""An example of a mark; the module name is a placeholder."""
 
 
 def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advice:
-    """Return what to do next with an exploration ``ex`` of this session."""
+    """Return the next step with an exploration ``ex`` of this session."""
     if session.tuning is not None and session.tuning.plan not in (None, session.plan):
         return (TAKES_FOUND,)
     if not session.plan.regions:
@@ -432,7 +436,7 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advi
 
 
 def _after_verdict(speeds: Sequence[Speed]) -> Advice:
-    """Return what follows from the verdicts on the plan and ``torch.compile``, against eager and each other."""
+    """Return the next step after verdicts on the plan and ``torch.compile``, against eager and each other."""
     of = {(speed.of, speed.against): speed.verdict for speed in speeds}
     plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
     if of[plan, full] == NOT_MEASURED:
@@ -459,7 +463,7 @@ def _first_mark(session: Session) -> Advice:
 
 
 def _first_benchmark(session: Session) -> Advice:
-    """Return the first benchmark of a plan; where a profile says how long a call takes, one that is long enough."""
+    """Return the first benchmark of a plan, with a long enough budget if a profile has the time of a call."""
     told = " compiles and measures your plan beside eager and torch.compile"
     step_s = 0.0 if session.profile is None else session.profile.step.value
     needed_s = LEAST_ROUNDS * len(BY_DEFAULT) * step_s
@@ -480,9 +484,9 @@ def _measure_longer(session: Session) -> Advice:
     if conditions is None or not conditions.rounds or timing is None:
         return BENCHMARKS, f"{quiet} measures again."
     needed = float(LEAST_ROUNDS)
-    speedup = bounded(timing.speedup)
+    speedup = if_bounded(timing.speedup)
     if speedup is not None:
-        low, value, high = ends(speedup)
+        low, value, high = interval_ends(speedup)
         certain = max(abs(value - 1.0), SAME_WITHIN / 2.0)
         # An interval is as much narrower as the square root of the rounds.
         needed = max(needed, conditions.rounds * max(2.0, ((high - low) / 2.0 / certain) ** 2))
@@ -516,7 +520,7 @@ def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
         return AnswerState.FAILED if _failed(session, VariantName.REGIONAL) else AnswerState.TRACED
     if timing.numerics.withholds_speedup:
         return AnswerState.WRONG
-    certain = _is_certain(timing.verdict) and _telling(timing.speedup)
+    certain = _is_certain(timing.verdict) and _if_telling(timing.speedup)
     return AnswerState.ANSWERED if certain else AnswerState.NO_VERDICT
 
 
@@ -524,33 +528,33 @@ def _is_certain(verdict: str) -> bool:
     return verdict in {Verdict.FASTER, Verdict.SLOWER, Verdict.SAME}
 
 
-def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
-    """Return the seconds of a call, by word, and the speeds that a benchmark has measured."""
+def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+    """Return the times of a call, by word, and the speeds that a benchmark has measured."""
     times = {
         WORDS[name]: seconds
         for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL)
         if (timing := session.whole_timings.get(name)) is not None
         and not timing.numerics.withholds_speedup
         and not (name is VariantName.REGIONAL and state is AnswerState.WRONG)
-        and (seconds := bounded(timing.median_s)) is not None
+        and (seconds := if_bounded(timing.median_s)) is not None
     }
     return times, _speeds(session, state)
 
 
-def _searched(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
-    """Return the same, as the final comparison of a search has measured it."""
+def _searched_speeds(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+    """Return the times of a call and the speeds from the final comparison of a search."""
     own, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
-    times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := bounded(one.time_s)) is not None}
+    times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := if_bounded(one.time_s)) is not None}
     speeds = () if own is None else speeds_of_try(own, noise)
     return times, (*speeds, *(() if full is None else speeds_of_try(full, noise)[:1]))
 
 
 @derived
 def answer_of(session: Session) -> Answer:
-    """Return what a session answers."""
+    """Return the answer of a session."""
     finals, tuning = _of_search(session), session.tuning or Tuning(())
     state = _state(session, finals)
-    times, speeds = _searched(finals, tuning.noise) if finals else _measured(session, state)
+    times, speeds = _searched_speeds(finals, tuning.noise) if finals else _measured_speeds(session, state)
     timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
     rows = () if finals else session.numerics_of(VariantName.REGIONAL)
@@ -576,7 +580,7 @@ def answer_of(session: Session) -> Answer:
         regions=len(session.plan.regions),
         of_earlier_plan=not current,
         of_search=bool(finals),
-        found=_found(session),
+        found=_found_by_search(session),
         times=times,
         speeds=speeds,
         results=NumericsVerdict.OK if searched else checked,  # a search compares no plan whose results are wrong

@@ -18,7 +18,7 @@ from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class KernelKind(StrEnum):
-    """What a kernel does: ``TEMPLATE`` is a matrix product that Inductor wrote itself, ``EXTERN`` one of a library.
+    """The kind of a kernel: ``TEMPLATE`` is a matrix product by Inductor's own code, ``EXTERN`` by a library.
 
     ``FALLBACK`` calls the kernel that eager runs, because Inductor has no code of its own for the op.
     """
@@ -60,13 +60,13 @@ class Kernel(Record, frozen=True):
     name: str
     """Its name in the generated code."""
     kind: KernelKind
-    """What it does."""
+    """Its kind."""
     ops: tuple[str, ...] = ()
     """The aten ops fused into it, after Inductor's own passes."""
     nodes: tuple[Count, ...] = ()
     """The positions in ``Partition.nodes`` that Inductor records for this kernel."""
     inferred: tuple[Count, ...] = ()
-    """The positions of nodes that Inductor records nowhere, and whose readers are in this kernel."""
+    """The positions of nodes that Inductor records for no kernel, and whose readers are in this kernel."""
     bytes_read: Count | None = None
     """A lower bound of the bytes that it reads: each buffer moves once."""
     bytes_written: Count | None = None
@@ -115,9 +115,9 @@ class LoweredGraph(Record, frozen=True):
     nodes: tuple[Node, ...]
     """Its nodes in order."""
     sources: Mapping[str, tuple[Count, ...]] = {}
-    """The positions of what each node comes from, by its name."""
+    """The positions of the nodes that each node comes from, by its name."""
     inferred: Mapping[str, tuple[Count, ...]] = {}
-    """The positions of what must be part of a node although Inductor does not record it."""
+    """The positions of nodes that must be part of a node although Inductor does not record them."""
 
 
 class ArtifactCode(Record, frozen=True):
@@ -144,7 +144,7 @@ class ArtifactCode(Record, frozen=True):
     output_problem: str = ""
     """Why there is no ``output``."""
     warnings: tuple[str, ...] = ()
-    """What Inductor warned of meanwhile."""
+    """Inductor's warnings during the lowering."""
     patterns: Mapping[str, Count] | None = None
     """How often each pattern of Inductor's passes matched; None if that is not known."""
 
@@ -155,15 +155,15 @@ class ArtifactCode(Record, frozen=True):
 
 
 BENCHMARK_START = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ ==")
-"""Matches where a function of Inductor's own benchmark begins, which stands behind generated code."""
+"""Matches the start of Inductor's own benchmark, which follows the generated code."""
 
 
 _CONSTANT_ID = re.compile(r"^(\w+ = None  # .*) -?[0-9a-f]+$")
-"""The line of a constant, which ends with a hash of the tensor that this process has for it."""
+"""Matches the line of a constant, which ends with a hash of this process's tensor."""
 
 
 def normalized(code: str) -> list[str]:
-    """Return the lines of generated code without comments and includes, which have numbers of graphs and paths.
+    """Return the lines of generated code without comments and includes: these hold numbers of graphs, and paths.
 
     Inductor's own benchmark is left out: it has the sizes of the call that wrote the code; others find it in a cache.
     """
@@ -178,7 +178,7 @@ def normalized(code: str) -> list[str]:
 
 
 class BoundBy(StrEnum):
-    """What the lower bound of a kernel is: copying the bytes it moves, or a matrix product of its size."""
+    """The work that bounds a kernel's time from below: copying the bytes it moves, or a matrix product of its size."""
 
     COPY = "copy"
     MATRIX = "matrix product"
@@ -190,19 +190,19 @@ class KernelTime(Record, frozen=True):
     seconds: Figure
     """The measured time."""
     bound_s: Seconds | None = None
-    """The least time that its work needs; None where that is unknown, and then no time counts as wasted."""
+    """The least time that its work needs; None if unknown, and then no time counts as wasted."""
     bound_by: BoundBy | None = None
     """What sets the bound."""
 
     @property
-    def least_s(self) -> float | None:
-        """The bound; None without one, or if the kernel is faster, whatever a file says."""
+    def valid_bound_s(self) -> float | None:
+        """``bound_s``; None if the measured time is below it, as it may be in a file."""
         return None if self.bound_s is None or self.bound_s > self.seconds.value else self.bound_s
 
     @property
     def wasted_s(self) -> float | None:
-        """The time beyond the bound."""
-        return None if self.least_s is None else self.seconds.value - self.least_s
+        """The time above the bound."""
+        return None if self.valid_bound_s is None else self.seconds.value - self.valid_bound_s
 
 
 class ArtifactKernelTimes(Record, frozen=True):
@@ -217,9 +217,9 @@ class ArtifactKernelTimes(Record, frozen=True):
     whole: Figure = Figure(0.0)
     """The time of the call without clocks."""
     with_clocks: Figure = Figure(1.0)
-    """How many times as long the call takes with clocks."""
+    """The factor by which clocks slow the call."""
     rounds: Count = 0
-    """How many rounds are used."""
+    """The number of rounds in these figures."""
     build_s: Seconds = 0.0
     """The seconds of the build with clocks."""
     problem: str | None = None
@@ -234,7 +234,7 @@ class ArtifactKernelTimes(Record, frozen=True):
 
     @property
     def parts_s(self) -> float:
-        """The kernels, the time between and that around them: what shares are of, so that they add up to all of it."""
+        """The time of the kernels, between them and around them; shares refer to this sum, so they add up to 100 %."""
         return self.kernels_s + self.between.value + self.around.value
 
 
@@ -265,14 +265,14 @@ class CompilePhase(StrEnum):
 
 
 class KeyChange(Record, frozen=True):
-    """A difference between two compiles in something that the code depends on."""
+    """A difference between two compiles in a part that the code depends on."""
 
     part: str
-    """What differs."""
+    """The part that differs."""
     before: str
-    """Its value in the earlier compile, empty if that has none."""
+    """Its value in the earlier compile; empty if missing there."""
     after: str
-    """Its value in the later compile, empty if that has none."""
+    """Its value in the later compile; empty if missing there."""
 
     def __str__(self) -> str:
         """Return for example ``inductor config max_fusion_size: 64 → 8``."""
@@ -285,36 +285,36 @@ class ArtifactCompile(Record, frozen=True):
     seconds: Seconds
     """How long it took."""
     answer: CacheAnswer
-    """What the cache answered."""
+    """The answer of the cache."""
     reason: str = ""
     """Why the cache was bypassed or off, or what explains its answer."""
     nearest: str | None = None
     """The artifact with the most similar graph, config and settings that this process compiled before."""
     changes: tuple[KeyChange, ...] = ()
-    """What differs from ``nearest``."""
+    """The differences from ``nearest``."""
     phases: Mapping[str, Seconds] = {}
     """The seconds of each phase; they add up to ``seconds``."""
     pre_grad_passes: str = ""
     """When Inductor's pre-grad passes run."""
     pre_grad_s: Seconds = 0.0
-    """How long these took here."""
+    """The seconds of the pre-grad passes in this compile."""
     cold: bool = False
     """Whether empty caches were requested."""
     overlapped_s: Seconds = 0.0
-    """In how many of the seconds other artifacts were compiled too."""
+    """The seconds in which other artifacts were compiled too."""
     warnings: tuple[str, ...] = ()
-    """What Inductor warned of; nothing is known of code from a cache, as nothing is lowered then."""
+    """Inductor's warnings; none are known for code from a cache, which is not lowered."""
     patterns: Mapping[str, Count] | None = None
-    """How often each pattern of Inductor's passes matched; None if that is not known, as of code from a cache."""
+    """How often each pattern of Inductor's passes matched; None if unknown, as for code from a cache."""
 
     @property
     def waited_s(self) -> float:
-        """Its part of the seconds that were waited for it and those compiled beside it: sums of these cost as much."""
+        """Its part of the seconds in which it and the compiles beside it ran: the sum over all is the time waited."""
         return self.seconds - self.overlapped_s
 
     @property
     def why(self) -> str:
-        """Why the cache had the artifact or not, as far as is known."""
+        """Why the cache had or lacked the artifact, as far as known."""
         if self.cold:
             return "compiled with empty caches, as requested"
         unchanged = (
@@ -346,7 +346,7 @@ class ArtifactRecord(Record, frozen=True):
 
     @property
     def patterns(self) -> Mapping[str, int] | None:
-        """How often each pattern matched, by its compile or else by lowering it again; None if neither says."""
+        """How often each pattern matched, from the compile, else from lowering again; None if unknown."""
         known = self.compile.patterns
         return self.code.patterns if known is None and self.code is not None else known
 
@@ -369,7 +369,7 @@ _LAUNCH = re.compile(r"^\s*(?:cpp|triton)_\w+(?:\.run)?\(", re.MULTILINE)
 
 
 def launches_in(code: str) -> int:
-    """Return how many launches of generated kernels are written in generated code; library calls are none."""
+    """Return the number of launches of generated kernels in generated code, without library calls."""
     return len(_LAUNCH.findall(code))
 
 
@@ -402,17 +402,17 @@ class CodeDiff:
 
     @cached_property
     def same(self) -> bool:
-        """Whether the code is the same apart from comments and kernel names; False if one side has no code."""
+        """Whether the code is the same except for comments and kernel names; False if one side has no code."""
         return self.complete and code_hash(self.before.text) == code_hash(self.after.text)
 
     @cached_property
     def kernels(self) -> tuple[KernelPair, ...]:
-        """The kernels of both sides, in the order of ``after``; those that are gone come last."""
+        """The kernels of both sides, in the order of ``after``; removed kernels come last."""
         return tuple(_kernel_pairs(self.before, self.after))
 
     @property
     def unified(self) -> str:
-        """The differences as a unified diff, without comments; empty where nothing differs or one side has no code."""
+        """The differences as a unified diff, without comments; empty if nothing differs or one side has no code."""
         if self.same or not self.complete:
             return ""
         before, after = normalized(self.before.text), normalized(self.after.text)
@@ -420,7 +420,7 @@ class CodeDiff:
 
     @property
     def problem(self) -> str | None:
-        """Why one side has no code, or no kernels to match; None where both have."""
+        """Why one side has no code, or no kernels to match; None if both have."""
         return self.before.problem or self.after.problem
 
     @property
@@ -443,7 +443,7 @@ def _kernel_pairs(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelP
 
 
 def _counterpart(kernel: Kernel, body: str, unmatched: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:
-    """Return the kernel with the same code, or else the one that shares most nodes."""
+    """Return the kernel with the same code, else the kernel that shares most nodes."""
     nodes = {*kernel.nodes, *kernel.inferred}
 
     def likeness(other: Kernel) -> tuple[bool, float]:

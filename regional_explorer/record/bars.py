@@ -1,4 +1,4 @@
-"""The chart of an answer: what a call takes eagerly, under torch.compile, your plan and the best found."""
+"""The chart of an answer: the time of a call in eager mode, under torch.compile, your plan and the best plan found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regional_explorer.record.answer import (
     Speed,
     answer_of,
     best_of,
-    bounded,
+    if_bounded,
     speed_of,
     speeds_of_try,
 )
@@ -25,20 +25,20 @@ from regional_explorer.record.session import Session, derived
 from regional_explorer.record.tuning import AT_HAND
 
 EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
-"""What bars are called that are not of the plan at hand; ``SO_FAR`` was not in a final comparison."""
+"""The names of bars of other plans than the plan at hand; ``SO_FAR`` was not in a final comparison."""
 
 
 class Bar(Record, frozen=True):
-    """What a call takes under one plan."""
+    """The time of a call under one plan."""
 
     word: str
-    """What is measured, as people read it."""
+    """The name that people read."""
     seconds: Figure | None = None
     """The time of a call; None for ``torch.compile`` until it is measured."""
     speed: Speed | None = None
     """The speed against eager in the same rounds; against ``torch.compile`` if a search has only raced the plan."""
     plan: Plan | None = None
-    """The plan that can be taken in place of the one at hand; None if it is that one, or none of ours."""
+    """The plan that can replace the plan at hand; None if it is the plan at hand, or not a plan."""
     apart: bool = False
     """Whether it was measured in other rounds than the bars before it."""
     drawn_s: Figure | None = None
@@ -53,7 +53,7 @@ class Bar(Record, frozen=True):
 
 @derived
 def bars_of(session: Session) -> tuple[Bar, ...]:
-    """Return the bars of what was measured; those whose results are wrong are left out, as are times without interval.
+    """Return the bars of what was measured, without wrong results and without times that have no interval.
 
     The best that a search has found comes last, unless it is the plan at hand.
     """
@@ -69,8 +69,8 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
         for word in (eager, full, plan)
         if word in answer.times.keys() | missing
     ]
-    bars[1:1] = [] if answer.of_search else _traced(session)
-    return tuple(_with_lengths((*bars, *_found(session, answer))))
+    bars[1:1] = [] if answer.of_search else _traced_bar(session)
+    return tuple(_with_lengths((*bars, *_found_bars(session, answer))))
 
 
 def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
@@ -88,17 +88,17 @@ def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
         yield replace(bar, drawn_s=drawn_s)
 
 
-def _traced(session: Session) -> list[Bar]:
-    """Return the bar of the traced graphs, which a benchmark measures only if asked to."""
+def _traced_bar(session: Session) -> list[Bar]:
+    """Return the bar of the traced graphs, which a benchmark measures only on request."""
     timing = session.whole_timings.get(VariantName.AOT_EAGER)
-    seconds = None if timing is None or timing.numerics.withholds_speedup else bounded(timing.median_s)
+    seconds = None if timing is None or timing.numerics.withholds_speedup else if_bounded(timing.median_s)
     if seconds is None:
         return []
     return [Bar(WORDS[VariantName.AOT_EAGER], seconds, speed_of(session, VariantName.AOT_EAGER, VariantName.EAGER))]
 
 
-def _found(session: Session, answer: Answer) -> list[Bar]:
-    """Return the bars of what a search has compared besides the plan at hand, of plans that can be taken."""
+def _found_bars(session: Session, answer: Answer) -> list[Bar]:
+    """Return the bars of the other plans that a search has compared and that can be taken."""
     tuning, best = session.tuning, best_of(session.tuning)
     if tuning is None or best is None:
         return []
@@ -109,7 +109,7 @@ def _found(session: Session, answer: Answer) -> list[Bar]:
     return [
         Bar(word, seconds, _known(*speeds_of_try(one, tuning.noise)), one.plan, apart)
         for word, one in tries
-        if one.plan not in (None, session.plan) and (seconds := bounded(one.time_s)) is not None
+        if one.plan not in (None, session.plan) and (seconds := if_bounded(one.time_s)) is not None
     ]
 
 

@@ -30,20 +30,20 @@ class VariantName(StrEnum):
 
 
 AT_FIRST = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL)
-"""The variants that a panel compares until ``torch.compile`` is asked for: the whole call takes longest to compile."""
+"""The variants that a panel compares until ``torch.compile`` is requested: the whole call compiles longest."""
 
 BY_DEFAULT = (*AT_FIRST, VariantName.FULL)
 """The variants that are compared by default."""
 
 DEFAULT_BUDGET_S = 5.0
-"""The seconds in which variants are measured unless others are given."""
+"""The default budget for measuring variants, in seconds."""
 
 BY_TORCH = (VariantName.FULL, VariantName.UPSTREAM, VariantName.LITE)
 """The variants that torch compiles as a whole, each in its own trace."""
 
 
 def checked_variants(names: Sequence[str]) -> list[VariantName]:
-    """Return the variants of these names and eager, in order.
+    """Return the variants called ``names`` and eager, in order.
 
     Raises:
         MeasureError: ``names`` is not a sequence, or no variant has one of the names.
@@ -61,7 +61,7 @@ def checked_variants(names: Sequence[str]) -> list[VariantName]:
 
 
 LEAST_SAMPLES = 8
-"""With fewer samples no ratio, interval or spread is given: not even all of them bound a median with 99 %."""
+"""With fewer samples there is no ratio, interval or spread: even their extremes do not bound a median with 99 %."""
 
 SAME_WITHIN = 0.05
 """Two variants count as equally fast if the whole CI of their ratio is closer to 1 than this."""
@@ -91,12 +91,12 @@ class NumericsVerdict(StrEnum):
 
     @property
     def withholds_speedup(self) -> bool:
-        """Whether no speedup is given: what is fast may be wrong."""
+        """Whether the verdict withholds a speedup: what is fast may be wrong."""
         return self in {NumericsVerdict.FAILED, NumericsVerdict.CHAOTIC}
 
 
 class Phase(StrEnum):
-    """Which part of a call a figure is about. A step is forward + backward, without an optimizer."""
+    """The part of a call that a figure is about. A step is forward + backward, without an optimizer."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -104,7 +104,7 @@ class Phase(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The conclusion that the samples allow about a variant against eager.
+    """The conclusion of the samples about a variant against eager.
 
     ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: such a difference is possible,
     but which of the two is faster is unknown. ``BUSY``: the same, or no interval, beside other work. ``WITHHELD``: the
@@ -137,7 +137,7 @@ class Verdict(StrEnum):
 
 @final
 class Comparison(Record, frozen=True):
-    """A variant against another baseline than eager, whose results are the variant's up to rounding."""
+    """A variant against a baseline other than eager, whose results equal the variant's up to rounding."""
 
     baseline: str
     """The variant that it is compared with."""
@@ -175,7 +175,7 @@ class Timing(Record, frozen=True):
     warnings: tuple[str, ...] = ()
     """What limits the figures, in sentences."""
     against_trace: Comparison | None = None
-    """The variant against the captured graphs, if these differ from eager and the variant does not from them."""
+    """The variant against the captured graphs, if these differ from eager and the variant's results equal theirs."""
 
     def __post_init__(self) -> None:
         """Check that the time is not negative and the speedup positive: a file may say anything."""
@@ -186,7 +186,7 @@ class Timing(Record, frozen=True):
 
 
 def withheld_text(*timings: Timing) -> str:
-    """Return whose numerics check withholds a comparison of ``timings``; empty if none does."""
+    """Return which variants' numerics checks withhold a comparison of ``timings``, in words; empty if none does."""
     whose = [f"numerics of {one.variant} {one.numerics}" for one in timings if one.numerics.withholds_speedup]
     return f"{Verdict.WITHHELD}: {' and '.join(whose)}" if whose else ""
 
@@ -217,9 +217,9 @@ class Conditions(Record, frozen=True):
     noise: Noise = QUIET
     """What else the machine did while the call was measured."""
     noise_beside: tuple[Noise, ...] = ()
-    """The same for each measurement of a partition or of the cut graph."""
+    """The noise of each measurement of a partition or of the cut graph."""
     memory_left_out: tuple[str, ...] = ()
-    """The variants whose one call takes too long, beside the budget, to read its memory."""
+    """The variants whose call takes too long for the budget to read its memory."""
     benchmarks: Count = 1
     """Of how many benchmarks the samples are: each adds to those before."""
 
@@ -230,7 +230,7 @@ class Conditions(Record, frozen=True):
 
 
 TWIN_NOTE = "checked on a twin compiled with fallback_random"
-"""The note of a row that is not of the variant's own code, which draws other random numbers than eager does."""
+"""The note of a row about a twin, because the variant's own code draws other random numbers than eager."""
 
 
 class Numerics(Record, frozen=True):
@@ -260,7 +260,7 @@ class Numerics(Record, frozen=True):
     verdict: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     """The conclusion."""
     note: str = ""
-    """What else there is to say of it."""
+    """A remark on the result."""
     partition: str = ""
     """The compiled partition that was checked alone against its eager piece; empty for the call."""
     element_share: float = 0.0
@@ -305,13 +305,13 @@ class CompileCost(Record, frozen=True):
     cache: str
     """``cold`` or ``warm``."""
     overlapped_s: Seconds = 0.0
-    """In how many of the seconds others were compiled too."""
+    """The seconds in which other compiles ran too."""
     patterns: Mapping[str, Count] | None = None
-    """How often each pattern of Inductor's passes matched; None if that is not known, as of code from a cache."""
+    """How often each pattern of Inductor's passes matched; None if unknown, as for code from a cache."""
 
     @property
     def waited_s(self) -> float:
-        """Its part of the seconds that were waited for."""
+        """Its part of the seconds waited for it and the compiles beside it."""
         return self.seconds - self.overlapped_s
 
 
@@ -335,13 +335,13 @@ class PartitionTiming(Record, frozen=True):
     """The output with the largest error."""
 
     def measured_with(self, other: str) -> PartitionTiming:
-        """Return the timing as that of a partition whose samples stand with ``other``."""
+        """Return the timing for a partition whose samples are with the partition ``other``."""
         eager, compiled = replace(self.eager, samples_s=()), self.compiled and replace(self.compiled, samples_s=())
         return replace(self, eager=eager, compiled=compiled, measured_as=other)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of both, each once."""
+        """The warnings of both timings, each once."""
         return tuple(dict.fromkeys((*self.eager.warnings, *(self.compiled.warnings if self.compiled else ()))))
 
 
@@ -351,7 +351,7 @@ class Reconciled(Record, frozen=True):
     phase: Phase
     """The part of the call."""
     part: str
-    """What the row is about."""
+    """The part that the row is about."""
     seconds: Figure
     """The time of a variant in a ``total`` row; else the difference to the next total, positive if the call takes
     longer."""

@@ -22,7 +22,7 @@ from regional_explorer.record.statistics import MIN_FLOOR
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
-    """Return a list of texts for each plan: its properties that the other plans do not all share."""
+    """Return for each plan, in words, the properties that not all other plans share."""
     plan_texts = [list(_plan_texts(plan)) for plan in plans]
     orders = [f"order {', '.join(region.name for region in plan.regions)}" for plan in plans]
     of_same_texts = grouped((frozenset(texts), order) for texts, order in zip(plan_texts, orders, strict=True))
@@ -53,12 +53,12 @@ PROCESS_NOISE = 2 * MIN_FLOOR
 
 @dataclass(frozen=True)
 class SpeedChange:
-    """How the time of a call changed, relative to the eager time that each session measured on its machine."""
+    """How the time of a call changed between two sessions, each relative to its own eager time."""
 
     slowdown: Figure | None = None
     """The earlier speedup ÷ the later one: 1.05 is 5 % slower. Its interval has a confidence of 99 %."""
     problem: str = ""
-    """Why there is none."""
+    """Why there is no ``slowdown``."""
     busy: str = ""
     """What else the machine did, and in which session."""
 
@@ -95,14 +95,14 @@ class SpeedChange:
 
 
 def speed_change(before: Session, after: Session) -> SpeedChange:
-    """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
+    """Return how the whole call's speedup over eager changed, each session's relative to its own eager samples.
 
     Raises:
         SessionError: a session was not measured with eager and regional, or its plan has changed since, or the two
             measured different phases.
         NoVerdictError: one was measured in too few rounds, or the machine was too busy.
     """
-    regional = {name: _regional(name, session) for name, session in (("A", before), ("B", after))}
+    regional = {name: _regional_timing(name, session) for name, session in (("A", before), ("B", after))}
     if regional["A"].phase != regional["B"].phase:
         raise SessionError(
             f"A measured the {regional['A'].phase} and B the {regional['B'].phase}: measure both with gradients, or "
@@ -126,7 +126,7 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     return SpeedChange(speedups["A"].over(speedups["B"]), busy=busy)
 
 
-def _regional(name: str, session: Session) -> Timing:
+def _regional_timing(name: str, session: Session) -> Timing:
     eager, regional = (session.whole_timings.get(variant) for variant in (VariantName.EAGER, VariantName.REGIONAL))
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
@@ -145,25 +145,25 @@ def changes(before: Session, after: Session) -> list[str]:
 
 
 def same_code(one: Session, other: Session) -> bool:
-    """Return whether two other configs or selectors give the same code, of the same partitions."""
-    parts = _explored(one)
+    """Return whether two sessions with different configs or selectors run the same code in the same partitions."""
+    parts = _explored_partitions(one)
     return (
         one.plan != other.plan
         and one.shapes == other.shapes
         and bool(parts)
-        and [part.id for part in parts] == [part.id for part in _explored(other)]
+        and [part.id for part in parts] == [part.id for part in _explored_partitions(other)]
         and all(part.state is not State.STALE for part in parts)
-        and plan_content(parts) == plan_content(_explored(other))
+        and plan_content(parts) == plan_content(_explored_partitions(other))
     )
 
 
-def _explored(session: Session) -> list[Partition]:
-    """Return the partitions of the explored call: those of later calls, on other shapes say, are not measured."""
+def _explored_partitions(session: Session) -> list[Partition]:
+    """Return the partitions of the explored call; partitions of later calls, on other shapes, are not measured."""
     return [part for part in session.partitions if part.graph not in session.late_graphs]
 
 
 def under_plan_of(earlier: Session, newest: Session) -> Session:
-    """Return what was measured in ``newest`` as that of an earlier plan of the same code."""
+    """Return an earlier plan's session with the measurements of ``newest``, which has the same code."""
     of_config = "config-"
     findings = [
         *(found for found in earlier.diagnostics if found.code.startswith(of_config)),

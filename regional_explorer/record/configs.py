@@ -40,7 +40,7 @@ class KnownConfig:
     device: str = ""
     """The type of device that it is for; empty: any."""
     refusals: tuple[str, ...] = ()
-    """Words of Inductor's reason for not fusing; under the config that reason is gone."""
+    """Words of Inductor's reason for not fusing that the config removes."""
     preset: str = ""
     """The preset that it is a part of."""
 
@@ -78,16 +78,16 @@ KNOWN_CONFIGS = (
         {"size_asserts": True, "scalar_asserts": True, "alignment_asserts": True}, When.FAULT, preset="size asserts"
     ),
 )
-"""Those most likely to matter come first."""
+"""The known configs, the likeliest to matter first."""
 
 
 def combined_config(*when: When) -> dict[str, Any]:
-    """Return the configs that may matter then, as one."""
+    """Return the configs that may matter in a case, combined into one."""
     return {key: value for known in KNOWN_CONFIGS if known.when in when for key, value in known.config.items()}
 
 
 def to_be_faster(device_type: str) -> list[Mapping[str, Any]]:
-    """Return the configs that may make code for a type of device faster, the likeliest first."""
+    """Return the configs that may make code on a type of device faster, the likeliest first."""
     return [known.config for known in KNOWN_CONFIGS if known.when in FASTER and known.device in ("", device_type)]
 
 

@@ -11,11 +11,11 @@ from regional_explorer.record.graph import Node, SourceLine
 from regional_explorer.record.record import Record
 
 Advice = tuple[str | Action, ...]
-"""What to do: the actions of a remedy, and the words around them."""
+"""A remedy: its actions, and the words around them."""
 
 
 def in_sentences(*parts: str | Action | Advice) -> Advice:
-    """Return the parts of a remedy with a space between them; empty ones are left out."""
+    """Return the parts of a remedy with spaces between them, without empty parts."""
     told = [part if isinstance(part, tuple) else (part,) for part in parts if part]
     return tuple(piece for number, part in enumerate(told) for piece in ((" ", *part) if number else part))
 
@@ -192,15 +192,15 @@ class Diagnostic(Record, frozen=True):
     """One finding with a stable ``code``, such as ``region-split``."""
 
     code: DiagnosticCode
-    """What it is about."""
+    """The code."""
     message: str
     """What was found."""
     severity: Severity = Severity.WARNING
     """How serious it is."""
     region: str | None = None
-    """The region that it is about, if it is about one."""
+    """The name of its region; None without one."""
     graph: str | None = None
-    """The graph that it is about, if it is about one."""
+    """The id of its graph; None without one."""
     nodes: tuple[str, ...] = ()
     """Names of nodes of ``graph``."""
     where: tuple[SourceLine, ...] = ()
@@ -208,16 +208,16 @@ class Diagnostic(Record, frozen=True):
     upstream: str = ""
     """What upstream torch does in that case."""
     advice: Advice = ()
-    """What to do, in words and actions."""
+    """The remedy, in words and actions."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What its remedy does with an exploration, in the order of its words."""
+        """The actions of its remedy, in order."""
         return tuple(part for part in self.advice if isinstance(part, Action))
 
     @property
     def remedy(self) -> str:
-        """What to do, in words and Python."""
+        """The remedy, in words and Python."""
         return "".join(map(str, self.advice))
 
     def __str__(self) -> str:

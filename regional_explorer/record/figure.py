@@ -25,16 +25,16 @@ class Figure(Record, frozen=True, array_like=True):
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The ends of the interval, None without one."""
+        """The ends of the interval; None without an interval."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def map(self, function: Callable[[float], float]) -> Figure:
-        """Return the figure of a function that only rises or only falls: of a time in each call, that in three."""
+        """Return the figure under a monotonic function, such as the time of three calls from that of one."""
         low, high = (None, None) if self.bounds is None else sorted(map(function, self.bounds))
         return Figure(function(self.value), low, high, self.why)
 
     def __mul__(self, factor: float) -> Figure:
-        """Return so many times the figure."""
+        """Return the figure multiplied by a number."""
         return self.map(lambda value: value * factor)
 
     def __rtruediv__(self, number: float) -> Figure:
@@ -42,7 +42,7 @@ class Figure(Record, frozen=True, array_like=True):
         return self.map(lambda value: number / value)
 
     def __add__(self, other: Figure) -> Figure:
-        """Return the sum. Its ends take both figures at theirs at once, so they are wider than a CI of the sum."""
+        """Return the sum. Its interval adds the ends of both, so it is wider than a CI of the sum."""
         value, why = self.value + other.value, self.why or other.why
         if self.bounds is None or other.bounds is None:
             return Figure(value, why=why)
@@ -63,7 +63,7 @@ class Figure(Record, frozen=True, array_like=True):
 
 
 def exactly(value: float) -> Figure:
-    """Return a figure that is known without doubt."""
+    """Return an exact figure."""
     return Figure(value, value, value)
 
 
@@ -71,13 +71,13 @@ MEASURED_ONCE = "measured once"
 """Why a compile time has no interval: it says how long that one compile took, and stands for no other."""
 
 
-def once(value: float | None) -> Figure | None:
-    """Return the figure of something that happened once."""
+def measured_once(value: float | None) -> Figure | None:
+    """Return the figure of something that was measured once."""
     return None if value is None else Figure(value, why=MEASURED_ONCE)
 
 
 OFTEN = 0.1
-"""A machine was busy if this part of the rounds was disturbed, or if other processes used this part of its cores."""
+"""The share of disturbed rounds, or of cores used by other processes, from which on a machine was busy."""
 
 LEAST_QUIET = 1 / 3
 """With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict.
@@ -94,9 +94,9 @@ class Noise(Record, frozen=True):
     rounds: Count = 0
     """How many rounds were measured."""
     disturbed: Count = 0
-    """In how many of them a fixed piece of work took much longer than it needs."""
+    """The number of rounds in which a fixed piece of work took much longer than it needs."""
     left_out: Count = 0
-    """How many of the disturbed rounds are in no figure."""
+    """The number of disturbed rounds that are in no figure."""
     others: Quantity | None = None
     """How many cores other processes used on average; None if the system does not say."""
     cores: Count = 0
@@ -128,7 +128,7 @@ class Noise(Record, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What a reader has to know, empty if the machine was quiet."""
+        """What a reader has to know about the noise; empty if the machine was quiet."""
         disturbed = self.is_often_disturbed
         facts, kept = [], self.disturbed - self.left_out
         if disturbed and self.left_out:
@@ -144,7 +144,7 @@ class Noise(Record, frozen=True):
         return " ".join(filter(None, (busy, self.throttled, self.added)))
 
     def __add__(self, other: Noise) -> Noise:
-        """Return the noise of both measurements; what other processes used counts by rounds."""
+        """Return the noise of both measurements; the cores of other processes are averaged by rounds."""
         known = [noise for noise in (self, other) if noise.others is not None]
         rounds = sum(noise.rounds for noise in known)
         return Noise(

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and never over a file by accident."""
+"""Writes files completely or not at all, and never over a file by accident."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import BinaryIO
 from regional_explorer.errors import RegionalExplorerError, sendable, shown_value
 
 NEW_FILE = 0o666
-"""The permissions of a new file, from which the system takes those of the umask."""
+"""The permissions of a new file, before the umask."""
 
 
 @contextlib.contextmanager
-def replacing(path: Path, permissions: int | None = None) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of ``path`` when the block ends; if it raises, the old one stays.
+def replacing_file(path: Path, permissions: int | None = None) -> Iterator[BinaryIO]:
+    """Open a new file that replaces ``path`` when the block ends; if the block raises, the old file stays.
 
     Without ``permissions`` it gets those of the file that it replaces, or the usual ones of a new file.
 
@@ -72,7 +72,7 @@ def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]
         if destination.exists() and not destination.is_file():
             destination.write_bytes(content)  # a device or a pipe is written to, not replaced
         else:
-            with replacing(destination) as file:
+            with replacing_file(destination) as file:
                 file.write(content)
     except OSError as problem:
         raise error(f"Cannot write {target}: {problem.strerror or problem}.") from problem

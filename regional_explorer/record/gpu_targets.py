@@ -9,7 +9,7 @@ from regional_explorer.record.record import Record
 
 
 class GpuTarget(Record, frozen=True):
-    """The properties of a GPU by its data sheet; the defaults are those of most of NVIDIA's."""
+    """The properties of a GPU by its data sheet; the defaults hold for most NVIDIA GPUs."""
 
     name: str
     """The name to give as ``target=``."""
@@ -36,11 +36,11 @@ class GpuTarget(Record, frozen=True):
     warp_size: int = 32
     """Threads of a warp."""
     threads_per_multiprocessor: int = 2048
-    """The most threads that can be resident at once."""
+    """The maximum number of resident threads."""
     registers_per_multiprocessor: int = 65536
     """The registers of a multiprocessor."""
     blocks_per_multiprocessor: int = 32
-    """The most blocks that can be resident at once."""
+    """The maximum number of resident blocks."""
     shared_reserved: int = 1024
     """Bytes of shared memory that the system takes for each block."""
     last_cache_bytes: int = 0
@@ -68,7 +68,7 @@ class GpuTarget(Record, frozen=True):
 
 
 TF32 = "tf32"
-"""What NVIDIA and AMD round float32 to in matrix products, if ``torch.set_float32_matmul_precision`` allows it."""
+"""The format to which NVIDIA and AMD round float32 in matrix products, if ``set_float32_matmul_precision`` allows."""
 GB = 1 << 30
 GPU_TARGETS: Mapping[str, GpuTarget] = {
     target.name: target

@@ -64,9 +64,9 @@ class SourceLine(Record, frozen=True):
     text: str = ""
     """The text of the line."""
     def_line: int = 0
-    """The line of the function's ``def``, 0 if it is not known."""
+    """The line of the function's ``def``; 0 if unknown."""
     scope: str = ""
-    """The function's name with those of the classes and functions around it: ``Block.forward``."""
+    """The function's name, with the names of the classes and functions around it: ``Block.forward``."""
 
     @property
     def in_function(self) -> str:
@@ -135,7 +135,7 @@ def _spans_below(tree: ast.AST, scope: str) -> Iterator[FunctionSpan]:
 
 
 class TensorSpec(Record, frozen=True):
-    """What a trace knows of one tensor. Sizes and strides are ints, or text where they are symbolic."""
+    """The traced properties of one tensor. Sizes and strides are ints, or text if symbolic."""
 
     dtype: str
     """The dtype."""
@@ -178,7 +178,7 @@ def over_layers(path: str) -> str:
 
 
 def equal_layers(classes: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return module paths by the glob that equal layers match, and no module of another class; others by their path.
+    """Return module paths by the glob of their equal layers, if only modules of their class match; else by their path.
 
     Where modules of several classes are numbered, as in ``layers.0.mlp.0`` and ``layers.0.mlp.1``, that number stays:
     ``layers.*.mlp.0``. ``classes`` has the class of each path.
@@ -205,7 +205,7 @@ Chain = tuple[ModuleCall, ...]
 
 
 def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
-    """Return which of the ``callers`` of a body an op in it was traced from, by the modules around it; () for none."""
+    """Return the caller, among ``callers`` of a body, that an op was traced from, by its modules; () for none."""
     paths = [call.path for call in chain]
     leading = (caller for caller in callers if caller and [call.path for call in caller] == paths[: len(caller)])
     return max(leading, key=len, default=())
@@ -217,13 +217,13 @@ class Node(Record, frozen=True):
     name: str
     """Its name in the graph."""
     role: Role
-    """An op, or which other thing it is."""
+    """Its role: an op, an input, the output or a subgraph."""
     target: str
-    """What it calls."""
+    """The target that it calls."""
     inputs: tuple[str, ...] = ()
     """The names of the nodes that it reads."""
     values: tuple[TensorSpec, ...] = ()
-    """The tensors that it gives."""
+    """Its result tensors."""
     stack: tuple[SourceLine, ...] = ()
     """The user's lines that led to it, the innermost last."""
     modules: tuple[ModuleCall, ...] = ()
@@ -262,7 +262,7 @@ class Node(Record, frozen=True):
 
     @property
     def op_names(self) -> tuple[str, ...]:
-        """What the operator can be called: ``aten.mul.Tensor``, ``aten.mul``, ``mul.Tensor``, and the short name."""
+        """The names of the operator: ``aten.mul.Tensor``, ``aten.mul``, ``mul.Tensor``, and the short name."""
         namespace, _, op_overload = self.target.partition(".")
         name, dot, _ = op_overload.partition(".")
         if dot and namespace != "torch":  # namespace.name.overload
@@ -274,7 +274,7 @@ class SubgraphOptions(Record, frozen=True):
     """The options that ``nested_compile_region(options=…)`` gives to the body it marks."""
 
     config: Mapping[str, Any] = {}
-    """The config of the body, of its forward if there is a ``backward_config``."""
+    """The config of the body; of its forward alone if there is a ``backward_config``."""
     backward_config: Mapping[str, Any] | None = None
     """The config of its backward; None if one config is for both directions."""
     followed: tuple[str, ...] = ()
@@ -299,9 +299,9 @@ class Graph(Record, frozen=True, dict=True):
     name: str = ""
     """The function that ``nested_compile_region`` marks, such as ``Block.forward``, for its body in Dynamo's graph."""
     options: SubgraphOptions | None = None
-    """The options of that mark, if there are any."""
+    """The options of ``nested_compile_region``; None without options."""
     patterns: Mapping[str, Count] = {}
-    """How often each pattern of the joint-graph passes matched, of a graph of Dynamo's that the trace runs them on."""
+    """How often each pattern of the joint-graph passes matched, on a Dynamo graph if the trace runs these passes."""
 
     def __iter__(self) -> Iterator[Node]:
         """Iterate over the nodes, in the order they run."""
@@ -324,7 +324,7 @@ class Graph(Record, frozen=True, dict=True):
 
 
 def marked_region(annotation: Any) -> tuple[Any, str] | None:
-    """Return the id that a mark gives to ``inductor_region``, and its instance; None for a mark without an id.
+    """Return the id and instance in a mark's ``inductor_region``; None for a mark without an id.
 
     A list that begins with a text, such as ``["layers", 3]``, is an id for upstream, and here instance 3 of ``layers``:
     so marks in a loop can give each iteration its own partition. Other ids do not determine the instance.
@@ -368,7 +368,7 @@ class FailedOp(Record, frozen=True):
 
 
 def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
-    """Yield Dynamo's bodies of ``nested_compile_region``; those of other higher-order ops have no name."""
+    """Yield the bodies of ``nested_compile_region`` in Dynamo's graphs; other bodies have no name."""
     return (graph for graph in graphs if graph.kind is GraphKind.DYNAMO and graph.name)
 
 

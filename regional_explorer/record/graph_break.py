@@ -1,4 +1,4 @@
-"""Graph breaks: where Dynamo ended a graph, what runs eagerly because of it, and what helps there."""
+"""Graph breaks: where Dynamo ended a graph, what runs eagerly because of it, and what helps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_MODULES = 8
 
 
 def named_modules(calls: Sequence[ModuleCall]) -> str:
-    """Return ``module '1' (ReLU)``, or ``modules '1' (ReLU), '2' (Linear)``; a module without a path by its class."""
+    """Return ``module '1' (ReLU)``, or ``modules '1' (ReLU), '2' (Linear)``; a module without a path has its class."""
     texts = dict.fromkeys(f"{call.path!r} ({call.class_name})" if call.path else call.class_name for call in calls)
     return f"module{'s' if len(texts) > 1 else ''} {listing(texts, MOST_MODULES)}" if texts else ""
 
@@ -31,11 +31,11 @@ class UntracedOps(Record, frozen=True):
     function: str = ""
     """The user's function in which nothing was traced; without it, the module itself calls the ops."""
     is_cause_known: bool = True
-    """False if it is not known which break is the cause: any of the call's may have these ops."""
+    """False if it is unknown which of the call's breaks is the cause."""
 
     @property
     def place(self) -> str:
-        """What runs eagerly: ``module '1' (ReLU)``, or ``function mix``."""
+        """The module or function that runs eagerly: ``module '1' (ReLU)``, or ``function mix``."""
         if self.function and not (self.module and self.module.path):
             return f"function {(self.line and self.line.scope) or self.function}"
         return named_modules([self.module]) if self.module else self.op
@@ -55,9 +55,9 @@ class GraphBreak(Record, frozen=True):
     modules: tuple[str, ...] = ()
     """The paths of the modules that it happened in."""
     innermost: SourceLine | None = None
-    """The line itself, of whatever library."""
+    """The innermost line, also if it is in a library."""
     broken: tuple[ModuleCall, ...] = ()
-    """The innermost modules; of a break in a hook all that have the hook, none for a hook of all modules."""
+    """The innermost modules; for a break in a hook, all modules with the hook, none for a hook of all modules."""
     hook: str = ""
     """The kind of hook that it happened in, such as ``forward hook``."""
     untraced: tuple[UntracedOps, ...] = ()
@@ -70,7 +70,7 @@ class GraphBreak(Record, frozen=True):
 
     @property
     def in_library(self) -> bool:
-        """Whether the line itself belongs to torch or another library, so that the user cannot move it."""
+        """Whether the innermost line belongs to torch or another library, so that the user cannot move it."""
         return self.innermost is not None and (self.innermost.in_library or self.innermost != self.source)
 
     @property
@@ -86,24 +86,24 @@ class GraphBreak(Record, frozen=True):
 
     @property
     def place(self) -> str:
-        """The modules and the line itself: ``in module '1' (BatchNorm1d), at batchnorm.py:192 in forward``."""
+        """The modules and the innermost line: ``in module '1' (BatchNorm1d), at batchnorm.py:192 in forward``."""
         line = self.innermost or self.source
         return ", ".join(filter(None, (self.inside, f"at {line}" if line else ""))) or "in the call itself"
 
     @property
     def place_and_caller(self) -> str:
-        """The place, and the user's line that leads to it if that is another one."""
+        """The place, and the user's line that leads to it if it is another line."""
         own = self.own_line
         return f"{self.place}, called at {own}" if self.in_library and own not in (None, self.innermost) else self.place
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is in a hook or a library, where the user's line alone does not say what happened."""
+        """Whether it is in a hook or a library, so that the user's line alone does not explain it."""
         return bool(self.hook) or self.in_library
 
     @property
     def advice(self) -> str:
-        """What helps if a region should reach across it, in a sentence."""
+        """The remedy if a region should reach across it, in a sentence."""
         if self.hook:
             return "Remove the hook while you explore: handle.remove(), on what registering it returned."
         if self.in_library:
@@ -115,12 +115,12 @@ class GraphBreak(Record, frozen=True):
 
     @property
     def torch_hint(self) -> str:
-        """Torch's own hint as a sentence, unless it is known not to help there."""
+        """Torch's own hint as a sentence, unless it is known not to help."""
         return f"Torch's own hint: {self.hint}." if self.hint and not self._known else ""
 
     @property
     def advice_in_block(self) -> str:
-        """What helps if it happened in a marked block."""
+        """The remedy if it happened in a marked block."""
         if self.is_elsewhere:
             return f"End the block before this call, and begin another after it. {self.advice}"
         return "Move this line out of the block, or end the block before it and begin another after it."
@@ -137,4 +137,4 @@ _KNOWN = {
         "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
     )
 }
-"""What helps at a line of a library, by the end of its file and words of the reason, where torch's hint does not."""
+"""Remedies at lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""

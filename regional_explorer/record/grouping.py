@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, given pairs of a key and a value, both in the order in which they come."""
+    """Return the values of each key, given pairs of a key and a value; both keep their order."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -18,7 +18,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
-    """Return the connected components of ``items``, each in their order; other ends of ``links`` do not count."""
+    """Return the connected components of ``items``, in the order of ``items``; links to other items are ignored."""
     root = {item: item for item in items}
 
     def find(item: K) -> K:

@@ -26,13 +26,13 @@ from regional_explorer.record.session import FORMAT, Session
 T = TypeVar("T")
 
 DEEPEST = 32
-"""The most levels of nesting in a value of the user's, such as an annotation."""
+"""The maximum nesting of a value of the user's, such as an annotation."""
 MOST_CHARACTERS = 60
-"""The most characters of a name that an error message shows."""
+"""The maximum number of characters of a name in an error message."""
 LONGEST_PROBLEM = 240
-"""The most characters of an error message about the contents of a file."""
+"""The maximum number of characters of an error message about the contents of a file."""
 SPECIAL_FLOATS = ("nan", "inf", "-inf")
-"""JSON has no literals for them: they are written as ``{"float": "nan"}``."""
+"""The floats without a JSON literal; they are written as ``{"float": "nan"}``."""
 
 
 class MalformedError(ValueError):
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """Return plain values with those floats for which JSON has no literal as objects."""
+    """Return plain values, with the floats that have no JSON literal as objects."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
     if isinstance(value, dict):
@@ -211,7 +211,7 @@ def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str
 
 
 def plan_line(plan: Plan) -> str:
-    """Return a plan as JSON on one line, without spaces or quotes inside its texts, to be one command-line argument."""
+    """Return a plan as JSON on one line, without spaces or quotes inside texts, for one command-line argument."""
     text = json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
     escaped = re.sub(r"\\(.)", lambda match: r"\u0022" if match[1] == '"' else match[0], text)
     return escaped.replace("'", r"\u0027").replace(" ", r"\u0020")
@@ -242,7 +242,7 @@ def load_plan_file(path: str | Path) -> PlanFile:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A block without Python's garbage collector, which would look through all that was read so far, again and again.
+    """Context manager: pause Python's garbage collector, which would scan everything read so far again and again.
 
     Reading 6 MB took three times as long with it.
     """

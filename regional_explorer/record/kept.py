@@ -1,4 +1,4 @@
-"""What a forward keeps for its backward: the tensors that it computes, and what is recomputed instead."""
+"""The tensors that a forward keeps for its backward, and the ops that are recomputed instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Kept:
     node: Node
     """The op of the forward that computes it."""
     region: str | None
-    """The region of that op, or None."""
+    """The region of the op, or None."""
     size_bytes: int | None
     """Its size; None if it is dynamic."""
 
@@ -43,7 +43,7 @@ def kept_for_backward(session: Session) -> tuple[Kept, ...]:
 def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept]:
     regions = {name: region for region, members in session.members.items() for name in members.get(forward.id, ())}
     saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
-    bases = (_base(node, forward) for node in saved if node)
+    bases = (_view_base(node, forward) for node in saved if node)
     computed = {base.name: base for base in bases if base.role is Role.OP and base.values}  # a number has no values
     for node in computed.values():
         sizes = [spec.size_bytes for spec in node.values]
@@ -54,15 +54,15 @@ _SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
 _SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
 _PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
 _VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
-"""The ops whose result shows the memory of their first input; ``getitem`` does, of one that splits."""
+"""The ops whose result is a view of their first input; ``getitem`` is one for an op that splits."""
 
 
 def _is_view(node: Node, graph: Graph) -> bool:
     return node.op in _VIEWS or (node.op == "getitem" and graph.by_name[node.inputs[0]].op in _SPLITS)
 
 
-def _base(node: Node, graph: Graph) -> Node:
-    """Return the op or input whose memory a view shows."""
+def _view_base(node: Node, graph: Graph) -> Node:
+    """Return the op or input that a view is a view of."""
     while node.role is Role.OP and _is_view(node, graph):
         node = graph.by_name[node.inputs[0]]
     return node

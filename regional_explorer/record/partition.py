@@ -40,7 +40,7 @@ class Partition(Record, frozen=True):
     nodes: tuple[str, ...]
     """The names of its ops in that graph."""
     state: State
-    """What runs in its place."""
+    """Its state."""
     config_requested: Mapping[str, Any] = {}
     """The config of the plan."""
     artifact: str | None = None
@@ -50,18 +50,18 @@ class Partition(Record, frozen=True):
     code_hash: str | None = None
     """The hash of the generated code, which artifacts of different configs may share."""
     same_without: tuple[tuple[str, ...], ...] = ()
-    """Sets of keys of its config without which the code is known to be the same."""
+    """Sets of its config keys that are known not to change the code."""
 
 
 def keys_of_same_code(partitions: Iterable[Partition]) -> list[tuple[str, ...]]:
-    """Return the largest sets of config keys without which each of these partitions is known to have the same code."""
+    """Return the largest sets of config keys that are known not to change the code of any of the partitions."""
     first, *others = [{frozenset(keys): keys for keys in part.same_without} for part in partitions] or [{}]
     common = [keys for keys in first if all(keys in sets for sets in others)]
     return [first[keys] for keys in common if not any(keys < larger for larger in common)]
 
 
 class PartitionContent(NamedTuple):
-    """A partition without its names. Equal code counts as the same under any config."""
+    """The content of a partition, without its names. Equal code is the same content under any config."""
 
     graph: str
     """The id of the graph."""
@@ -74,22 +74,22 @@ class PartitionContent(NamedTuple):
 
 
 PlanContent = tuple[PartitionContent, ...]
-"""The partitions in the order they are cut; all other nodes run eagerly."""
+"""The contents of the partitions in the order they are cut; all other nodes run eagerly."""
 
 
 def partition_content(partition: Partition) -> PartitionContent:
-    """Return the content of a partition: equal ones may belong to different regions."""
+    """Return the content of a partition; partitions of different regions may have equal content."""
     state = State.COMPILED if partition.state is State.MEASURED else partition.state
     return PartitionContent(partition.graph, partition.nodes, partition.code_hash or partition.artifact, state)
 
 
 def plan_content(partitions: Iterable[Partition]) -> PlanContent:
-    """Return the content of a plan by its partitions: plans that differ only in names have equal content."""
+    """Return the content of a plan, given its partitions; plans that differ only in names have equal content."""
     return tuple(map(partition_content, partitions))
 
 
 class Preview(Record, frozen=True):
-    """What a plan would give, before anything is compiled."""
+    """The result of a plan before anything is compiled."""
 
     partitions: tuple[Partition, ...]
     """The partitions, none of them compiled."""

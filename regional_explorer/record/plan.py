@@ -44,7 +44,7 @@ class SelectorKind(StrEnum):
 
 
 IN_SOURCE: Mapping[SelectorKind, str] = {SelectorKind.ANNOTATION: "source", SelectorKind.SUBGRAPH: "subgraph"}
-"""The kinds for marks in the source, which no text names, each as a text shows it."""
+"""The kinds of selectors for marks in the source, with the word that texts show for them."""
 
 _WRITTEN_KINDS = [str(kind) for kind in SelectorKind if kind not in IN_SOURCE]
 _INNERMOST = " (innermost)"
@@ -55,17 +55,17 @@ class Selector(Record, frozen=True):
     """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``."""
 
     kind: SelectorKind
-    """What the patterns are about."""
+    """The kind of its patterns."""
     patterns: tuple[str, ...]
-    """What to pick, of that kind."""
+    """The patterns; the selector picks what any of them matches."""
     innermost: bool = False
-    """Whether a line selector picks ops of these lines alone, without those of functions called there."""
+    """Whether a line selector picks only the ops of its lines, without the ops of functions called there."""
     only: tuple[str, ...] = ()
-    """Narrows the selector to these nodes, as ``graph:name``; instances stay. Parts of a split region are such."""
+    """Narrows the selector to these nodes, as ``graph:name``; instances stay. A part of a split region uses it."""
     within: tuple[Selector, ...] = ()
-    """Only what each of these picks too; ops that this separates are instances of their own."""
+    """Narrows the selector to ops that each of these picks too; ops that this separates become own instances."""
     without: tuple[Selector, ...] = ()
-    """Only what none of these picks; ops that this separates are instances of their own."""
+    """Narrows the selector to ops that none of these picks; ops that this separates become own instances."""
 
     @classmethod
     def parse(cls, text: str) -> Selector:
@@ -127,7 +127,7 @@ class Selector(Record, frozen=True):
             force_setattr(self, name, checked_items(f"selectors {name} which one picks", getattr(self, name), Selector))
         others = (*self.within, *self.without)
         if others and any(selector.kind in IN_SOURCE for selector in (self, *others)):
-            raise SelectorError("A mark in the source is combined with no other selector: change it there.")
+            raise SelectorError("A mark in the source cannot be combined with other selectors: change the mark.")
         if any(selector.only or selector.is_combined for selector in others):
             raise SelectorError("A selector is combined with plain ones, which have no only=, within= or without=.")
 
@@ -143,7 +143,7 @@ class Selector(Record, frozen=True):
         return own or any(selector.by_name for selector in (*self.within, *self.without))
 
     def __str__(self) -> str:
-        """Return for example ``modules:layers.*.attn``, or ``source`` and ``subgraph`` for marks made there."""
+        """Return for example ``modules:layers.*.attn``; ``source`` or ``subgraph`` for marks in the source."""
         text = IN_SOURCE.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
         narrowed = f"{text}{_INNERMOST if self.innermost else ''}{' (a part)' if self.only else ''}"
         everything = self.kind is SelectorKind.OPS and self.patterns == ("*",) and not self.only
@@ -173,7 +173,7 @@ DEFAULT = Default.DEFAULT
 
 
 class Direction(StrEnum):
-    """The direction of a graph: which of a frame's graphs a config is for.
+    """The direction of the graphs that a config is for.
 
     An inference graph counts as forward, and forward ops that the backward recomputes count as backward.
     """
@@ -193,7 +193,7 @@ class Region(Record, frozen=True):
     name: str
     """The name."""
     selectors: tuple[Selector, ...]
-    """What it picks."""
+    """Its selectors."""
     config: Mapping[str, Any] = {}
     """Values by dotted Inductor config key, for both directions unless there is a ``backward_config``; keys set to
     ``DEFAULT`` are left out."""
@@ -202,13 +202,13 @@ class Region(Record, frozen=True):
     joined: bool = False
     """Whether it was merged from several: ops of different selectors that feed each other are one instance."""
     carved: tuple[Selector, ...] = ()
-    """Picks those of its ops that run eagerly."""
+    """The selectors of its ops that run eagerly."""
     backward_config: Mapping[str, Any] | None = None
     """The config of the backward; None if ``config`` is for both directions."""
 
     @property
     def configs(self) -> tuple[tuple[Direction | None, Mapping[str, Any]], ...]:
-        """The configs, each with its direction, which is None for a config that holds for both."""
+        """The configs, each with its direction; None for a config of both directions."""
         if self.backward_config is None:
             return ((None, self.config),)
         return ((Direction.FORWARD, self.config), (Direction.BACKWARD, self.backward_config))
@@ -247,12 +247,12 @@ class Region(Record, frozen=True):
         return [pattern for selector in self.selectors if selector.kind is kind for pattern in selector.patterns]
 
     def same_nodes(self, other: Region) -> bool:
-        """Return whether both pick the same nodes and instances, under the same name."""
+        """Return whether two regions pick the same nodes and instances, under the same name."""
         return replace(with_config(self, {}), enabled=True) == replace(with_config(other, {}), enabled=True)
 
 
 def config_of(region: Region, direction: Direction) -> dict[str, Any]:
-    """Return the config that a region's partitions in graphs of one direction are compiled under."""
+    """Return the config of a region's partitions in graphs of one direction."""
     config = region.backward_config if direction is Direction.BACKWARD else None
     return dict(region.config if config is None else config)
 
@@ -263,21 +263,21 @@ def config_texts(config: Mapping[str, Any]) -> list[str]:
 
 
 def configs_text(region: Region) -> str:
-    """Return a region's config as text, or both where its backward has one of its own: ``forward …; backward …``."""
+    """Return a region's config as text; ``forward …; backward …`` if its backward has its own config."""
     return "; ".join(
         f"{f'{direction} ' if direction else ''}{dict(config) or 'no config'}" for direction, config in region.configs
     )
 
 
 def with_config(region: Region, config: Mapping[str, Any], direction: Direction | None = None) -> Region:
-    """Return the region with ``config`` for one direction, or for both with None."""
+    """Return the region with ``config`` for one direction, or for both if ``direction`` is None."""
     forward = config if direction is not Direction.BACKWARD else config_of(region, Direction.FORWARD)
     backward = config if direction is not Direction.FORWARD else config_of(region, Direction.BACKWARD)
     return replace(region, config=forward, backward_config=None if backward == forward else backward)
 
 
 def is_name(name: str) -> bool:
-    """Return whether ``name`` can be the name of a region: texts and terminals show it on one line, as it is."""
+    """Return whether ``name`` can be the name of a region: one line that texts and terminals show unchanged."""
     return bool(name.strip()) and name.isprintable()  # methods that Dynamo evaluates, for ``rx.region``
 
 
@@ -299,7 +299,7 @@ def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:
 
 
 def the_region(plan: Plan, name: str | None) -> Region:
-    """Return the region called ``name``, or without a name the only one.
+    """Return the region called ``name``; without a name, the only region.
 
     Raises:
         UnknownRegionError: there is none of that name; or without a name, there are several.
@@ -334,7 +334,7 @@ class Plan(Record, frozen=True):
     cut: Cut = Cut.INSTANCES
     """How nodes of regions become partitions."""
     tracing: Tracing = AS_UPSTREAM
-    """How the graphs are made that the regions are cut out of."""
+    """How the graphs are traced that the regions are cut out of."""
 
     @user_facing
     def __post_init__(self) -> None:
@@ -379,18 +379,18 @@ class Plan(Record, frozen=True):
         return {region.name: number for number, region in enumerate(self.regions)}
 
     def cuts_the_same(self, other: Plan) -> bool:
-        """Return whether both cut the same pieces out of one trace: they differ in configs at most."""
+        """Return whether two plans cut the same pieces out of one trace, so that they differ at most in configs."""
         alike = self.cut is other.cut and len(self.regions) == len(other.regions)
         return alike and all(map(Region.same_nodes, self.regions, other.regions))
 
     def added(self, region: Region) -> Plan:
-        """Return the plan with ``region`` at its end, replacing one of the same name."""
+        """Return the plan with ``region`` at its end, instead of a region of the same name."""
         check_argument("region", region, Region, "an rx.Region", PlanError)
         other_regions = tuple(other for other in self.regions if other.name != region.name)
         return replace(self, regions=(*other_regions, region))
 
     def traced(self, tracing: Tracing) -> Plan:
-        """Return the plan with the call traced in another way."""
+        """Return the plan with another tracing."""
         return replace(self, tracing=tracing)
 
     def removed(self, name: str) -> Plan:
@@ -399,7 +399,7 @@ class Plan(Record, frozen=True):
         return replace(self, regions=tuple(region for region in self.regions if region is not gone))
 
     def replaced(self, names: Collection[str], *regions: Region) -> Plan:
-        """Return the plan with ``regions`` in place of the first of those called ``names``, without the others.
+        """Return the plan with ``regions`` in place of the regions called ``names``, where the first of them was.
 
         Raises:
             PlanError: another region has the name of one of them, or ``names`` is empty.
@@ -429,7 +429,7 @@ class Plan(Record, frozen=True):
         return self._with_region(old, replace(old, **fields))
 
     def configured(self, name: str, config: Mapping[str, Any], direction: Direction | None = None) -> Plan:
-        """Return the plan with ``config`` as that of the region called ``name``, for one direction or for both."""
+        """Return the plan with ``config`` as the config of the region called ``name``, for one direction or both."""
         return self._with_region(self[name], with_config(self[name], config, direction))
 
     def _with_region(self, old: Region, new: Region) -> Plan:

@@ -20,18 +20,18 @@ PLAN_FORMAT = 4
 
 
 class CallModes(Record, frozen=True):
-    """What a call computes with."""
+    """The dtypes, autocast and grad mode of a call."""
 
     dtypes: tuple[str, ...]
     """The dtypes of its inputs and parameters."""
     autocast: str = ""
-    """``"cpu: bfloat16"``, say; empty without autocast."""
+    """For example ``"cpu: bfloat16"``; empty without autocast."""
     grad: bool = False
     """Whether it has a backward."""
 
 
 class Explored(Record, frozen=True):
-    """The call and the machine that a plan was explored on, and what was measured of it there."""
+    """The call and the machine that a plan was explored on, and its measurements there."""
 
     call: str
     """The name of the function."""
@@ -40,7 +40,7 @@ class Explored(Record, frozen=True):
     grad: bool
     """Whether gradients were taken."""
     partitions: Mapping[str, Mapping[str, Count]] = {}
-    """How many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``."""
+    """The number of partitions of each region, by direction: ``partitions["mlp"]["forward"]``."""
     speedup: Ratio | None = None
     """The speedup over eager; None if the plan was not measured."""
     speedup_low: Ratio | None = None
@@ -50,13 +50,13 @@ class Explored(Record, frozen=True):
     verdict: Verdict | None = None
     """The verdict against eager."""
     numerics: NumericsVerdict | None = None
-    """Whether the results are right; None if that is not known."""
+    """Whether the results are right; None if unknown."""
     modes: CallModes | None = None
-    """What the call computes with."""
+    """The modes of the call."""
     slower: Mapping[str, str] = {}
-    """What the plan is slower than, with the ratio."""
+    """The variants that the plan is slower than, with the ratio."""
     wrong: str = ""
-    """How far off wrong results are."""
+    """How far off wrong results are, in words."""
 
     @classmethod
     def of(cls, session: Session, modes: CallModes | None = None) -> Explored:
@@ -87,7 +87,7 @@ class PlanFile(Record, frozen=True):
     tracing: Tracing = AS_UPSTREAM
     """How the call is traced."""
     explored: Explored | None = None
-    """What the plan was explored on, if that is known."""
+    """What the plan was explored on; None if unknown."""
     artifacts: tuple[str, ...] = ()
     """The SHA-256 of the artifacts that were saved before the plan."""
 
@@ -102,7 +102,7 @@ class PlanFile(Record, frozen=True):
 
 
 def count_partitions(partitions: Sequence[Partition], late_graphs: Collection[str] = ()) -> dict[str, dict[str, int]]:
-    """Return how many partitions each region gave in one call, by direction; those of ``late_graphs`` do not count."""
+    """Return the number of partitions of each region in one call, by direction, without those in ``late_graphs``."""
     counts = Counter(
         (part.region, str(Direction.of_graph(part.graph))) for part in partitions if part.graph not in late_graphs
     )
@@ -139,7 +139,7 @@ def partition_differences(
 
 
 def environment_difference(explored: Explored, here: Environment) -> list[Diagnostic]:
-    """Return a ``plan-differs`` of severity info if the machine is another one than where the plan was explored."""
+    """Return a ``plan-differs`` of severity info if the plan was explored on another machine."""
     changed = [
         f"{name} {before}, here {now}"
         for name in ("torch", "device", "threads")
@@ -157,13 +157,13 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
 
 
 def plan_slower(message: str, against: str, remedy: str | Advice) -> Diagnostic:
-    """Return a ``plan-slower``: a warning against eager, worth knowing against ``torch.compile``."""
+    """Return a ``plan-slower``: a warning if slower than eager, an info if slower than ``torch.compile``."""
     severity = Severity.WARNING if against == VariantName.EAGER else Severity.INFO
     return DiagnosticCode.PLAN_SLOWER.found(message, severity=severity, remedy=remedy)
 
 
 def slower_when_explored(explored: Explored) -> list[Diagnostic]:
-    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the plan was measured to be slower."""
+    """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the plan was measured to be slower."""
     slower = explored.slower
     if not slower and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # of earlier versions
         low, high = explored.speedup_low, explored.speedup_high
@@ -173,7 +173,7 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
         plan_slower(
             f"When it was explored, the plan was slower than {against}: {ratio}",
             against,
-            "Explore and measure it again: the diagnostics say what helps.",
+            "Explore and measure the plan again: the diagnostics say what helps.",
         )
         for against, ratio in slower.items()
     ]
@@ -203,7 +203,7 @@ def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
 
 
 def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Diagnostic]:
-    """Return a ``plan-differs`` for each way in which calls compute with something that was not explored.
+    """Return a ``plan-differs`` for each mode of the calls (dtype, autocast, grad) that was not explored.
 
     A call without gradients is of severity info: a training program evaluates, too.
     """
@@ -224,7 +224,7 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
     return [
         DiagnosticCode.PLAN_DIFFERS.found(
             f"The plan was explored {text}: its numerics and its figures are of that call.",
-            remedy="Explore the call the way it runs here, and save that plan; calls that differ may have a plan each.",
+            remedy="Explore the call as it runs here, and save that plan; each kind of call may have its own plan.",
             severity=severity,
         )
         for text, severity in found.items()

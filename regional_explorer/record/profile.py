@@ -15,7 +15,7 @@ UNKNOWN_LINE = "(no source line)"
 
 
 class ProfileKind(StrEnum):
-    """What a row of a profile sums: the ops of a module, line or operator, or the time around the graphs."""
+    """The kind of a profile's row: the ops of a module, line or operator, or the time around the graphs."""
 
     MODULE = "module"
     LINE = "line"
@@ -24,7 +24,7 @@ class ProfileKind(StrEnum):
 
 
 class Bandwidth(Record, frozen=True):
-    """How fast a plain copy moves bytes, reads and writes counted."""
+    """The bandwidth of a plain copy, counting reads and writes."""
 
     bytes_per_s: Figure
     """Bytes per second."""
@@ -33,7 +33,7 @@ class Bandwidth(Record, frozen=True):
 
 
 class OpTime(Record, frozen=True):
-    """Eager time of one op, in seconds per call of the whole."""
+    """Eager time of one op, in seconds per call of the function."""
 
     graph: str
     """The id of the graph."""
@@ -44,14 +44,14 @@ class OpTime(Record, frozen=True):
     moved_bytes: Count = 0
     """The least bytes that it reads and writes."""
     too_short: bool = False
-    """Whether most of its time is overhead of measuring: it counts in sums, but means little alone."""
+    """Whether most of its time is overhead of measuring, so that it counts in sums but means little alone."""
 
 
 class ProfileRow(Record, frozen=True):
-    """The summed ops of one module (with the modules inside it), source line or operator, per call."""
+    """The sum over the ops of one module (with the modules inside), source line or operator, per call."""
 
     kind: ProfileKind
-    """What the row sums."""
+    """The kind of the row."""
     name: str
     """The module, line or operator."""
     seconds: Figure
@@ -63,15 +63,15 @@ class ProfileRow(Record, frozen=True):
     share: Quantity
     """Its part of the whole call."""
     ops: Count
-    """How many ops it sums; none for the time around the graphs."""
+    """The number of ops summed; 0 for the time around the graphs."""
     moved_bytes: Count
     """The least bytes that they read and write."""
     copy_s: Seconds
-    """The least time in which as many bytes were copied, op by op."""
+    """The sum over the ops of the least time in which as many bytes were copied."""
 
     @property
-    def least_s(self) -> float | None:
-        """``copy_s``; None if the ops take less, so that it bounds nothing."""
+    def valid_bound_s(self) -> float | None:
+        """``copy_s``; None if the ops take less time, so that it is no bound."""
         return self.copy_s if self.copy_s <= self.seconds.value else None
 
 
@@ -90,23 +90,23 @@ class Profile(Record, frozen=True):
     step: Figure
     """The time of an unmodified ``aot_eager`` in the same rounds."""
     with_marks: Figure
-    """How many times as long the measured call took."""
+    """The factor by which measuring slowed the call."""
     overhead_s: Seconds
     """The measured cost of timing one op, which is subtracted from each."""
     rounds: Count
     """How many interleaved rounds were measured."""
     budget_s: Seconds
-    """The seconds that it was given."""
+    """The budget in seconds."""
     stopped: str
     """Why it ended."""
     bandwidth: Bandwidth
-    """How fast a copy is."""
+    """The bandwidth of a copy."""
     noise: Noise = QUIET
     """What else the machine did."""
 
     @property
     def around_s(self) -> float:
-        """Seconds of the code around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
+        """Seconds of the code around the graphs: guards, wrappers, autograd's engine, untraced Python."""
         return sum(row.seconds.value for row in self.by(ProfileKind.AROUND))
 
     @property

@@ -25,17 +25,17 @@ class Coverage(Record, frozen=True):
     nodes: int
     """How many nodes compute something."""
     linked: int
-    """How many of them are linked to a kernel."""
+    """How many of the nodes are linked to a kernel."""
     recorded: int
-    """How many of those Inductor names itself; the others are inferred from what reads them."""
+    """How many of the linked nodes Inductor names itself; the others are inferred from their readers."""
     kernels: int
     """How many kernels there are."""
     linked_kernels: int
-    """How many of them are linked to a node."""
+    """How many of the kernels are linked to a node."""
 
     @property
     def share(self) -> float:
-        """The share of the nodes that is linked, 1.0 where there are none."""
+        """The share of the nodes that is linked; 1.0 without nodes."""
         return self.linked / self.nodes if self.nodes else 1.0
 
     def __str__(self) -> str:
@@ -78,9 +78,9 @@ class PartitionCode:
     code: ArtifactCode
     """Its code."""
     nodes: tuple[Node, ...]
-    """The nodes that ``Partition.nodes`` names."""
+    """The nodes of ``Partition.nodes``."""
     times: ArtifactKernelTimes | None = None
-    """The times of its kernels, if they were measured."""
+    """The times of its kernels; None if not measured."""
 
     @property
     def text(self) -> str:
@@ -141,7 +141,7 @@ def region_code(session: Session, region: str) -> tuple[PartitionCode, ...]:
 
 
 def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | None = None) -> Iterator[PartitionCode]:
-    """Yield the code of every partition whose code ``session`` has, or that ``other_codes`` has by its id."""
+    """Yield the code of every partition whose code is in ``session``, or in ``other_codes`` by partition id."""
     graphs = {graph.id: graph.by_name for graph in session.graphs}
     for part in session.partitions:
         artifact = session.artifact_of(part)
@@ -152,31 +152,31 @@ def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | 
 
 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
-    """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
+    """Return the partitions in groups that share one artifact, and so the same code, in the order of their first."""
     return list(grouped((id(part.code), part) for part in parts).values())
 
 
 @dataclass(frozen=True)
 class PatternMatches:
-    """How often one pattern matched; what is None is not known."""
+    """How often one pattern matched; None if unknown."""
 
     name: str
     """The name of the function in Inductor that makes the pattern, or that replaces its matches."""
     trace: int
-    """In the passes that ran when the call was traced."""
+    """The count in the passes that ran when the call was traced."""
     regions: Mapping[str, int | None]
-    """In each region, over all its partitions."""
+    """The count in each region, over all its partitions."""
     full: int | None
-    """In the whole call under plain ``torch.compile``."""
+    """The count in the whole call under plain ``torch.compile``."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether it matched in plain ``torch.compile`` alone, as far as all is known."""
+        """Whether it matched only in plain ``torch.compile``; False if that or a region's count is unknown."""
         return bool(self.full) and not self.trace and all(matches == 0 for matches in self.regions.values())
 
 
-def pattern_matches(session: Session) -> list[PatternMatches]:
-    """Return the patterns that matched anywhere, the most frequent first, those that are idle last."""
+def pattern_match_counts(session: Session) -> list[PatternMatches]:
+    """Return the patterns that matched anywhere, the most frequent first, idle patterns last."""
     trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
     regions, cost = region_patterns(session), full_compile(session)
     full = None if cost is None else cost.patterns
@@ -199,7 +199,7 @@ def is_idle(name: str) -> bool:
 
 
 def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
-    """Return how often each pattern matched in each region; None where that is not known."""
+    """Return how often each pattern matched in each region; None if unknown."""
     return {
         region.name: _sum_of(_matches_of(session, part) for part in session.partitions if part.region == region.name)
         for region in session.plan.regions
@@ -207,7 +207,7 @@ def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
 
 
 def full_compile(session: Session) -> CompileCost | None:
-    """Return what the compile by plain ``torch.compile`` cost; None if it was not compiled."""
+    """Return the cost of the compile by plain ``torch.compile``; None if the call was not compiled by it."""
     return next((cost for cost in session.variant_costs if cost.what == VariantName.FULL), None)
 
 
@@ -218,7 +218,7 @@ def _matches_of(session: Session, partition: Partition) -> Mapping[str, int] | N
 
 
 def _sum_of(matches: Iterable[Mapping[str, int] | None]) -> Counter[str] | None:
-    """Return the sum; None if a part is not known."""
+    """Return the sum; None if a part is None."""
     parts = list(matches)
     known = [Counter(part) for part in parts if part is not None]
     return sum(known, Counter[str]()) if len(known) == len(parts) else None
@@ -235,7 +235,7 @@ def nodes_of_region(session: Session, name: str) -> list[str]:
 
 
 def nodes_of_diagnostic(diagnostic: Diagnostic, session: Session) -> list[str]:
-    """Return the nodes of a diagnostic as ``graph:name``: its own, else those of its lines, else of its region."""
+    """Return the nodes of a diagnostic as ``graph:name``: its nodes, else its lines' nodes, else its region's."""
     if diagnostic.graph is not None and diagnostic.nodes:
         return [f"{diagnostic.graph}:{name}" for name in diagnostic.nodes]
     lines = {(line.file, line.line) for line in diagnostic.where}

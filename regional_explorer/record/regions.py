@@ -34,27 +34,27 @@ class RegionTiming(Record, frozen=True):
     eager_s: Figure
     """The sum over its partitions."""
     compiled_s: Figure | None
-    """The sum, with those that have no artifact as eager; None if nothing of it is compiled."""
+    """The sum over its partitions, eager for those without an artifact; None if no partition is compiled."""
     speedup: Figure | None
     """Eager ÷ compiled; None also if the numerics check of a partition failed."""
     verdict: Verdict
     """What the samples allow to conclude."""
     numerics: NumericsVerdict | None
-    """The worst verdict of its artifacts."""
+    """The worst numerics verdict of its artifacts."""
     worst_tensor: str
     """The output with the largest error."""
     compile_cold_s: float
-    """The seconds waited for compiles of its own artifacts; a shared one counts where it was compiled."""
+    """The seconds waited for cold compiles of its own artifacts; a shared artifact counts where it was compiled."""
     compile_warm_s: float
-    """The seconds waited for those that a cache had."""
+    """The seconds waited for its own artifacts that a cache had."""
     partitions: int
     """How many partitions it has."""
     measured: int
-    """How many of them have samples of their own."""
+    """How many of its partitions have samples of their own."""
     kept_share: float | None = None
-    """The part of what regions gain alone that the call keeps; None unless the call was measured faster."""
+    """The share of the regions' gain alone that the call keeps; None unless the call was measured to be faster."""
     over_trace: bool = False
-    """Whether the traced ops take longer than the program's own call: the speedup is over them then."""
+    """Whether the traced ops take longer than the program's own call, so that the speedup is over the traced ops."""
 
     @property
     def gain_s(self) -> Figure | None:
@@ -76,7 +76,7 @@ class RegionTiming(Record, frozen=True):
 
     @property
     def pays_off_after_calls(self) -> float | None:
-        """The number of calls after which the compile pays off, by the part of its gain that the call keeps.
+        """The number of calls after which the compile pays off, by the share of its gain that the call keeps.
 
         Infinite if never: if the samples show no difference, there is no gain. None if that is not known.
         """
@@ -85,7 +85,7 @@ class RegionTiming(Record, frozen=True):
         return self.calls_to_pay_off(self.kept_share or 0.0)
 
     def calls_to_pay_off(self, kept_share: float) -> float | None:
-        """Return after how many calls the compile pays off if ``kept_share`` of the gain is left; see above."""
+        """Return the number of calls after which the compile pays off if the call keeps ``kept_share`` of the gain."""
         gain = self.gain_s
         if gain is None or self.verdict.is_unsure:
             return None
@@ -129,7 +129,7 @@ def _is_over_trace(session: Session, row: RegionTiming) -> bool:
 
 
 def tracing_cost_s(session: Session, phase: Phase) -> Figure | None:
-    """Return by how many seconds the traced graphs take longer in each call than the program, neither compiled.
+    """Return the seconds by which the traced graphs, uncompiled, exceed the eager program in each call.
 
     None unless they were measured to be slower, in the same rounds.
     """
@@ -153,12 +153,12 @@ def whole_gain_s(session: Session) -> float | None:
 
 
 def gain_alone_s(rows: Iterable[RegionTiming]) -> float:
-    """Return the seconds that the regions which are faster gain together, each measured alone."""
+    """Return the total gain in seconds of the regions that are faster, each measured alone."""
     return sum(row.gain_s.value for row in rows if row.gain_s and row.verdict is Verdict.FASTER)
 
 
 def is_one_region(session: Session) -> bool:
-    """Return whether every op of every graph of the call is in one partition: there is no larger region to mark."""
+    """Return whether one partition per graph has all ops of the call, so that there is no larger region to mark."""
     graphs = [
         graph
         for graph in session.graphs
@@ -171,7 +171,7 @@ def is_one_region(session: Session) -> bool:
 
 
 def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
-    """Return the row of the whole call for each region: its step, or its forward if no gradient is taken."""
+    """Return each region's row for the whole call: the step, or the forward if no gradient is taken."""
     return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 
@@ -203,7 +203,7 @@ def _summed(
 
 
 def _summed_speedup(chosen: Sequence[PartitionTiming]) -> Figure | None:
-    """Return the speedup of the sum, each partition sped up by its own; None if one has none, or nothing runs."""
+    """Return the speedup of the summed time from the partitions' speedups; None if one has none, or nothing runs."""
     eager_s, compiled_s = 0.0, exactly(0.0)
     for timing in chosen:
         speedup = exactly(1.0) if timing.compiled is None else timing.compiled.speedup
@@ -215,7 +215,7 @@ def _summed_speedup(chosen: Sequence[PartitionTiming]) -> Figure | None:
 
 
 def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
-    """Return the verdict over all partitions: the bounds must agree with it, and so must at least one partition."""
+    """Return the verdict over all partitions: the bounds and at least one partition must agree with it."""
     bounds, busy = None if speedup is None else speedup.bounds, Verdict.BUSY in verdicts
     if len(verdicts) == 1:
         return next(iter(verdicts))
@@ -239,7 +239,7 @@ class RegionSummary(Record, frozen=True):
     state: State
     """The state of its worst partition."""
     note: str
-    """What explains the state."""
+    """The explanation of the state."""
     ops_forward: int
     """How many ops it has in the forward."""
     ops_backward: int

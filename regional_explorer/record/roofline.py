@@ -14,26 +14,26 @@ from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
 EAGER_OPS = "eager ops"
-"""The name for ops outside of partitions, each of which is its own kernel."""
+"""The name for ops outside of partitions, each of which runs as its own kernel."""
 
 LOW_PRECISION = frozenset({"bfloat16", "float16"})
 
 
 class Border(Record, frozen=True):
-    """The tensors computed on one side and read on another; a side is a partition, or an eager op."""
+    """The tensors computed on one side and read on another side; a side is a partition or an eager op."""
 
     source: str
-    """The region that computes them, or ``EAGER_OPS``."""
+    """The region that computes the tensors, or ``EAGER_OPS``."""
     reader: str
-    """The region that reads them, or ``EAGER_OPS``."""
+    """The region that reads the tensors, or ``EAGER_OPS``."""
     tensors: int
     """How many there are."""
     moved_bytes: int
     """The bytes that move: once when a tensor is written, and once for each side that reads it."""
     fused: int
-    """How many of the tensors do not move in full Inductor, which computes and reads them in one kernel."""
+    """The number of the tensors that full Inductor does not move: it computes and reads them in one kernel."""
     fused_bytes: int
-    """How many of the bytes do not move in full Inductor."""
+    """The number of the bytes that full Inductor does not move."""
 
 
 class PhaseReach(Record, frozen=True):
@@ -48,29 +48,29 @@ class PhaseReach(Record, frozen=True):
     full_s: Figure
     """The time of full Inductor."""
     full_gain_s: Figure
-    """How much faster full Inductor is than eager."""
+    """The seconds by which full Inductor is faster than eager."""
     share_by_round: Figure
     """The plan's part of that gain, by round: 0.0 if it is as slow as eager, 1.0 if as fast as full."""
     full_wins: bool = True
     """Whether full Inductor is certainly faster than eager."""
     full_loses: bool = False
-    """Whether it is certainly not."""
+    """Whether full Inductor is certainly slower than eager."""
     withheld: str = ""
-    """Whose results are wrong, so that there is no share."""
+    """The variants whose results are wrong, so that there is no share."""
 
     @property
     def gain_s(self) -> Figure | None:
-        """What full Inductor gains over eager; None if it is not certain to gain anything."""
+        """The seconds that full Inductor gains over eager; None unless it is certainly faster."""
         return self.full_gain_s if self.full_wins and self.full_gain_s.value > 0.0 else None
 
     @property
     def share(self) -> Figure | None:
-        """The plan's part of that gain."""
+        """The plan's share of full's gain."""
         return None if self.gain_s is None or self.withheld else self.share_by_round
 
 
 class RegionReach(Record, frozen=True):
-    """What one region, measured alone, gains over eager."""
+    """The gain of one region, measured alone, over eager."""
 
     region: str
     """The name of the region."""
@@ -88,7 +88,7 @@ class OpDifference(Record, frozen=True):
     nodes: int
     """How many nodes call it."""
     bitwise: int
-    """How many of them give the same to the bit."""
+    """The number of nodes with bitwise equal results."""
     max_difference: float
     """The largest difference."""
     eager_error: float | None
@@ -98,7 +98,7 @@ class OpDifference(Record, frozen=True):
 
 
 class BitwiseTrial(Record, frozen=True):
-    """Full Inductor under a config against eager; results that cannot be compared do not count."""
+    """The comparison of full Inductor under a config with eager; results that cannot be compared do not count."""
 
     config: Mapping[str, object]
     """The config."""
@@ -123,7 +123,7 @@ class Roundings(Record, frozen=True):
     results: int
     """How many results have a two-byte dtype."""
     elided: int
-    """How many of them full Inductor never rounds to it."""
+    """How many of the results full Inductor never rounds to their dtype."""
 
 
 class Launches(Record, frozen=True):
@@ -194,7 +194,7 @@ Side = tuple[str, str]
 
 
 class _Result(Record, frozen=True):
-    """A result of an op, and who reads it."""
+    """A result of an op, with its readers."""
 
     node: Node
     """The op."""
@@ -205,7 +205,7 @@ class _Result(Record, frozen=True):
     readers: tuple[str, ...]
     """The nodes that read it."""
     read_by: Mapping[Side, tuple[str, ...]]
-    """Those on other sides, by side."""
+    """The readers on other sides, by side."""
     escapes: bool
     """Whether the graph returns it."""
     kernels: Mapping[str, frozenset[int]]
@@ -218,12 +218,12 @@ class _Result(Record, frozen=True):
 
     @property
     def never_stored(self) -> bool:
-        """Whether full Inductor never writes it to memory."""
+        """Whether full Inductor never writes the result to memory."""
         return not self.escapes and bool(self.readers) and all(map(self.is_fused_with, self.readers))
 
 
 def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = True) -> Iterator[_Result]:
-    """Yield the results of a graph, with ``crossing`` only those that are read on another side."""
+    """Yield the results of a graph; with ``crossing``, only results that are read on another side."""
     graph = session.graph(full_graph.graph)
     nodes = graph.by_name
     views = {full_graph.names[position] for position in full_graph.code.views}
@@ -277,5 +277,5 @@ def _readers(graph: Graph, views: set[str]) -> tuple[dict[str, list[str]], set[s
 
 
 def size_of(node: Node) -> int:
-    """Return the bytes of a node's results; those with symbolic sizes count as 0."""
+    """Return the bytes of a node's results; results with symbolic sizes count as 0."""
     return sum(spec.size_bytes or 0 for spec in node.values)

@@ -35,10 +35,10 @@ FORMAT = 5
 """Version of the JSON layout; files of another version are rejected with an error."""
 
 SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}
-"""The values of ``dynamic``, as ``torch.compile`` takes it, by the word that is shown for each."""
+"""The values of ``torch.compile``'s ``dynamic``, by the word that is shown for each."""
 
 MOST_TENSORS = 3
-"""How many wrong tensors a text names."""
+"""The maximum number of wrong tensors that a text names."""
 
 
 class Environment(Record, frozen=True):
@@ -51,7 +51,7 @@ class Environment(Record, frozen=True):
     device: str
     """The device of the call."""
     threads: Count
-    """The number of threads of the benchmark, before one those at the trace."""
+    """The number of threads of the benchmark; before a benchmark, of the trace."""
 
     @property
     def device_type(self) -> str:
@@ -77,19 +77,19 @@ class Session(Record, frozen=True, dict=True):
     members: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
     """The ids of a region's nodes, per graph: ``members["mlp"]["0/forward"]``."""
     partitions: tuple[Partition, ...] = ()
-    """What the regions were cut into."""
+    """The partitions that the regions were cut into."""
     timings: tuple[Timing, ...] = ()
     """The times of the variants."""
     conditions: Conditions | None = None
-    """The conditions of the benchmark; None before it."""
+    """The conditions of the benchmark; None without one."""
     numerics: tuple[Numerics, ...] = ()
     """The results of the variants against eager's."""
     artifacts: Mapping[str, ArtifactRecord] = {}
     """The artifacts of the partitions by key: compiles, and on request code and kernel times."""
     toolchain: CompileCost | None = None
-    """What the start of the toolchain cost."""
+    """The cost of starting the toolchain."""
     variant_costs: tuple[CompileCost, ...] = ()
-    """What compiling other variants cost."""
+    """The costs of compiling other variants."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """The findings, the most severe first."""
     partition_timings: tuple[PartitionTiming, ...] = ()
@@ -103,11 +103,11 @@ class Session(Record, frozen=True, dict=True):
     profile: Profile | None = None
     """The eager time of every op."""
     dynamic: bool | None = None
-    """The option that the call was traced with."""
+    """The option ``dynamic`` of the trace."""
     late_graphs: tuple[str, ...] = ()
-    """The ids of the graphs that later calls traced, on other shapes say."""
+    """The ids of the graphs that later calls traced, for example on other shapes."""
     reused: tuple[str, ...] = ()
-    """The keys of artifacts that were compiled for another plan, which was measured before."""
+    """The keys of artifacts that were compiled for a plan that was measured before."""
     tuning: Tuning | None = None
     """The last search for the best plan."""
     suggestions: tuple[Suggestion, ...] = ()
@@ -115,7 +115,7 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def shapes(self) -> str:
-        """What the trace takes sizes for: ``automatic``, ``static`` or ``dynamic``."""
+        """How the trace treats sizes: ``automatic``, ``static`` or ``dynamic``."""
         return next(word for word, dynamic in SHAPES.items() if dynamic is self.dynamic)
 
     @property
@@ -160,7 +160,7 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def noise(self) -> Noise:
-        """That of all measurements which something disturbed; quiet ones would hide it in their number of rounds.
+        """The noise of all disturbed measurements; quiet ones would hide it in their number of rounds.
 
         Where these hide each other, because each was disturbed in another way, it is that of the most disturbed.
         """
@@ -173,17 +173,17 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def compile_s(self) -> float:
-        """The seconds that were waited for what this plan alone needed to be compiled."""
+        """The seconds waited for compiles that only this plan needed."""
         return sum(made.waited_s for part, made in self.compiled_partitions if part.artifact not in self.reused)
 
     @cached_property
     def owners(self) -> Mapping[str, str]:
-        """The partition that each artifact was compiled for, the first that runs it, by key of the artifact."""
+        """The partition that each artifact was compiled for, by key: the first partition that runs it."""
         return {part.artifact: part.id for part in reversed(self.partitions) if part.artifact is not None}
 
     @property
     def compiled_partitions(self) -> Iterator[tuple[Partition, ArtifactCompile]]:
-        """The partitions that an artifact was compiled for, each with its compile, without those that share one."""
+        """The partitions that artifacts were compiled for, with their compile, without those that share another's."""
         for part in self.partitions:
             if (compiled := self.compile_of(part)) is not None:
                 yield part, compiled
@@ -193,7 +193,7 @@ class Session(Record, frozen=True, dict=True):
         return self.artifacts.get(partition.artifact or "")
 
     def compile_of(self, partition: Partition) -> ArtifactCompile | None:
-        """Return the compile of its artifact; None without one, or if another partition shared it."""
+        """Return the compile of a partition's artifact; None without one, or if compiled for another partition."""
         artifact = self.artifact_of(partition)
         return artifact.compile if artifact and self.owners[partition.artifact or ""] == partition.id else None
 
@@ -216,7 +216,7 @@ V = TypeVar("V")
 
 
 def derived(view: Callable[[Session], V]) -> Callable[[Session], V]:
-    """Decorator: keep what ``view`` makes of a session, which never changes, with that session."""
+    """Decorator: cache what ``view`` makes of a session with the session, which never changes."""
 
     @wraps(view)
     def kept(session: Session) -> V:

@@ -23,13 +23,13 @@ NONCOMPUTING_OPS = frozenset(
     | {"select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten", "unsqueeze"}
     | {"view", "view_as", "T", "mT", "empty_strided", "empty"}
 )
-"""Ops that compute nothing: they view data, or allocate memory for it."""
+"""Ops that compute nothing: they view data, or allocate memory."""
 
 MOST_EXAMPLES = 3
 
 
 class Change(Record, frozen=True):
-    """How many ops and views there were before and are after, and what became of the ops."""
+    """The number of ops and views before and after a stage, and what became of the ops."""
 
     ops_before: int
     """Ops before."""
@@ -40,19 +40,19 @@ class Change(Record, frozen=True):
     views: int
     """Views after."""
     decomposed: int = 0
-    """Ops that became several; if ops became kernels, those that several kernels compute."""
+    """The number of ops that became several ops, or that several kernels compute."""
     fused: int = 0
-    """Ops that were combined."""
+    """The number of ops that were combined."""
     into: int = 0
-    """How many ops those became."""
+    """The number of ops that the fused ops became."""
     replaced: int = 0
-    """Ops that became another one."""
+    """The number of ops that another op replaced."""
     removed: int = 0
-    """Ops that became none."""
+    """The number of ops without a successor."""
     inserted: int = 0
-    """Ops that come from none."""
+    """The number of ops without a predecessor."""
     elided: int = 0
-    """Views that are gone."""
+    """The number of views that were removed."""
     kernels: bool = False
     """Whether ops became kernels."""
     examples: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ def _counted_ops(nodes: Sequence[Node]) -> str:
 
 
 MOST_NAMED_NODES = 12
-"""How many nodes an error names at most."""
+"""The maximum number of nodes that an error names."""
 
 Sources = Mapping[str, tuple[str, ...]]
 """The nodes of the previous stage that each node comes from, by its name."""
@@ -145,20 +145,20 @@ class StageKind(StrEnum):
 
 
 class Stage(Record, frozen=True):
-    """One stage of a partition. Of Dynamo's and AOTAutograd's graphs it has the part of the region."""
+    """One stage of a partition; for Dynamo's and AOTAutograd's graphs, the region's part of the graph."""
 
     kind: StageKind
-    """Which stage it is."""
+    """The kind of the stage."""
     title: str
-    """What people read."""
+    """The title that people read."""
     nodes: tuple[Node, ...]
     """Its nodes and their inputs."""
     sources: Sources
-    """What each node comes from."""
+    """The nodes of the previous stage that each node comes from, by name."""
     change: Change | None = None
-    """What this stage changed."""
+    """The change from the previous stage."""
     note: str = ""
-    """What is missing."""
+    """A remark on what is missing."""
 
     @property
     def ops(self) -> tuple[Node, ...]:
@@ -184,7 +184,7 @@ class PartitionStages(Record, frozen=True):
     """Why stages are missing."""
 
     def followed(self, names: Collection[str]) -> Mapping[StageKind, frozenset[str]]:
-        """Return the nodes in every stage that come from the nodes called ``names``, or that those come from."""
+        """Return the nodes called ``names`` with their predecessors and successors, by stage."""
         named = [{node.name for node in stage.ops} & set(names) for stage in self.stages]
         down = [set(stage_names) for stage_names in named]
         for index in range(1, len(self.stages)):
@@ -223,7 +223,7 @@ def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[Par
 
 
 def check_followed(partitions: Sequence[PartitionStages], names: Sequence[str]) -> None:
-    """Raise InvalidArgumentError if a name is not that of a node in any stage."""
+    """Raise InvalidArgumentError if no stage has a node of one of the names."""
     known = {node.name for partition in partitions for stage in partition.stages for node in stage.ops}
     for name in names:
         if name not in known:
@@ -293,7 +293,7 @@ def _came_from(code: PartitionCode, lowered: LoweredGraph) -> Sources:
 
 
 def _region_nodes_around(session: Session, part: Partition, graph: Graph) -> set[str]:
-    """Return the nodes of the region around a partition: those of its instance, and adjacent ones that were not cut."""
+    """Return the region's nodes around a partition: the nodes of its instance, and adjacent nodes that were not cut."""
     instance = {
         name
         for other in session.partitions
@@ -310,7 +310,7 @@ def _region_nodes_around(session: Session, part: Partition, graph: Graph) -> set
 def _dynamo_excerpt(
     session: Session, frame: int, origins: Collection[int | None]
 ) -> tuple[tuple[Node, ...], Mapping[int | None, Sequence[str]]]:
-    """Return the nodes of Dynamo's graph and its bodies that have these origins, and their names by origin."""
+    """Return the nodes of Dynamo's graph and its bodies with the given origins, and their names by origin."""
     nodes: dict[str, Node] = {}
     for graph in session.graphs:
         if graph.kind is GraphKind.DYNAMO and graph.frame == frame:
@@ -322,7 +322,7 @@ def _dynamo_excerpt(
 
 
 def _excerpt(graph: Graph, inside: Collection[str], prefix: str = "") -> tuple[Node, ...]:
-    """Return the nodes ``inside`` a part of a graph, with its inputs and an output for what others read."""
+    """Return the nodes ``inside`` a part of a graph, with its inputs, and an output for results read outside."""
     nodes = graph.by_name
     ops = [node for node in graph.nodes if node.name in inside]
     sources = [nodes[name] for name in dict.fromkeys(name for op in ops for name in op.inputs) if name not in inside]

@@ -72,7 +72,7 @@ def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
 
 
 def paired_gaps(later: ArrayLike, earlier: ArrayLike) -> Floats:
-    """Return by how many seconds the later variant takes longer, round by round, for the rounds that have both."""
+    """Return the seconds by which the later variant is slower, round by round, for the rounds that have both."""
     later_s, earlier_s = np.asarray(later, dtype=np.float64), np.asarray(earlier, dtype=np.float64)
     rounds = min(len(later_s), len(earlier_s))
     gaps: Floats = later_s[:rounds] - earlier_s[:rounds]
@@ -80,7 +80,7 @@ def paired_gaps(later: ArrayLike, earlier: ArrayLike) -> Floats:
 
 
 def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Flags:
-    """Return which rounds were not disturbed, by the seconds that a fixed piece of work took around each.
+    """Return which rounds were undisturbed, by the seconds that fixed work took around each round.
 
     Undisturbed it takes as long as in the quickest fifth of the rounds, or ``undisturbed_s`` if that is less.
 
@@ -113,7 +113,7 @@ def confidence_interval(values: Floats, confidence: float) -> tuple[float, float
 
 
 def median_figure(values: ArrayLike, why: str = "") -> Figure:
-    """Return the median of samples with its CI, or that there are too few; without CI if there is a reason ``why``."""
+    """Return the median of samples with its CI; without a CI if there are too few samples or a reason ``why``."""
     samples = np.asarray(values, dtype=np.float64)
     median, bounds = float(np.median(samples)), confidence_interval(samples, CONFIDENCE)
     if why or bounds is None:
@@ -122,7 +122,7 @@ def median_figure(values: ArrayLike, why: str = "") -> Figure:
 
 
 def disagreement(of_medians: float, of_rounds: Figure) -> str:
-    """Return in words that two medians say another ratio than the rounds they share, or an empty text."""
+    """Return a note if two medians give another ratio than the median over the rounds they share; else empty."""
     low, high = of_rounds.bounds or (of_rounds.value, of_rounds.value)
     medians, rounds = f"{of_medians:.2f}×", f"{of_rounds.value:.2f}×"
     if medians == rounds or low * (1.0 - MIN_FLOOR) <= of_medians <= high * (1.0 + MIN_FLOOR):
@@ -192,7 +192,7 @@ def trend(values: Floats) -> float:
 
 
 def middle_half(values: Floats) -> Floats:
-    """Return the weights of a mean over the middle half of the values: those at its ends may count in part."""
+    """Return the weights of a mean over the middle half of the values; values at its ends may count in part."""
     edges = np.clip(np.arange(len(values) + 1) / len(values), 0.25, 0.75)
     weights = np.zeros(len(values))
     weights[np.argsort(values, kind="stable")] = np.diff(edges) * 2.0

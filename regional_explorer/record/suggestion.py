@@ -14,7 +14,7 @@ from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class SuggestionKind(StrEnum):
-    """What a suggested region is made of; ``CHAINS`` are ops between matrix products."""
+    """The kind of a suggested region; ``CHAINS`` are ops between matrix products."""
 
     WHOLE = "whole"
     MODULES = "modules"
@@ -24,14 +24,14 @@ class SuggestionKind(StrEnum):
 
 
 class Suggestion(Record, frozen=True):
-    """A region that could be marked, with what is known of it before anything is compiled."""
+    """A region that could be marked, with its facts before anything is compiled."""
 
     name: str
     """The name that the region would get."""
     kind: SuggestionKind
-    """What it is made of."""
+    """Its kind."""
     selectors: tuple[Selector, ...]
-    """What it would pick."""
+    """The selectors of the region."""
     why: str
     """Why it may be worth it."""
     ops: Count
@@ -41,21 +41,21 @@ class Suggestion(Record, frozen=True):
     instances: Count
     """How many instances it would have."""
     distinct: Count
-    """How many instances differ in their ops or shapes: what is to be compiled."""
+    """The number of instances that differ in ops or shapes and are compiled separately."""
     share: Quantity | None = None
-    """The part of the profiled time that its ops take, with their backward; None without a profile."""
+    """The share of the profiled time of its ops, with their backward; None without a profile."""
     fusable_share: Quantity | None = None
-    """The part that the ops take which can be fused."""
+    """The share of the profiled time of its fusable ops."""
     inside: tuple[str, ...] = ()
-    """The suggestions that contain all of it, the smallest first, so the whole last."""
+    """The suggestions that contain all of it, the smallest first."""
     overlaps: tuple[str, ...] = ()
-    """The suggestions that share ops with it while each has ops of its own."""
+    """The suggestions that share ops with it, neither containing the other."""
     gain_s: Figure | None = None
-    """What each call would save, less what the borders of the region cost; None unless its pieces were measured."""
+    """The seconds that each call would save, less the cost of the region's borders; None unless measured."""
     compile_s: Seconds | None = None
     """The seconds waited for its compile; None unless it was compiled."""
     why_not: str = ""
-    """Why it was not measured although that was asked for."""
+    """Why it was not measured although a measurement was requested."""
 
     @property
     def selection(self) -> str:
@@ -64,19 +64,19 @@ class Suggestion(Record, frozen=True):
 
     @property
     def brings_nothing(self) -> bool:
-        """Whether it was measured to save nothing, or nothing that its interval tells from none."""
+        """Whether it was measured, and its gain is not certainly above zero."""
         return self.gain_s is not None and (self.gain_s.bounds or (0.0,))[0] <= 0.0
 
     @property
     def calls_to_pay_off(self) -> float | None:
-        """After how many calls its compile pays off, infinite if never; None unless it was measured."""
+        """The number of calls after which its compile pays off, infinite if never; None unless it was measured."""
         if self.gain_s is None or self.compile_s is None:
             return None
         return math.inf if self.brings_nothing else float(math.ceil(self.compile_s / self.gain_s.value))
 
     @property
     def relation(self) -> str:
-        """How it lies to the others: ``inside layers; overlaps chains``; that the whole contains it is left out."""
+        """Its relation to other suggestions: ``inside layers; overlaps chains``; the whole graph is not mentioned."""
         words = (("inside", self.inside[:-1][:1]), ("overlaps", self.overlaps))
         return "; ".join(f"{word} {', '.join(names)}" for word, names in words if names)
 

@@ -1,4 +1,4 @@
-"""The shares of the profiled time that modules (equal ones together), lines, ops or nodes take, with selectors."""
+"""The shares of the profiled time of modules (equal modules together), lines, ops or nodes, with selectors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class TimeShare(Record, frozen=True):
     row: ProfileRow
     """The row."""
     selector: Selector | None = None
-    """What marks its ops; None if nothing does."""
+    """The selector that marks its ops; None if there is none."""
     modules: tuple[str, ...] = ()
     """The paths of the modules that the row sums."""
 
     @property
     def times(self) -> int:
-        """How many equal modules the row sums."""
+        """The number of equal modules that the row sums."""
         return max(1, len(self.modules))
 
 
@@ -44,11 +44,11 @@ class TimeShares:
 
     @classmethod
     def of(cls, session: Session) -> TimeShares | None:
-        """Return the shares of a session, None if it was not profiled."""
+        """Return a session's profile linked to the nodes of its graphs; None if the session was not profiled."""
         return None if session.profile is None else cls(session, session.profile)
 
     def by(self, kind: ProfileKind) -> list[TimeShare]:
-        """Return the rows of one kind, the longest first; modules that are equal in all layers are one."""
+        """Return the rows of one kind, the longest first; modules that are equal in all layers share one row."""
         rows = self.profile.by(kind)
         if kind is ProfileKind.MODULE:
             return sorted(self._module_shares(rows), key=lambda share: -share.row.seconds.value)

@@ -14,7 +14,7 @@ PARTITIONERS = ("default", "min_cut")
 
 
 class Prepared(Record, frozen=True):
-    """What a trace has done for Inductor with the graph that a partition is cut from: its ops are decomposed."""
+    """How a trace has prepared the graph of a partition for Inductor: its ops are decomposed."""
 
     kind: GraphKind
     """The kind of the graph."""
@@ -61,14 +61,14 @@ class Tracing(Record, frozen=True):
             )
 
     def changed(self, **options: Any) -> Tracing:
-        """Return this with the ``options`` that are not None; weights are frozen as in ``AS_TORCH_COMPILE``."""
+        """Return the tracing with the ``options`` that are not None; weights are frozen as in ``AS_TORCH_COMPILE``."""
         given = {name: value for name, value in options.items() if value is not None}
         if given.get("frozen") is True:
             given = {"joint_passes": True, "decompositions": True, **given}
         return replace(self, **given)
 
     def prepared(self, kind: GraphKind) -> Prepared | None:
-        """Return what is done for Inductor with a graph of this kind; None if partitions decompose their own ops."""
+        """Return how a graph of this kind is prepared for Inductor; None if partitions decompose their own ops."""
         if not self.decompositions:
             return None
         return Prepared(kind, self.joint_passes, frozen=self.frozen and kind is GraphKind.INFERENCE)
@@ -95,4 +95,4 @@ AS_TORCH_COMPILE = Tracing("min_cut", joint_passes=True, decompositions=True)
 """How plain ``torch.compile`` traces: with every op in one region, its generated code is the same."""
 
 FROZEN = AS_TORCH_COMPILE.changed(frozen=True)
-"""The same with the weights of an inference as constants."""
+"""Like ``AS_TORCH_COMPILE``, with the weights of an inference as constants."""

@@ -30,11 +30,11 @@ class SearchStage(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The outcome of a try; the first ones can be chosen."""
+    """The outcome of a try; only tries with one of the first outcomes can be chosen."""
 
     MEASURED = "measured"
     SLOWER = "slower"
-    """It left its race early: it was slower than the best plan then."""
+    """It left its race early, because it was slower than the best plan of that time."""
 
     SAME_CODE = "same code"
     WRONG = "wrong results"
@@ -43,24 +43,24 @@ class Outcome(StrEnum):
 
 
 class Numbers(StrEnum):
-    """What the results of a plan have to be."""
+    """How close the results of a plan have to be to eager's."""
 
     CLOSE = "close"
     """Right by the numerics check."""
 
     BITWISE = "bitwise"
-    """Those of eager, to the bit."""
+    """Equal to eager's, to the bit."""
 
 
 class Try(Record, frozen=True):
-    """One plan that was tried, or was to be."""
+    """One plan that was tried, or was to be tried."""
 
     title: str
-    """What was tried, in words."""
+    """The plan in words."""
     stage: SearchStage
     """The stage of the search."""
     outcome: Outcome
-    """What became of it."""
+    """The outcome."""
     plan: Plan | None = None
     """None for eager and plain ``torch.compile``."""
     why: str = ""
@@ -68,7 +68,7 @@ class Try(Record, frozen=True):
     same_as: str = ""
     """The title of the try that has the same code."""
     final: bool = False
-    """Whether the figures are those of the final comparison, in which all took turns; others guided the search."""
+    """Whether the figures are from the final comparison, in which all took turns; other figures guided the search."""
     time_s: Figure | None = None
     """The time of the whole call: of the step, or of the forward if no gradient is taken."""
     speedup: Figure | None = None
@@ -76,32 +76,32 @@ class Try(Record, frozen=True):
     over_full: Figure | None = None
     """The median over rounds of ``torch.compile`` ÷ plan."""
     compile_s: Seconds | None = None
-    """The seconds that were waited for its compile; what was in a cache took none."""
+    """The seconds waited for its compile; artifacts from a cache took none."""
     peak_bytes: Figure | None = None
     """The peak memory of a call."""
     kept_bytes: Count | None = None
-    """What its forwards keep for their backward; None if a size is dynamic, or without a backward."""
+    """The bytes that its forwards keep for their backward; None if a size is dynamic, or without a backward."""
     constant_bytes: Count = 0
     """What the frozen weights in its code take, beside those of the model."""
     launches: Count | None = None
-    """How many launches of generated kernels are in the code of its partitions; None if it was not compiled."""
+    """The number of launches of generated kernels in its partitions' code; None if it was not compiled."""
     remembered: bool = False
-    """Whether this is from the ledger: an earlier search has tried it."""
+    """Whether it is from the ledger: an earlier search has tried it."""
 
     @property
     def can_be_chosen(self) -> bool:
-        """Whether it may be the answer."""
+        """Whether it can be the answer."""
         return self.outcome is Outcome.MEASURED and not self.why
 
     @property
     def score(self) -> float | None:
-        """How fast it is: beside ``torch.compile``, or where that fails, beside eager; None if it is not known."""
+        """Its speedup over ``torch.compile``, or over eager if that fails; None if unknown."""
         figure = self.over_full or self.speedup
         return None if figure is None else figure.value
 
 
 class PieceRace(Record, frozen=True):
-    """What configs do to the partitions of one kind, of the best plan, alone on recorded inputs."""
+    """A race of configs for one kind of the best plan's partitions, alone on recorded inputs."""
 
     partition: str
     """The id of the first partition of the kind."""
@@ -112,13 +112,13 @@ class PieceRace(Record, frozen=True):
     runs: Count
     """How often a call runs partitions of this kind."""
     seconds: Seconds
-    """The time of one of them as it was."""
+    """The time of one partition under the best plan."""
     codes: Count = 0
-    """How many other codes it raced."""
+    """The number of other codes in the race."""
     best: str = ""
-    """The config under which it is fastest, beyond doubt; empty if none is."""
+    """The config under which it is certainly fastest; empty if there is none."""
     gain: Figure | None = None
-    """The median over rounds of as it was ÷ under ``best``."""
+    """The median over rounds of the time before ÷ the time under ``best``."""
     why_not: str = ""
     """Why it did not race."""
 
@@ -135,9 +135,9 @@ class Tuning(Record, frozen=True, dict=True):
     gain: Figure | None = None
     """The median over rounds of rival ÷ answer, in the final comparison; None if the answer is the rival."""
     numbers: Numbers = Numbers.CLOSE
-    """How close results must be to eager's."""
+    """How close the results have to be to eager's."""
     budget_s: Seconds = 0.0
-    """The seconds that it was given."""
+    """The budget in seconds."""
     spent_s: Seconds = 0.0
     """The seconds that it took."""
     spent_on: Mapping[str, Seconds] = {}
@@ -149,11 +149,11 @@ class Tuning(Record, frozen=True, dict=True):
     rounds: Count = 0
     """How many rounds the final comparison had."""
     noise: Noise = QUIET
-    """What else the machine did in it."""
+    """What else the machine did in the final comparison."""
     floor: Quantity = 0.0
-    """The smallest relative difference that counted in it: by so much a call timed twice differed from itself."""
+    """The smallest relative difference that counted in the final comparison: a call timed twice differed by this."""
     remarks: Mapping[str, Count] = {}
-    """Why pieces were not compiled by the executor that was asked for, each reason with the number of pieces."""
+    """Why pieces were not compiled by the requested executor, each reason with the number of pieces."""
 
     @cached_property
     def by_title(self) -> dict[str, Try]:
@@ -166,16 +166,16 @@ class Tuning(Record, frozen=True, dict=True):
         return self.by_title[self.answer].plan if self.answer else None
 
     def compared(self, plan: Plan) -> Try | None:
-        """Return the try of a plan that took part in the final comparison; None if it did not."""
+        """Return a plan's try in the final comparison; None if it took no part."""
         return next((one for one in self.tries if one.final and one.plan == plan), None)
 
     @property
     def best_so_far(self) -> Try | None:
-        """The fastest plan that can be chosen, by the figures there are."""
+        """The fastest plan that can be chosen, by the figures so far."""
         plans = [one for one in self.tries if one.plan is not None and one.can_be_chosen and one.score is not None]
         return max(plans, key=lambda one: one.score or 0.0, default=None)
 
     @property
     def counts(self) -> Counter[Outcome]:
-        """How many plans had each outcome."""
+        """The number of plans with each outcome."""
         return Counter(one.outcome for one in self.tries if one.stage is not SearchStage.REFERENCE)

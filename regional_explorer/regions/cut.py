@@ -27,7 +27,7 @@ from regional_explorer.regions.order import (
     written_inputs,
 )
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api.cheap_calls import picking
+from regional_explorer.torch_api.cheap_calls import picker
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     BoxedCall,
@@ -45,7 +45,7 @@ from regional_explorer.torch_api.prepared import others_than_plain
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
-"""Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
+"""Higher-order ops whose bodies run op by op; flex_attention and scan run theirs under vmap or trace them again."""
 
 ClaimOf = Callable[[fx.Node], Claim | None]
 """Returns the claim on a node, or None for ops that stay eager."""
@@ -119,7 +119,7 @@ def cut_graph(
 
 
 Parts = tuple[list[ClaimedNodes], Edges[fx.Node], list[frozenset[str]]]
-"""The partitions of a graph, what must run before each node, and the sets of regions that fed each other in a cycle."""
+"""The partitions of a graph, the nodes that must run before each node, and the sets of regions in a cycle."""
 
 
 def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> Parts:
@@ -166,7 +166,7 @@ def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[C
 
 
 def _is_getitem(node: fx.Node) -> bool:
-    """Return whether a node only takes one of several results: it stays with the op that makes them, marked or not."""
+    """Return whether a node only picks one of an op's results; it stays with the op, marked or not."""
     return node.target is operator.getitem and isinstance(node.args[0], fx.Node)
 
 
@@ -186,7 +186,7 @@ def _can_move(node: fx.Node) -> bool:
 
 
 def _addresses_storage(node: fx.Node) -> bool:
-    """Return whether an op addresses the storage of a tensor that does not start where the storage does, now or later.
+    """Return whether an op addresses the storage of a tensor that may not start where the storage starts.
 
     Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either). An
     input of the graph may start elsewhere in another call: Dynamo does not guard on it (docs/upstream.md).
@@ -223,7 +223,7 @@ def _connected_parts(group: ClaimedNodes) -> list[ClaimedNodes]:
 # ---------------------------------------------------------------------------------------------------------- the pieces
 
 PieceContent = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""Graph, nodes, and carved nodes."""
+"""The graph, the nodes, and the carved nodes of a piece."""
 
 
 @dataclass(eq=False)
@@ -270,14 +270,14 @@ class Piece:
 
     @property
     def content(self) -> PieceContent:
-        """What the piece is made of, without its region: those of equal content have the same code and inputs."""
+        """The content of the piece, without its region; pieces of equal content have the same code and inputs."""
         return self.graph_id, self.nodes, self.carved
 
 
 def pieces_of(
     cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None = None, prepared: Prepared | None = None
 ) -> list[Piece]:
-    """Return the partitions in the order they run, each as a piece; those of bodies come last.
+    """Return the partitions in the order they run, each as a piece; partitions of bodies come last.
 
     ``known_pieces`` has pieces of earlier cuts of the same graph, by content; they are used again. ``prepared`` is what
     the trace has done for Inductor with the graph.
@@ -303,12 +303,12 @@ def _unwritten_inputs(gm: fx.GraphModule) -> frozenset[str]:
 
 
 def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
-    """Return what runs the graph: ``with_calls`` as a function of one argument list, which it empties."""
+    """Return the cut graph, ``with_calls``, as a function of one argument list, which it empties."""
     return _as_one_call(cut, calls) or boxed(with_calls(cut, calls))
 
 
 def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall | None:
-    """Return what runs a graph that is a single piece, without the code of a graph around it; None for others."""
+    """Return a function that runs a graph that is a single piece, without code around the piece; None for others."""
     nodes = cut.gm.graph.nodes
     outputs = cut.gm.graph.output_node().args[0]
     piece = next((piece for piece in calls if piece.graph_id == cut.id), None)
@@ -324,9 +324,9 @@ def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall |
     after = len(piece.outputs) + len(passed)
     picked = [places[value.name] if isinstance(value, fx.Node) else after + others.index(value) for value in outputs]
     taken, kept, pick = (
-        picking([inputs.index(name) for name in piece.inputs]),
-        picking([inputs.index(name) for name in passed]),
-        picking(picked),
+        picker([inputs.index(name) for name in piece.inputs]),
+        picker([inputs.index(name) for name in passed]),
+        picker(picked),
     )
 
     def run(args: list[Any]) -> Any:
@@ -389,7 +389,7 @@ def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
 
 
 def _inputs_and_copied(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Return what a partition takes, and what it has copies of instead: names of bodies, numbers that sizes imply."""
+    """Return the inputs of a partition, and what it copies instead: names of bodies, numbers computed from sizes."""
     inside = set(nodes)
     inputs: dict[fx.Node, None] = {}
     copied: dict[fx.Node, None] = {}
@@ -447,7 +447,7 @@ class PartitionNumbering:
     _pieces: dict[str, int] = field(default_factory=dict)
 
     def restart_graphs(self) -> None:
-        """Number the partitions of a graph that is cut again from the first; instances over all graphs stay."""
+        """Restart the numbers of partitions for a graph that is cut again; the numbers of instances stay."""
         self._unnamed.clear()
         self._pieces.clear()
 

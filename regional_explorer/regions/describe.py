@@ -18,13 +18,13 @@ from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.regions.select import LineRange, node_names, operator_names, picks
 
 COST_OF_NAME = 3
-"""How many patterns a name of a node is worth: it says nothing to a reader, and may be another in the next trace."""
+"""The cost of a node's name, in patterns: it says nothing to a reader, and may differ in the next trace."""
 
 BY_POINTER = (SelectorKind.MODULES, SelectorKind.LINES, SelectorKind.OPS)
-"""What can be clicked, in the order in which a person would name nodes that are all of several of these."""
+"""The kinds of things that can be clicked, in the order in which a person would name nodes that are several."""
 
 MEANT = (SelectorKind.MODULES, SelectorKind.LINES)
-"""What is meant as a whole when it is clicked."""
+"""The kinds of things of which a click means the whole."""
 
 Origins = int
 """A set of origins, as bits."""
@@ -32,9 +32,9 @@ Origins = int
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What nodes selected by pointer can be stored as: selectors of just these, and of all that are alike.
+    """The selectors for nodes selected by pointer: of just these nodes, and of all alike nodes.
 
-    ``alike`` picks the same nodes in each of the ``count`` equal modules; it is empty if the nodes are in no such one.
+    ``alike`` picks the same nodes in each of the ``count`` equal modules; empty if the nodes are in no such module.
     """
 
     this: tuple[Selector, ...] = ()
@@ -43,13 +43,13 @@ class Choice:
 
 
 NO_CHOICE = Choice()
-"""What can be stored where nothing is selected."""
+"""The choice if nothing is selected."""
 
 
 def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None = None) -> Choice:
-    """Return what a selection of ``nodes``, as ``graph:name``, can be stored as.
+    """Return the selectors for a selection of ``nodes``, given as ``graph:name``.
 
-    ``clicked`` is what was clicked: of several selectors that pick the same, that kind is taken.
+    Of several selectors that pick the same, one of the kind ``clicked`` is taken.
     """
     wanted, seen = _selected(nodes, graphs, clicked)
     if not wanted:  # mark says why nothing can pick these
@@ -72,7 +72,7 @@ def selectors_for(
 
 
 def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None) -> tuple[Origins, Origins]:
-    """Return the origins of ``nodes``, and all origins that were in sight where they were selected.
+    """Return the origins of ``nodes``, and all origins in sight where the nodes were selected.
 
     An op that runs in no graph is not in sight in those that run, and one that only the backward computes again is not
     in the forward's: whoever selects all that is in sight of a module means the module. Whoever clicked a module or a
@@ -92,7 +92,7 @@ def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selector
 
 
 def _alike(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
-    """Return the ops ``wanted``, and those in the same places of equal modules: one list for each of these."""
+    """Return the ops ``wanted``, and the ops in the same places of equal modules, one list per module."""
     ops = [(origin, node) for origin, node in _dynamo_ops(graphs) if node.modules]
     classes = {call.path: call.class_name for _, node in ops for call in node.modules}
     form = {path: glob for glob, paths in equal_layers(classes).items() for path in paths}
@@ -140,7 +140,7 @@ class _Pattern:
     origins: Origins
     innermost: bool = False
     one_instance: bool = False
-    """Whether it is the path of a module that only holds others, and so makes one instance of all of them."""
+    """Whether it is the path of a module that only holds modules, and so makes one instance of all of them."""
 
     def order(self, clicked: SelectorKind | None) -> tuple[bool, int, bool, int]:
         """Return the order in which a person would choose it among patterns that pick the same."""
@@ -153,7 +153,7 @@ class _Pattern:
 
 
 class _Patterns:
-    """All patterns that a person could write for these graphs."""
+    """All patterns that a person could write for a call's graphs."""
 
     def __init__(self, graphs: Sequence[Graph], seen: Origins) -> None:
         self.graphs = graphs
@@ -173,17 +173,17 @@ class _Patterns:
         )
 
     def describe(self, wanted: Origins, clicked: SelectorKind | None) -> tuple[Selector, ...]:
-        """Return selectors that together pick ``wanted``, and nothing else in sight; names of nodes if none do."""
+        """Return selectors that together pick ``wanted`` and nothing else in sight, by node names if no others do."""
 
         def order(pattern: _Pattern) -> tuple[bool, int, bool, int]:
             return pattern.order(clicked)
 
         patterns = sorted(self._within(wanted), key=order)
         if exact := [pattern for pattern in patterns if pattern.origins == wanted]:
-            found = _written(exact[:1])
+            found = _selectors(exact[:1])
         else:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
-            together = *_written(chosen), *self._named(left)
+            together = *_selectors(chosen), *self._named(left)
             found = min([together, *self._combined(wanted, order)], key=_cost)
         picked = _bits(origin for selector in found for origin in picks(selector, self.graphs))
         return found if picked & self.seen == wanted else self._named(wanted)
@@ -193,7 +193,7 @@ class _Patterns:
         return (Selector(SelectorKind.NODES, names),) if names else ()
 
     def _combined(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> Iterator[tuple[Selector, ...]]:
-        """Yield patterns around ``wanted``, each within a module or not, and without what others pick."""
+        """Yield patterns around ``wanted``, perhaps within a module, and without what other patterns pick."""
         spans = self._line_patterns(wanted, spanning=True)
         around = sorted((one for one in (*self._modules, *self._ops, *spans) if not wanted & ~one.origins), key=order)
         modules = sorted((one for one in around if one.kind is SelectorKind.MODULES), key=lambda one: len(one.text))
@@ -203,12 +203,12 @@ class _Patterns:
                 origins = functools.reduce(operator.and_, (module.origins for module in within), pattern.origins)
                 without, left = _cover(origins & ~wanted, others, COST_OF_NAME * wanted.bit_count())
                 if not left:
-                    yield (replace(*_written([pattern]), within=_written(within), without=_written(without)),)
+                    yield (replace(*_selectors([pattern]), within=_selectors(within), without=_selectors(without)),)
 
     # ------------------------------------------------------------------------------------------------- the patterns
 
     def _within(self, allowed: Origins) -> Iterator[_Pattern]:
-        """Yield the patterns that pick something, and nothing in sight but ``allowed``; of lines the longest ranges."""
+        """Yield the patterns that pick something, and in sight only ``allowed``; for lines, the longest ranges."""
         for pattern in (*self._modules, *self._ops, *self._line_patterns(allowed)):
             if pattern.origins and not pattern.origins & ~allowed:
                 yield pattern
@@ -240,7 +240,7 @@ class _Patterns:
                         yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(matches))
 
     def _op_patterns(self) -> Iterable[_Pattern]:
-        """Return the names of operators, first as the program has them; as in ``picks``, not those of the backward."""
+        """Return the names of operators, the program's names first; as in ``picks``, without backward operators."""
         forward = (graph for graph in self.graphs if graph.kind is not GraphKind.BACKWARD)
         named = grouped(
             (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)
@@ -297,7 +297,7 @@ def _with_stars(parts: Sequence[str], stars: Collection[int]) -> str:
 
 
 def _widest(patterns: Iterable[_Pattern]) -> list[_Pattern]:
-    """Return the patterns that no other one covers, those that pick most first."""
+    """Return the patterns that no other pattern covers, those that pick most first."""
     kept: list[_Pattern] = []
     for pattern in sorted(patterns, key=lambda pattern: -pattern.origins.bit_count()):
         if all(pattern.origins & ~other.origins for other in kept):
@@ -306,7 +306,7 @@ def _widest(patterns: Iterable[_Pattern]) -> list[_Pattern]:
 
 
 def _cover(wanted: Origins, widest: Sequence[_Pattern], most: int) -> tuple[list[_Pattern], Origins]:
-    """Return up to ``most`` patterns that together pick ``wanted``, and what none of them picks."""
+    """Return up to ``most`` patterns that together pick ``wanted``, and the ops that none of them picks."""
     chosen: list[_Pattern] = []
     left = wanted
     while left and len(chosen) < most and (widest := [pattern for pattern in widest if pattern.origins & left]):
@@ -316,7 +316,7 @@ def _cover(wanted: Origins, widest: Sequence[_Pattern], most: int) -> tuple[list
 
 
 def _cost(selectors: Iterable[Selector]) -> int:
-    """Return how long selectors are to read: the number of their patterns, where a name counts for several."""
+    """Return the reading cost of selectors: the number of their patterns, where a node's name counts for several."""
     return sum(
         len(selector.patterns) * (COST_OF_NAME if selector.kind is SelectorKind.NODES else 1)
         + _cost(selector.within)
@@ -325,7 +325,7 @@ def _cost(selectors: Iterable[Selector]) -> int:
     )
 
 
-def _written(patterns: Iterable[_Pattern]) -> tuple[Selector, ...]:
+def _selectors(patterns: Iterable[_Pattern]) -> tuple[Selector, ...]:
     """Return patterns as selectors, one for each kind."""
     by_kind = grouped(((pattern.kind, pattern.innermost), pattern.text) for pattern in patterns)
     return tuple(Selector(kind, tuple(texts), innermost) for (kind, innermost), texts in by_kind.items())

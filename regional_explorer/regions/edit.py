@@ -99,7 +99,7 @@ def _both(among: Among, whole: Collection[int], origin: int | None) -> bool:
 
 
 def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
-    """Return why what ``selector`` names runs eagerly: a graph break inside it, around it or before it. Else empty."""
+    """Return why the code that ``selector`` names runs eagerly, if a graph break is inside or near it; else empty."""
     for pattern in selector.patterns:
         for graph_break in breaks:
             because = f"{graph_break.place_and_caller}: {graph_break.reason.rstrip('.')}."
@@ -181,7 +181,7 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
 
 
 def _examples(kind: SelectorKind, plain: str, choices: Sequence[str]) -> str:
-    """Return names with the last part of a pattern, or else any."""
+    """Return names that contain the last part of a pattern, else any names."""
     tail = re.split(r"[.:/]", plain)[-1]
     same_tail = [name for name in choices if tail and tail in re.split(r"[.:/]", name)]
     examples = same_tail or choices
@@ -197,7 +197,7 @@ def _module_classes(graphs: Sequence[Graph], among: Among) -> dict[str, str]:
 
 
 def _module_suggestions(pattern: str, classes: Mapping[str, str]) -> str:
-    """Return what a module glob would match if its ``*`` were ``**``, else paths spelled like it, else examples.
+    """Return the paths that a module glob would match if its ``*`` were ``**``, else similar paths, else examples.
 
     Equal layers are named by one glob, besides the layer of the pattern's own number.
     """
@@ -219,7 +219,7 @@ def _numbers_in(path: str) -> list[str]:
 
 
 def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
-    """Return all names that a selector can have, in the form of ``pattern``: lines by file or function, for example."""
+    """Return all names for a selector of this kind, in the form of ``pattern``: lines by file or by function, say."""
     ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
     place = pattern.partition(":")[0]
     match kind:
@@ -297,7 +297,7 @@ LONGEST_SELECTION = 160
 
 
 def selection_text(region: Region) -> str:
-    """Return what ``selectors_of_text`` reads back: ``modules layers.*.mlp, ops gelu``; empty if it says less."""
+    """Return selectors as text for ``selectors_of_text``: ``modules layers.*.mlp, ops gelu``; empty if it says less."""
     text = ", ".join(f"{selector.kind} {','.join(selector.patterns)}" for selector in region.selectors)
     same_lines = len({s.innermost for s in region.selectors if s.kind is SelectorKind.LINES}) <= 1
     written = all(s.kind in _WRITTEN_KINDS and not s.only for s in region.selectors) and same_lines
@@ -305,7 +305,7 @@ def selection_text(region: Region) -> str:
 
 
 def selectors_of_text(text: str, *, innermost: bool = False) -> tuple[Selector, ...]:
-    """Return the selectors that a text names, ``modules layers.*.mlp, ops gelu``; ``innermost`` is of those by lines.
+    """Return the selectors in a text, ``modules layers.*.mlp, ops gelu``; ``innermost`` holds for line selectors.
 
     Raises:
         SelectorError: it does not begin with a kind, or a kind has no pattern.
@@ -415,7 +415,7 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
 
 
 def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...] = ()) -> Plan:
-    """Return the plan with carved ops put back into their region: those that ``chosen`` picks, or all of them."""
+    """Return the plan with carved ops put back into their region: the ops that ``chosen`` picks, or all carved ops."""
     region = plan[name]
     if not region.carved:
         raise PlanError(f"The plan carves nothing out of region {name!r}; marks in the source are changed there.")
@@ -461,7 +461,7 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
 
 
 def _ops_in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
-    """Yield the ops of Dynamo's graphs in the order of the program: those of a body where the op that runs it is."""
+    """Yield the ops of Dynamo's graphs in the order of the program; the ops of a body stand where it is called."""
     dynamo = [graph for graph in graphs if graph.kind is GraphKind.DYNAMO]
     children = grouped((graph.parent, graph) for graph in dynamo)
 
@@ -497,7 +497,7 @@ def _instance_parts(
 
 
 def _halves(name: str, instances: Sequence[list[Node]], origin: int, at: str) -> tuple[list[list[Node]], list[Node]]:
-    """Return the nodes before ``origin`` and those from it on, in all equal instances, and the nodes of the others."""
+    """Return the nodes before ``origin`` and from it on, in all equal instances, and the nodes of other instances."""
     instance = next(nodes for nodes in instances if any(node.origin == origin for node in nodes))
     start = next(index for index, node in enumerate(instance) if node.origin == origin)
     if start == 0:

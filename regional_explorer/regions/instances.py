@@ -12,7 +12,7 @@ from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.regions.order import convex_parts, cycles, recorded_dependencies
 
 Instance = tuple[str, int] | None
-"""What identifies an instance within its region: module path and call, or the number of the connected piece;
+"""The identity of an instance within its region: module path and call, or the number of the connected piece;
 None for nodes that no Dynamo node was traced to."""
 
 
@@ -26,7 +26,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The origins that one selector picks (``part``), and those that it would pick without ``only`` (``whole``)."""
+    """The origins that a selector picks (``part``), and the origins it would pick without ``only`` (``whole``)."""
 
     part: Mapping[int, Instance]
     whole: Mapping[int, Instance]
@@ -38,7 +38,7 @@ def number_instances(
     picked: Mapping[str, Sequence[Picked]],
     joined: Collection[str],
 ) -> None:
-    """Number the instances that no module call identifies: ops that feed each other directly are one instance.
+    """Number the instances without a module call: ops that feed each other directly are one instance.
 
     Dynamo's graphs and the forward decide this (a write in place shows only in the forward). The backward of an
     instance then belongs to one instance too, even if its ops are not connected. Carved ops connect the ops of an
@@ -92,11 +92,11 @@ def _piece_of(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int
 
 
 Unit = tuple[int, Instance]
-"""An instance of what one selector picks: the selector's number, and which instance."""
+"""An instance of one selector's ops: the selector's number and the instance."""
 
 
 def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
-    """Return the origins of each unit, in the order in which units begin; the last selector that picks one has it."""
+    """Return the origins of each unit, in the order in which units begin; the last selector that picks an op has it."""
     selected = grouped((max(n for n, pick in enumerate(picked) if origin in pick.part), origin) for origin in origins)
     unit_of: dict[int, Unit] = {}
     for number, selector_origins in selected.items():
@@ -110,7 +110,7 @@ def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int,
 def _unit_dependencies(
     graphs: Sequence[Graph], units: Mapping[Unit, Sequence[int]]
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return which units feed each other directly, as pairs, and all units that each one depends on, as bit sets."""
+    """Return the pairs of units that feed each other directly, and all units that each unit depends on, as bit sets."""
     unit_index = {origin: index for index, origins in enumerate(units.values()) for origin in origins}
     feeds: set[tuple[int, int]] = set()
     unit_ancestors = [0] * len(units)
@@ -160,13 +160,13 @@ Claims = dict[str, Claim]
 
 
 def with_sums(graph: Graph, claims: Claims) -> Claims:
-    """Return the claims on the nodes of a graph with those of the instances around ops without an origin."""
+    """Return the claims on a graph's nodes, extended to ops without an origin inside of instances."""
     all_claims = claims | _without_cycles(graph, claims, claims_from_around(graph, claims))
     return {node.name: all_claims[node.name] for node in graph.ops if node.name in all_claims}
 
 
 def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
-    """Return the claims of the instances around ops without an origin.
+    """Return claims on the ops without an origin, by the instances around them.
 
     Such an op belongs to the instance that all its inputs come from; inputs of the graph do not count. If the op feeds
     the instance too, its other inputs may be values that the instance depends on anyway: the gradient of a residual
@@ -226,7 +226,7 @@ def _has_no_origin(node: Node) -> bool:
 
 
 def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
-    """Return ``sums`` without those of instances that feed each other in a cycle only because of them."""
+    """Return the claims ``sums``, without those of instances that they would put into a cycle."""
     if not sums:
         return sums
     dependencies = recorded_dependencies(graph)

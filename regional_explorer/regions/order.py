@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
 
 K = TypeVar("K")
-"""What stands for an instance or a partition."""
+"""The key of an instance or a partition."""
 
 Edges = Mapping[T, Sequence[T]]
 """The dependencies of each node."""
@@ -89,7 +89,7 @@ def condense(before: Edges[T], parts: Iterable[list[T]]) -> tuple[list[list[T]],
 
 
 def schedule(before: Edges[T], parts: Iterable[list[T]]) -> list[list[T]]:
-    """Return the units in an order that respects every dependency, and is otherwise that of their last nodes.
+    """Return the units in an order that respects every dependency, otherwise in the order of their last nodes.
 
     ``before`` has all nodes in their order.
 
@@ -128,7 +128,7 @@ def cycles(before: Edges[T], parts: Sequence[tuple[K, list[T]]]) -> list[frozens
         for unit, sources in enumerate(waits):
             for source in sources:
                 ancestors[unit] |= ancestors[source] | unit_bits[source]
-    # A partition that depends on itself is in a cycle, and all of a cycle depend on the same ones.
+    # A partition that depends on itself is in a cycle, and all partitions of a cycle have the same dependencies.
     by_ancestors = grouped(
         (reached, parts[number][0])
         for number, reached in zip(numbers, ancestors, strict=True)

@@ -33,7 +33,7 @@ SUBGRAPH_KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 
 
 EVERY_OP = "*"
-"""The pattern over ops that picks all of them: they are one instance, connected or not, with the ops of no origin."""
+"""The op pattern that picks every op, as one instance, connected or not, including ops without an origin."""
 
 _WHOLE_GRAPH = ("*", 0)
 
@@ -51,7 +51,7 @@ def subgraph_key(graph: Graph) -> str:
 
 
 def pick_subgraphs(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
-    """Return the origins of the ops in the bodies that ``selector`` picks, and of the calls of these bodies."""
+    """Return the origins of the ops in the bodies that ``selector`` picks, and of these bodies' calls."""
     return {
         node.origin: (graph.id, 0)
         for graph in subgraphs(graphs)
@@ -83,7 +83,7 @@ def call_origins(graphs: Sequence[Graph]) -> set[int]:
 
 
 def annotation_key(annotation: Any) -> str:
-    """Return the key of a region that is marked in the source: its id, or the config of a mark without one.
+    """Return the key of a region that is marked in the source: its id, or the config of a mark without an id.
 
     Upstream puts all marks without an id into one default region and compiles it under the first config it meets. Here
     they are one region if their configs are equal.
@@ -102,7 +102,7 @@ def annotation_name(annotation: Any) -> str | None:
 
 
 def annotated_config(annotation: Any) -> dict[str, Any]:
-    """Return the Inductor configs in an annotation, empty if it has none."""
+    """Return the Inductor configs in an annotation; empty if it has none."""
     config = annotation.get("inductor_configs") if isinstance(annotation, Mapping) else None
     return dict(config) if isinstance(config, Mapping) else {}
 
@@ -147,7 +147,7 @@ def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Lines ``first`` to ``last`` of ``place``: a file, or a function (its ``def`` is line 1); if empty, any file."""
+    """Lines ``first`` to ``last`` of ``place``, a file or a function (its ``def`` is line 1); if empty, of any file."""
 
     place: str
     first: int
@@ -208,7 +208,7 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
 
 
 def _is_path(pattern: str, graphs: Sequence[Graph]) -> bool:
-    """Return whether a pattern with characters of globs is the path of a module around an op."""
+    """Return whether a pattern that looks like a glob is itself the path of a module around an op."""
     if not re.search(r"[*?[]", pattern):
         return False
     chains = {node.modules for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops}
@@ -217,7 +217,7 @@ def _is_path(pattern: str, graphs: Sequence[Graph]) -> bool:
 
 
 def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
-    """Return, for each graph, the modules around the calls of each body around it that several calls share.
+    """Return, for each graph and each shared body around it, the modules around the calls of that body.
 
     A mark on one of these modules holds for that call only, so it picks nothing inside: other calls run the same body.
     """
@@ -231,7 +231,7 @@ def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
 
 
 def _instance_of(calls: Chain, rules: Sequence[re.Pattern[str]], shared: Sequence[Sequence[Chain]]) -> Instance:
-    """Return the outermost module call around an op that a rule matches, else the outermost module that contains one.
+    """Return the outermost matching module call around an op; if none matches, the outermost matching module.
 
     The root has no path, so no rule matches it. A module may contain what is called without being called itself, or
     without a record in the trace: a ModuleList, or a layer that runs in pieces because of a graph break. The calls
@@ -312,7 +312,7 @@ def assign(
     known: MutableMapping[Selector, Mapping[int, Instance]] | None = None,
     pending: Sequence[Graph] = (),
 ) -> Assignment:
-    """Return the region of each node; if two regions pick one, it belongs to the later one in the plan.
+    """Return the region of each node; a node that two regions pick belongs to the later region in the plan.
 
     ``known`` holds what selectors pick in these graphs, and is added to. ``pending`` are backwards of these graphs that
     are not among them yet.
@@ -378,7 +378,7 @@ def _has_every_op(region: Region) -> bool:
 def _claims_on(
     graph: Graph, assignment: Assignment, calls: Collection[int], bodies: Collection[str], rest: Claim | None
 ) -> Claims:
-    """Return the claims on the nodes of a graph by their origins, or by their marks; those on carved ones too.
+    """Return the claims on the nodes of a graph, carved ones included, by their origins or marks.
 
     ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. A body that
     AOTAutograd traced, of one of the regions ``bodies``, which select whole ones, is claimed with its ops without an
@@ -462,7 +462,7 @@ def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -
 
 
 def operator_names(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Return what a pattern can call the operator of a node; nothing for arithmetic on sizes.
+    """Return the names by which a pattern can pick the operator of a node; empty for arithmetic on sizes.
 
     AOTAutograd computes sizes that a linear needs by a ``mul``, say: that is no reason to pick the linear.
     """
@@ -471,7 +471,7 @@ def operator_names(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def _pick_operators(pattern: str, graphs: Sequence[Graph], pending: Sequence[Graph]) -> dict[int, Instance]:
-    """Return the origins of the ops with a matching name; of backward ops only if no other op has one.
+    """Return the origins of the ops with a matching name; backward ops count only if no other op matches.
 
     Else ``aten.cos*`` would pick the sine whose backward is a cosine, too. While backwards are ``pending``, so may be
     forwards with a cosine, but none with a ``gelu_backward``.

@@ -34,14 +34,14 @@ PRODUCTS = (
     "_trilinear",
     "mkldnn_rnn_layer",
 )
-"""Ops that eager and compiled code leave to a library, by their names in ATen; and those of attention."""
+"""Ops that eager and compiled code leave to a library, by their names in ATen; ``ATTENTION`` is a group of them."""
 ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
 NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"})
 """Norms that are one op of the program."""
 FEWEST_FUSED = 2
-"""How many ops that can be fused make something worth suggesting."""
+"""The minimum number of fusable ops of a suggestion."""
 CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
-"""Classes that say nothing of what is inside: these modules are alike only where they stand in equal places."""
+"""Classes that say nothing of their contents: such modules are alike only in equal places."""
 
 
 def suggestions_of(session: Session) -> list[Suggestion]:
@@ -50,9 +50,9 @@ def suggestions_of(session: Session) -> list[Suggestion]:
 
 
 def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
-    """Return regions that could be compiled, in a guessed order: by how much of the time could be fused.
+    """Return regions that could be compiled, in a guessed order: by the share of the time that could be fused.
 
-    Without a profile it is the number of such ops. Of several that pick the same ops only the first is returned.
+    Without a profile, the number of fusable ops counts. Of regions with the same ops only the first is returned.
     """
     program = _Program(graphs, profile)
     found = {suggestion: origins for suggestion, origins in program.suggested() if origins}
@@ -110,7 +110,7 @@ class _Modules:
 
 
 class _Program:
-    """The ops of the program, by origin: which can be fused, what feeds what, what each takes of the time."""
+    """The ops of the program, by origin: which are fusable, what feeds what, and the time of each."""
 
     def __init__(self, graphs: Sequence[Graph], profile: Profile | None) -> None:
         self.graphs = graphs
@@ -207,7 +207,7 @@ class _Program:
     # ---------------------------------------------------------------------------------------------------- modules
 
     def _repeated_modules(self) -> list[_Modules]:
-        """Return the modules that occur several times: the outermost, and those inside them that do more than one op.
+        """Return the modules that occur several times: the outermost, and the modules inside them with several ops.
 
         Deeper ones count only where there are several in each: the experts of a mixture.
         """
@@ -265,13 +265,13 @@ class _Program:
         return [*names, *(name for name in others if name not in used and name not in names)]
 
     def _between(self, around: Selector, left_out: Sequence[str]) -> Selector:
-        """Return the selector of ``around``, without the ops ``left_out`` in it."""
+        """Return the selector of ``around`` without its ops ``left_out``."""
         inside = picks(around, self.graphs)
         found = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
         return replace(around, without=(Selector(SelectorKind.OPS, tuple(found)),))
 
     def _name(self, product: int) -> str:
-        """Return the name of a matrix product in the program, or that in ATen where others have the former, too."""
+        """Return the name of a matrix product in the program, or its ATen name if other ops share the former."""
         op = self.ops[product].op
         same = {origin for origin, node in self.ops.items() if node.op == op and origin in self.parts}
         return op if same <= self.products else next(part for part in self.parts[product] if _is_product(part))

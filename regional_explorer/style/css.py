@@ -17,7 +17,7 @@ from regional_explorer.style.formats import STATE_GLYPHS, word
 
 _HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#606060")
 HUES = len(_HUES)
-"""How many colours regions have."""
+"""The number of colours of regions."""
 _STROKES = ("solid", "dashed", "dotted")
 
 
@@ -32,7 +32,7 @@ class Tone:
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """How one region is drawn. ``hue`` is the number of its colour, ``letter`` stands for a name that does not fit."""
+    """The look of one region. ``hue`` is the number of its colour, ``letter`` stands for a name that does not fit."""
 
     hue: int
     letter: str
@@ -61,7 +61,7 @@ DARK = Ground("#15181c", "#e3e6ea", "#9aa4af", "#5b6570", "#24292f", "#ff8a80", 
 
 @functools.cache
 def paint(index: int) -> Paint:
-    """Return how the region at ``index`` of the plan is drawn."""
+    """Return the look of the region at ``index`` of the plan."""
     cycle, hue = divmod(index, len(_HUES))
     turn, letter = divmod(index, len(string.ascii_uppercase))
     return Paint(
@@ -134,7 +134,7 @@ def _picture_colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str
 
 
 def page_css(regions: int = 0) -> str:
-    """Return the style sheet of pages and fragments that show this many regions."""
+    """Return the style sheet of pages and fragments that show ``regions`` regions."""
     paints = [paint(number) for number in range(regions)]
     scope = f".{PAGE}"
     light = f"{scope}{{{_theme_variables(LIGHT, [one.light for one in paints])}}}"
@@ -180,7 +180,7 @@ TRENDS = {"good": "▲ ", "bad": "▼ "}
 
 
 def toned(text: object, tone: str, signs: dict[str, str] = SIGNS, **attributes: object) -> Node:
-    """Return ``text`` in a tone, behind the sign of the state that it is, or else that of the tone."""
+    """Return ``text`` in a tone, after the sign of the state if it is a state, else after the tone's sign."""
     sign = f"{STATE_GLYPHS[text]} " if isinstance(text, State) else signs.get(tone, "")
     if isinstance(text, State) and word(text) != text:
         attributes = {"title": text, **attributes}

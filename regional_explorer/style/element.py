@@ -30,7 +30,7 @@ def clean(text: object, limit: int = LONG) -> str:
 
 @functools.lru_cache(4096)
 def _clean(text: str, limit: int) -> str:
-    """Return a text cleaned; a panel makes the same ones at every edit."""
+    """Return a cleaned text, cached: a panel cleans the same texts at every edit."""
     line = " ".join(_without_invisible(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 

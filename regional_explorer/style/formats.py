@@ -40,7 +40,7 @@ _WORDS: Mapping[str, str] = {
 
 
 def word(name: StrEnum | str) -> str:
-    """Return what a variant or a state is called where people read it; its own name is the field's."""
+    """Return the word that people read for a variant or a state."""
     return _WORDS.get(name, name)
 
 
@@ -50,7 +50,7 @@ def pattern_text(name: str) -> str:
 
 
 MOST_ENTRIES = 8
-"""How many entries of a list are shown at most."""
+"""The maximum number of entries shown of a list."""
 
 _TIME_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
 
@@ -74,7 +74,7 @@ def signed(seconds: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a fraction in per cent with three significant digits, ``12.3 %``, but nothing finer than a tenth."""
+    """Return a fraction in per cent with three significant digits, ``12.3 %``, and at most one decimal."""
     if 0 < abs(share) < 1e-3:  # noqa: PLR2004 - a tenth of a per cent
         return "< 0.1 %" if share > 0 else "> -0.1 %"
     return f"{significant(100 * share)} %"
@@ -91,7 +91,7 @@ def size(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of the numbers of a DataFrame's column: the end of its name, what a second or byte is multiplied by.
+    """The unit of a DataFrame's column: the end of its name, and the factor from seconds or bytes.
 
     ``text`` writes a value in a unit that fits, where the name is not shown. ``whole`` numbers have no fractions.
     """
@@ -111,7 +111,7 @@ UNITS = (
 
 @cache
 def unit_of(column: str) -> Unit | None:
-    """Return the unit at the end of a column's name, None without one."""
+    """Return the unit at the end of a column's name; None without one."""
     return next((unit for unit in UNITS if column.endswith(unit.ending)), None)
 
 
@@ -135,7 +135,7 @@ def times(ratio: float) -> str:
 
 
 def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
-    """Return the bounds of a figure's CI, which ``text`` writes: ``1.21–1.27×``, ``12 µs to 13 µs``; empty without."""
+    """Return the bounds of a figure's CI, formatted by ``text``: ``1.21–1.27×``, ``12 µs to 13 µs``; empty without."""
     if figure.bounds is None:
         return ""
     low, high = map(text, figure.bounds)
@@ -143,26 +143,26 @@ def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
 
 
 def interval_note(figure: Figure, text: Callable[[float], str] = times) -> str:
-    """Return what stands behind a figure: the bounds of its CI, `` (1.21–1.27)``, or why there are none."""
+    """Return the note after a figure: the bounds of its CI, `` (1.21–1.27)``, or why there are none."""
     note = interval(figure, text).removesuffix("×") or figure.why
     return f" ({note})" if note else ""
 
 
 def with_interval(figure: Figure, text: Callable[[float], str] = times) -> str:
-    """Return a figure with the bounds of its CI, ``1.24× (1.21–1.27)``, or with why there are none."""
+    """Return a figure with the bounds of its CI, ``1.24× (1.21–1.27)``, or with the reason for no CI."""
     return f"{text(figure.value)}{interval_note(figure, text)}"
 
 
 Compared = Timing | RegionTiming
-"""What has a speedup over eager, and the verdict of a numerics check."""
+"""A record with a speedup over eager and the verdict of a numerics check."""
 
 
 def speedup(timing: Compared | None) -> str:
-    """Return ``1.24×``, with what it is a speedup over if not over the program; a dash if the numerics check failed.
+    """Return ``1.24×``, with its baseline if that is not the program; a dash if the numerics check failed.
 
     ``not comparable`` is added if that is the check's verdict.
     """
-    if timing is None or timing.speedup is None or withheld(timing):
+    if timing is None or timing.speedup is None or is_withheld(timing):
         return NONE
     note = " over the trace" if isinstance(timing, RegionTiming) and timing.over_trace else ""
     note += f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
@@ -170,14 +170,14 @@ def speedup(timing: Compared | None) -> str:
 
 
 def against_trace(comparison: Comparison | None) -> str:
-    """Return the speedup over the captured graphs with its CI, ``1.24× (1.21–1.27)``; empty for these themselves."""
+    """Return the speedup over the captured graphs with its CI, ``1.24× (1.21–1.27)``; empty for the graphs."""
     if comparison is None or comparison.verdict is Verdict.BASELINE:
         return ""
     note = f" {comparison.numerics}" if comparison.numerics is NumericsVerdict.NOT_COMPARABLE else ""
     return f"{with_interval(comparison.speedup)}{note}"
 
 
-def withheld(timing: Compared) -> bool:
+def is_withheld(timing: Compared) -> bool:
     """Return whether no speedup is shown because the numerics check failed, or cannot fail."""
     return bool(timing.numerics and timing.numerics.withholds_speedup)
 
@@ -188,7 +188,7 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 
 def region_config_text(region: Region) -> str:
-    """Return the requested config of a region; both if forward and backward differ."""
+    """Return the requested config of a region as text; both configs if forward and backward differ."""
     if region.backward_config is None:
         return config_text(region.config)
     return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)

@@ -24,7 +24,7 @@ from regional_explorer.record.benchmark import (
     VariantName,
     Verdict,
 )
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
     RegionSummary,
@@ -44,6 +44,7 @@ from regional_explorer.style.formats import (
     against_trace,
     duration,
     interval,
+    is_withheld,
     percent,
     region_config_text,
     signed,
@@ -51,19 +52,18 @@ from regional_explorer.style.formats import (
     size,
     speedup,
     with_interval,
-    withheld,
     word,
 )
 from regional_explorer.tables.chart import whiskers
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_FAILED = 8
-"""How many failed tensors of one variant are shown at most."""
+"""The maximum number of failed tensors shown of one variant."""
 
 MOST_NAMES = 4
 
 MOST_DETECTABLE = 0.5
-"""That differences below more than this may be missed is no limit that anybody could use."""
+"""A larger detectable difference is not shown: it would be of no use."""
 
 _DIGITS = re.compile(r"\d+")
 
@@ -73,13 +73,13 @@ def _verdict_text(timing: Compared) -> str:
 
 
 def _interval_text(timing: Compared) -> str:
-    if timing.speedup is None or withheld(timing) or timing.verdict is Verdict.BASELINE:
+    if timing.speedup is None or is_withheld(timing) or timing.verdict is Verdict.BASELINE:
         return NONE
     return interval(timing.speedup) or NONE
 
 
 def trace_note(session: Session) -> str:
-    """Return that regions' speedups are over the traced ops, where these are slower than the program; else nothing.
+    """Return the note that regions' speedups are over the traced ops, if these are slower than the program; else empty.
 
     Each region whose ops take longer, run eagerly, than the program's own call is named. That what tracing costs is
     half of what the regions gain, or more, is said where there is none.
@@ -101,11 +101,11 @@ def trace_note(session: Session) -> str:
 
 
 TRACING_MATTERS = 0.5
-"""Tracing is mentioned if it costs this share of what the regions gain alone, or more."""
+"""Tracing is mentioned if it costs at least this share of the regions' gain alone."""
 
 
 def variant(name: str) -> VariantName | str:
-    """Return the variant of this name, which tables show in a word of its own; a name of anything else as it is."""
+    """Return the variant called ``name``, which tables show by its word; any other name unchanged."""
     return VariantName(name) if name in tuple(VariantName) else name
 
 
@@ -113,9 +113,9 @@ COMPARED: tuple[Column[Any], ...] = (
     Number("speedup", lambda t: t.speedup, text=speedup),
     *bound_columns("speedup_low", "speedup_high", lambda t: t.speedup, _interval_text),
     Column("verdict", lambda t: t.verdict, text=_verdict_text, tone=lambda t: TONES.get(t.verdict, "quiet")),
-    Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
+    Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if is_withheld(t) else "quiet"),
 )
-"""How something compares with eager."""
+"""The columns of a comparison with eager."""
 
 
 AGAINST_TRACE: tuple[Column[Comparison], ...] = (
@@ -124,7 +124,7 @@ AGAINST_TRACE: tuple[Column[Comparison], ...] = (
     Number("trace_speedup_high", lambda c: c.speedup.high),
     Column("trace_verdict", lambda c: c.verdict, "verdict (trace)", tone=lambda c: TONES.get(c.verdict, "quiet")),
 )
-"""How a variant compares with the captured graphs, where these differ from eager."""
+"""The columns of a comparison with the captured graphs, if these differ from eager."""
 
 
 TRACE_NOTE = (
@@ -160,7 +160,7 @@ def timings_table(session: Session) -> Table[Timing]:
         lambda: [
             conditions(session),
             f"{str(Verdict.WITHHELD).capitalize()}: wrong results, and those that rounding decides, get no speedup."
-            if any(map(withheld, rows))
+            if any(map(is_withheld, rows))
             else "",
             TRACE_NOTE if any(t.against_trace for t in rows) else "",
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
@@ -180,7 +180,7 @@ def timings_table(session: Session) -> Table[Timing]:
 
 
 def run_time_tables(session: Session) -> list[Table[Timing]]:
-    """Return the run times of the whole call, and in a fold those of forward and backward if there are any."""
+    """Return the run times of the whole call, and in a fold the times of forward and backward if there are any."""
     table = timings_table(session)
     whole = [t for t in table.shown_rows if t.phase is session.whole_phase]
     phases = [t for t in table.shown_rows if t.phase is not session.whole_phase]
@@ -194,7 +194,7 @@ def _samples_text(timing: Timing) -> str:
 
 
 def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield each kind of warning once: the text of the first, and the names of the others that have it."""
+    """Yield each kind of warning once: the first one's text, and the names of the others that have it."""
     kinds: dict[str, dict[str, str]] = {}
     for name, warnings in warned:
         for warning in warnings:
@@ -208,7 +208,7 @@ def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
 
 
 def conditions(session: Session) -> str:
-    """Return under which conditions the benchmark ran, on one line."""
+    """Return the conditions of the benchmark, on one line."""
     benchmark = session.conditions
     if benchmark is None:
         return ""
@@ -243,7 +243,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
     Number("ops_forward", lambda s: s.ops_forward),
     Number("ops_backward", lambda s: s.ops_backward),
     Number("partitions", lambda s: len(s.partitions)),
-    Number("compile_s", lambda s: once(s.compile_s)),
+    Number("compile_s", lambda s: measured_once(s.compile_s)),
     Column(
         "config",
         lambda s: s.region.config,
@@ -324,7 +324,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
             Number(
                 "compile_s",
-                lambda t: once(t.compile_s),
+                lambda t: measured_once(t.compile_s),
                 text=lambda t: f"{duration(t.compile_s)} {t.cache}" if t.compile_s else NONE,
             ),
             Number("compile_cold_s", lambda t: t.compile_cold_s),
@@ -345,9 +345,9 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
 
 
 def paid_after(timing: RegionTiming) -> str:
-    """Return after how many calls the compile time of a region is regained: ``1,200 calls``, ``never``, or a dash."""
+    """Return the number of calls after which a region's compile pays off: ``1,200 calls``, ``never``, or a dash."""
     calls = timing.pays_off_after_calls
-    if calls is None or withheld(timing):
+    if calls is None or is_withheld(timing):
         return NONE
     return "never" if isinf(calls) else count(int(calls), "call")
 
@@ -422,7 +422,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
     A peak below ``least_bytes`` is noise.
     """
     left_out = listing(session.conditions.memory_left_out) if session.conditions else ""
-    why = f"Not read of {left_out}: one call takes too long beside this budget_s." if left_out else ""
+    why = f"Not measured for {left_out}: one call takes too long for this budget_s." if left_out else ""
     about = "Memory above what was in use before the call: outputs, gradients and intermediates."
     return Table(
         "Memory",
@@ -450,7 +450,7 @@ def _peak_text(peak: MemoryPeak) -> str:
 
 
 def _peak_interval(peak: MemoryPeak) -> str:
-    """Return the bounds of a peak's CI, or why there are none; a peak too small to tell needs neither."""
+    """Return the bounds of a peak's CI, or why there are none; empty for a peak too small to measure."""
     if peak.peak_bytes.value < peak.least_bytes:
         return NONE
     return " to ".join(size(int(end)) for end in peak.peak_bytes.bounds or ()) or peak.peak_bytes.why
@@ -538,8 +538,8 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
         "Compile time",
         (
             Column("what", lambda cost: variant(cost.what)),
-            Number("compile_s", lambda cost: once(cost.seconds), "time"),
-            Number("waited_s", lambda cost: once(cost.waited_s), "waited"),
+            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
+            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
             Column("cache", lambda cost: cost.cache),
         ),
         (

@@ -9,7 +9,7 @@ from math import log
 from regional_explorer.record.benchmark import Timing
 from regional_explorer.style.css import LIGHT, TONES
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import interval, speedup, withheld
+from regional_explorer.style.formats import interval, is_withheld, speedup
 
 CHART_WIDTH = 130
 CHART_HEIGHT = 14
@@ -29,13 +29,13 @@ class Scale:
     @classmethod
     def of(cls, timings: Iterable[Timing]) -> Scale:
         """Return a scale that includes all ``timings``."""
-        ends = [end for t in timings if t.speedup and not withheld(t) for end in t.speedup.bounds or ()]
+        ends = [end for t in timings if t.speedup and not is_withheld(t) for end in t.speedup.bounds or ()]
         low, high = min([1.0, *ends]), max([1.0, *ends])
         margin = max((high / low) ** 0.06, 1.02)
         return cls(low / margin, high * margin)
 
     def at(self, ratio: float) -> float:
-        """Return where ``ratio`` lies, in pixels from the left."""
+        """Return the position of ``ratio``, in pixels from the left."""
         return CHART_MARGIN + log(ratio / self.low) / log(self.high / self.low) * (CHART_WIDTH - 2 * CHART_MARGIN)
 
 
@@ -46,8 +46,8 @@ def whiskers(timings: Sequence[Timing]) -> Callable[[Timing], Node | None]:
 
 
 def whisker(timing: Timing, scale: Scale) -> Node | None:
-    """Return the chart of one timing as SVG; None if no speedup may be shown, or if that has no interval."""
-    if timing.speedup is None or timing.speedup.bounds is None or withheld(timing):
+    """Return the chart of one timing as SVG; None if it may show no speedup, or the speedup has no interval."""
+    if timing.speedup is None or timing.speedup.bounds is None or is_withheld(timing):
         return None
     middle, (low, high) = timing.speedup.value, timing.speedup.bounds
     half = CHART_HEIGHT / 2

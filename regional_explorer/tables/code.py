@@ -35,7 +35,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
 def resource_texts(resources: GpuResources) -> Mapping[str, str]:
-    """Return the resources that a kernel takes, by the title of their column."""
+    """Return the GPU resources of a kernel, by the title of their column."""
     return {
         "registers": NONE if resources.registers is None else str(resources.registers),
         "spilled": NONE if resources.spilled_bytes is None else f"{resources.spilled_bytes} B",
@@ -46,7 +46,7 @@ def resource_texts(resources: GpuResources) -> Mapping[str, str]:
 
 
 def bound_text(bound_s: float) -> str:
-    """Return a bound with ``≥``: it is not a measured time."""
+    """Return a bound with ``≥``, because it is not a measured time."""
     return f"≥ {duration(bound_s)}"
 
 
@@ -66,13 +66,13 @@ class LinkedRow(NamedTuple):
 
     @property
     def bound_s(self) -> float | None:
-        """Seconds that it takes at least, by the data sheet of the GPU that the code is for."""
+        """The least seconds that it takes, by the data sheet of the GPU that the code is for."""
         kernel, target = self.kernel, GPU_TARGETS.get(self.code.code.target)
         return target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
 
     @property
     def refusals(self) -> str:
-        """Which kernels Inductor would not fuse it with, why, and how many bytes they share."""
+        """The kernels that Inductor would not fuse it with, why, and how many bytes they share."""
         index = self.linked.number - 1
         own = [pair for pair in self.code.code.refused if index in (pair.first, pair.second)]
         by_reason = grouped((clean(p.reason, LONG_TEXT), p) for p in sorted(own, key=lambda p: -p.shared_bytes))
@@ -89,7 +89,7 @@ def _partner(pair: RefusedFusion, index: int) -> str:
 
 
 def patterns_note(code: ArtifactCode) -> str:
-    """Return the patterns that matched and compute something; empty if none did, or if that is not known."""
+    """Return the patterns that matched and compute something; empty if none did or it is unknown."""
     found = (code.patterns or {}).items()
     matched = [f"{pattern_text(name)} ({times}×)" for name, times in found if not is_idle(name)]
     return f"Patterns that matched: {listing(matched)}." if matched else ""
@@ -172,7 +172,7 @@ GPU_COLUMNS: tuple[Column[LinkedRow], ...] = (
     _resource("occupancy", "occupancy"),
     replace(_resource("launch", "launch"), right=False),
 )
-"""More columns where the code is for a GPU that is not there."""
+"""The extra columns for code for a GPU that is not there."""
 
 
 BETWEEN_KERNELS = "between kernels"
@@ -182,7 +182,7 @@ AROUND_CODE = "around the generated code"
 
 
 class TimedRow(NamedTuple):
-    """A kernel of the partitions ``equal``, which ``times`` are of, or what runs outside of all kernels.
+    """A kernel of the partitions ``equal``, whose times are ``times``, or the code outside of all kernels.
 
     ``time`` is None if the kernel was not timed; only what runs outside of all has ``outside``.
     """
@@ -196,7 +196,7 @@ class TimedRow(NamedTuple):
 
     @property
     def seconds(self) -> Figure | None:
-        """How long it takes."""
+        """Its time."""
         return self.time.seconds if self.time else self.outside
 
 
@@ -223,11 +223,13 @@ def kernel_times_table(session: Session, region: str | None) -> Table[TimedRow]:
             *bound_columns("low_us", "high_us", lambda row: row.seconds)[:2],
             Number("share", lambda row: row.seconds and row.seconds.value / (row.times.parts_s or 1.0)),
             Number("with_clocks", lambda row: None if row.times.problem else row.times.with_clocks.value),
-            Number("bound_us", lambda row: row.time and row.time.least_s),
-            Column("bound_by", lambda row: row.time.bound_by if row.time and row.time.least_s else None),
+            Number("bound_us", lambda row: row.time and row.time.valid_bound_s),
+            Column("bound_by", lambda row: row.time.bound_by if row.time and row.time.valid_bound_s else None),
             Number(
                 "times_bound",
-                lambda row: row.time.seconds.value / row.time.least_s if row.time and row.time.least_s else None,
+                lambda row: (
+                    row.time.seconds.value / row.time.valid_bound_s if row.time and row.time.valid_bound_s else None
+                ),
             ),
             Number("wasted_us", lambda row: row.time and row.time.wasted_s),
             Column("lines", lambda row: row.linked and ", ".join(map(str, row.linked.lines))),
@@ -251,7 +253,7 @@ COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "eli
 
 
 class StageRow(NamedTuple):
-    """A stage of a partition, and what of it belongs to the followed nodes."""
+    """A stage of a partition, and its nodes that belong to the followed nodes."""
 
     part: PartitionStages
     stage: Stage
@@ -259,7 +261,7 @@ class StageRow(NamedTuple):
 
 
 def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[StageRow]:
-    """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
+    """One row per partition and stage: its number of ops and views, and what became of the previous stage's ops."""
     head = ", ".join(followed)
 
     def notes() -> Iterator[str]:
@@ -295,7 +297,7 @@ def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ())
 
 
 def _count_column(name: str) -> Column[StageRow]:
-    """Return a column that counts what a stage did with the nodes of the stage before."""
+    """Return a column that counts a kind of change from the previous stage's nodes."""
     return Number(name, lambda row: getattr(row.stage.change, name, None), dtype="Int64")
 
 
@@ -308,7 +310,7 @@ class NodeRow(NamedTuple):
 
 
 def stage_nodes_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[NodeRow]:
-    """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
+    """One row per node of each stage: its op, the previous stage's nodes that it comes from, and their lines."""
     lines = {part.partition.id: part.lines() for part in parts}
     is_followed: Column[NodeRow] = Column("followed", lambda found: found.node.name in found.row.followed)
     return Table(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from regional_explorer.errors import listing
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.region_code import PatternMatches, full_compile, pattern_matches, region_patterns
+from regional_explorer.record.region_code import PatternMatches, full_compile, pattern_match_counts, region_patterns
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text
@@ -37,7 +37,7 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
             Column("changed", lambda row: ", ".join(change.part for change in row[1].changes)),
             Column("nearest", lambda row: row[1].nearest),
             Column("artifact", lambda row: row[0].artifact),
-            Number("compile_s", lambda row: once(row[1].seconds)),
+            Number("compile_s", lambda row: measured_once(row[1].seconds)),
             Column("pre_grad_passes", lambda row: row[1].pre_grad_passes, "passes before autograd", tone="quiet"),
             Number("pre_grad_s", lambda row: row[1].pre_grad_s),
         ),
@@ -72,7 +72,7 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
         (
             Column("region", lambda row: row[0], region=lambda row: region_numbers.get(row[0])),
             Number("artifacts", lambda row: len(row[1])),
-            Number("compile_s", lambda row: once(sum(compiled.seconds for compiled in row[1])), "all"),
+            Number("compile_s", lambda row: measured_once(sum(compiled.seconds for compiled in row[1])), "all"),
             *map(_phase_column, CompilePhase),
         ),
         tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
@@ -109,7 +109,7 @@ def patterns_table(session: Session) -> Table[PatternMatches]:
             Column("regions", lambda row: row.regions, text=_matches_by_region),
             Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
         ),
-        pattern_matches(session),
+        pattern_match_counts(session),
         full if full_compile(session) else "",
         lambda: [regions, full],
         fold="closed",

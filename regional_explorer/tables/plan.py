@@ -11,7 +11,7 @@ from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.figure import Figure, once
+from regional_explorer.record.figure import Figure, measured_once
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
@@ -25,10 +25,10 @@ from regional_explorer.style.formats import (
     config_text,
     duration,
     interval_note,
+    is_withheld,
     size,
     speedup,
     times,
-    withheld,
     word,
 )
 from regional_explorer.tables.benchmark import COMPARED
@@ -80,7 +80,7 @@ def kept_table(session: Session) -> Table[Kept]:
 
 @derived
 def kept_text(session: Session) -> str:
-    """Return how much the forwards keep for their backwards, and how many ops are recomputed instead; maybe empty."""
+    """Return how much the forwards keep for their backwards, and how many ops are recomputed; empty if nothing is."""
     kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
     if not kept and not recomputed:
         return ""
@@ -93,7 +93,7 @@ def kept_text(session: Session) -> str:
 
 
 Equal = tuple[Partition, ...]
-"""Partitions that share a row of texts and pages: equal ones of a region. In the DataFrame each has its own."""
+"""Equal partitions of a region, which share a row in texts and pages; the DataFrame has a row for each."""
 
 
 def partitions_table(session: Session) -> Table[Equal]:
@@ -135,7 +135,7 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("shared_with", lambda parts: shared_with(parts[0])),
             Number(
                 "compile_s",
-                lambda parts: once(made.seconds) if (made := session.compile_of(parts[0])) else None,
+                lambda parts: measured_once(made.seconds) if (made := session.compile_of(parts[0])) else None,
                 text=lambda parts: _compile_text([made for part in parts if (made := session.compile_of(part))]),
             ),
             Column("cache", lambda parts: made.cache if (made := session.compile_of(parts[0])) else None),
@@ -195,7 +195,7 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
 
 
 class ComparedSession(NamedTuple):
-    """A session among others: how its plan and shapes differ from theirs, and what has changed since the first.
+    """A session among others: how its plan and shapes differ from the others', and what changed since the first.
 
     ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
     """
@@ -207,7 +207,7 @@ class ComparedSession(NamedTuple):
 
     @property
     def timings(self) -> Mapping[str, Timing]:
-        """The timing of the whole call by variant; none if the plan has changed since they were measured."""
+        """The timing of the whole call by variant; empty if the plan has changed since the measurement."""
         return {} if self.session.is_outdated else self.session.whole_timings
 
     @property
@@ -249,7 +249,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("", _against_first, "against plan 1", text=_ratio_text),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
-            Number("compile_s", lambda run: once(run.session.compile_s), "new code"),
+            Number("compile_s", lambda run: measured_once(run.session.compile_s), "new code"),
         ),
         [
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
@@ -285,7 +285,7 @@ def _variant_column(variant: str) -> Column[ComparedSession]:
 def _drawn_speedup(run: ComparedSession) -> Node | None:
     if run.regional is None:
         return None
-    if withheld(run.regional):
+    if is_withheld(run.regional):
         return toned(run.regional.verdict, "bad")
     tone = TONES.get(run.regional.verdict, "quiet")
     return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
@@ -294,7 +294,7 @@ def _drawn_speedup(run: ComparedSession) -> Node | None:
 MIN_PLANS = 2
 """The table is shown from this number of measured plans on."""
 MAX_DIFFERENCES = 6
-"""How many differences of one plan are listed at most; ``ex.history`` has all."""
+"""The maximum number of differences listed of one plan; ``ex.history`` has all."""
 
 _CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
 _CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx-quiet")
@@ -303,7 +303,7 @@ _CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx
 def measured_plans(
     sessions: Sequence[Session], current: Session, use: Callable[[int], Node | None] = lambda _number: None
 ) -> list[Node]:
-    """Return a table with one row per run; nothing while there are fewer than two, of other code than ``current``.
+    """Return a table with one row per run; empty for fewer than two runs, unless one has the code of ``current``.
 
     The plan of ``current`` is marked, or where that was not measured itself, those of the same code, whose figures it
     has. ``use`` returns the button that switches to a plan, given its number; a saved page has none.

@@ -14,7 +14,7 @@ from regional_explorer.style.formats import NONE, duration, interval, percent, s
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_PROFILE_ROWS = 12
-"""How many rows of each kind are shown at most; ``ex.op_times`` has all."""
+"""The maximum number of rows shown of each kind; ``ex.op_times`` has all."""
 
 AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
 
@@ -28,7 +28,7 @@ _KIND_TITLES = {
 
 
 def profile_tables(session: Session) -> list[Table[TimeShare]]:
-    """Return a table for each kind of row, equal layers in one row; none if nothing was profiled."""
+    """Return a table for each kind of row, with equal layers in one row; empty if nothing was profiled."""
     shares = TimeShares.of(session)
     return [] if shares is None else [_kind_table(shares, kind) for kind in ProfileKind]
 
@@ -46,9 +46,9 @@ _COLUMNS: tuple[Column[TimeShare], ...] = (
     Number("moved_bytes", lambda s: s.row.moved_bytes, "moves", write=lambda moved: size(moved) if moved else NONE),
     Number(
         "copy_us",
-        lambda s: s.row.least_s,
+        lambda s: s.row.valid_bound_s,
         "copying that takes",
-        text=lambda s: duration(s.row.least_s) if s.row.moved_bytes else NONE,
+        text=lambda s: duration(s.row.valid_bound_s) if s.row.moved_bytes else NONE,
         tone="quiet",
     ),
 )
@@ -68,7 +68,7 @@ def op_times_table(session: Session) -> Table[TimeShare]:
 
 
 def profile_table(session: Session) -> Table[TimeShare]:
-    """The rows of ``ex.op_times``, but modules that are equal in all layers are one, as ``layers.*.mlp``.
+    """The rows of ``ex.op_times``, with modules that are equal in all layers in one row, as ``layers.*.mlp``.
 
     ``layers`` counts the modules that a row sums.
     """
@@ -107,7 +107,7 @@ def _is_near_one(ratio: Figure) -> bool:
 
 
 def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
-    """Return how the ops and the time around the graphs add up to the call, and how they were timed."""
+    """Return how the times of the ops and around the graphs add up to the call, and how they were measured."""
     bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
     facts = [
         f"All ops take {duration(profile.seconds.value)}, the code around the graphs {duration(profile.around_s)}:",

@@ -49,7 +49,7 @@ def reach_table(reach: Sequence[PhaseReach], launches: Launches | None, problems
 def _time_columns(
     name: str, time_s: Callable[[PhaseReach], Figure], head: str | None = None
 ) -> tuple[Column[PhaseReach], ...]:
-    """Return a column with a time and its CI, and for the DataFrame two with the ends."""
+    """Return a column with a time and its CI, and two columns of the DataFrame with the ends of the CI."""
     return (
         Number(f"{name}_us", time_s, head, text=lambda row: with_interval(time_s(row), duration)),
         *bound_columns(f"{name}_low_us", f"{name}_high_us", time_s)[:2],
@@ -83,7 +83,7 @@ def region_reach_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
 
 
 def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach: Sequence[PhaseReach]) -> Table[Border]:
-    """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most.
+    """One row per border: its tensors and bytes, the part that full fuses away, and the most time that saves.
 
     That is never more than the call takes under the plan.
     """
@@ -177,7 +177,7 @@ def _difference_text(difference: float) -> str:
 
 
 def _gain_reached(row: PhaseReach) -> str:
-    """Return the share of full's gain, or that there is none, or that none is certain."""
+    """Return the share of full's gain, or a note that full gains nothing, or nothing certain."""
     if row.share is not None:
         low, high = row.share.bounds or (row.share.value, row.share.value)
         if low > 1:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regional_explorer.errors import count
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, percent
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_SUGGESTED = 6
-"""How many suggestions are shown; a list has all."""
+"""The maximum number of suggestions shown; the list has all."""
 
 
 def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
@@ -41,7 +41,7 @@ def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
             Number("fusable_share", lambda one: one.fusable_share, "of it fusable", write=percent, dtype="float64"),
             Number("gain_us", lambda one: one.gain_s, "gain"),
             *bound_columns("gain_us_low", "gain_us_high", lambda one: one.gain_s),
-            Number("compile_s", lambda one: once(one.compile_s), "compile"),
+            Number("compile_s", lambda one: measured_once(one.compile_s), "compile"),
             Number("pays_off_after_calls", lambda one: one.calls_to_pay_off, "paid for after", dtype="float64"),
             Column("relation", lambda one: one.relation, write=lambda relation: clean(relation) or NONE),
             Column("why", lambda one: one.why_not or one.why),
@@ -61,7 +61,7 @@ class SuggestionList(list[Suggestion]):
     """Suggested regions, a list like any other: ``ex.mark(one.name, *one.selectors)`` marks one of them."""
 
     def __repr__(self) -> str:
-        """Return a line for each of the first ones, how they were put in order, and how to go on."""
+        """Return a line for each of the first suggestions, how they were ordered, and how to go on."""
         if not self:
             return "Nothing to suggest: no op was traced."
         lines = [f"  {clean(one.name)} = {clean(one.selection)}: {_in_words(one)}" for one in self[:MOST_SUGGESTED]]
@@ -77,7 +77,7 @@ class SuggestionList(list[Suggestion]):
 
     @property
     def order(self) -> str:
-        """How they were put in order."""
+        """How the suggestions were ordered."""
         if any(one.gain_s for one in self):
             return "The order is measured: what each gains alone in each call, less the cost of its borders."
         if self and self[0].share is None:
@@ -96,8 +96,8 @@ def mark_call(suggestion: Suggestion) -> str:
     return f"ex.mark({', '.join(map(repr, (suggestion.name, *map(str, suggestion.selectors))))})"
 
 
-def _measured(one: Suggestion) -> str:
-    """Return what a suggestion gains, and after how many calls its compile pays off."""
+def _measured_gain(one: Suggestion) -> str:
+    """Return the gain of a suggestion, and the number of calls after which its compile pays off."""
     assert one.gain_s is not None  # noqa: S101 - it was measured
     if one.brings_nothing:
         return "brings nothing"
@@ -109,7 +109,7 @@ def _measured(one: Suggestion) -> str:
 
 def _in_words(one: Suggestion) -> str:
     if one.gain_s is not None:
-        return "; ".join(filter(None, (_measured(one), clean(one.why), one.relation)))
+        return "; ".join(filter(None, (_measured_gain(one), clean(one.why), one.relation)))
     instances = count(one.instances, "instance") if one.kind is not SuggestionKind.WHOLE else ""
     share, fusable = one.share, one.fusable_share
     time = f"{percent(share)} of the time, {percent(fusable)} in ops to fuse" if share and fusable is not None else ""

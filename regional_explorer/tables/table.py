@@ -30,7 +30,7 @@ LONGEST_WORD = 24
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table: what it takes from a record, and how texts and pages show it.
+    """A column of a table: the value it takes from a record, and how texts and pages show it.
 
     ``name`` is its name in the DataFrame, with the unit of the numbers there at its end: ``eager_us``, ``compile_s``,
     ``peak_bytes``; without a name it is not in the DataFrame. ``value`` is exact, in seconds or bytes. ``head`` is the
@@ -70,7 +70,7 @@ class Column(Generic[R]):
         return value if value is None or unit is None else value * unit.factor
 
     def shown(self, row: R) -> str:
-        """Return the value of a row for people; a state stays one, so that its sign can be shown."""
+        """Return the value of a row for people; a state stays a state, so that its sign can be shown."""
         if self.text is not None:
             return self.text(row)
         value, unit = number_of(self.value(row)), unit_of(self.name)
@@ -90,12 +90,12 @@ class Column(Generic[R]):
         return self.tone if isinstance(self.tone, str) else self.tone(row)
 
     def content(self, row: R) -> list[Node | str]:
-        """Return the value of a row as elements, behind the letter of its region."""
+        """Return the value of a row as elements, after the letter of its region."""
         text, tone = self.shown(row), self.tone_of(row)
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
         if text != NONE and (why := why_no_interval(self.value(row))):
-            # Grey is for what may be otherwise when measured again.
+            # Grey marks figures that may differ when measured again.
             return [*letter, toned(text, tone if why == MEASURED_ONCE else "quiet", title=why)]
         if isinstance(text, VariantName) and word(text) != text:
             return [*letter, node("span", word(text), title=text)]
@@ -110,7 +110,7 @@ class Number(Column[R]):
 
 
 def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tuple[Column[R], ...]:
-    """Return the columns for records that have something as a part: empty where it is None."""
+    """Return the columns for a part of each record; their cells are empty if the part is None."""
 
     def of(column: Column[S]) -> Column[R]:
         text, tone = column.text, column.tone
@@ -128,19 +128,19 @@ def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> t
 
 
 def why_no_interval(value: Any) -> str:
-    """Return why a figure has no interval; empty if it has one, and for whatever is no figure."""
+    """Return why a figure has no interval; empty if it has one, and for values that are no figure."""
     return value.why if isinstance(value, Figure) and value.bounds is None else ""
 
 
 def number_of(value: Any) -> Any:
-    """Return a value, of a figure its number."""
+    """Return the number of a figure; any other value unchanged."""
     return value.value if isinstance(value, Figure) else value
 
 
 def bound_columns(
     low: str, high: str, figure: Callable[[R], Figure | None], text: Callable[[R], str] | None = None
 ) -> tuple[Column[R], ...]:
-    """Return two columns of the DataFrame, with the ends of a figure's CI, and that with both for texts and pages."""
+    """Return two DataFrame columns with the ends of a figure's CI, and a column with both for texts and pages."""
     return (
         Number(low, lambda row: (found := figure(row)) and found.low),
         Number(high, lambda row: (found := figure(row)) and found.high),
@@ -200,7 +200,7 @@ class Table(Generic[R]):
 
     @property
     def full_title(self) -> str:
-        """The title, which says so if the rows are of another plan."""
+        """The title, with a note if the rows are about another plan."""
         return f"{self.title} of another plan" if self.outdated and self.shown_rows else self.title
 
     def text(self, width: int = TEXT_WIDTH) -> str:
@@ -213,7 +213,7 @@ class Table(Generic[R]):
         return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
 
     def unsure(self) -> Iterator[str]:
-        """Yield why figures that are shown have no interval, each reason once."""
+        """Yield why shown figures have no interval, each reason once."""
         heads: dict[str, dict[str, None]] = {}
         for column in self.shown_columns:
             for row in self.shown_rows:
@@ -232,7 +232,7 @@ class Table(Generic[R]):
         ]
 
     def nodes(self) -> list[Node]:
-        """Return title, rows and notes as elements, in a fold where the table has one."""
+        """Return title, rows and notes as elements, in a fold if the table has one."""
         columns, shown = self.shown_columns, self.shown_rows
         title = node("h4", self.full_title)
         if not shown:
@@ -256,12 +256,12 @@ class Table(Generic[R]):
 
 
 def head(title: str, class_: str | None = None) -> Node:
-    """Return the head of a column, which says what it means."""
+    """Return the head of a column, with its meaning as the tooltip."""
     return node("th", title, class_=class_, title=ABOUT.get(title))
 
 
 def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:
-    """Yield the lines of columns, each given with its texts."""
+    """Yield the aligned lines of columns, each given with its texts."""
     heads = [column.title for column, _ in columns]
     # Numbers are not wrapped, so that they stay beside their units.
     minimums = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regional_explorer.errors import count, listing
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import measured_once
 from regional_explorer.record.session import Session
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
@@ -16,7 +16,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
 def tuning_table(session: Session) -> Table[Try]:
-    """One row per plan that ``ex.tune`` has tried, or was to try; the fastest first.
+    """One row per plan that ``ex.tune`` has tried or was to try, the fastest first.
 
     Figures with ``final`` are of the final comparison, in which all took turns. Others guided the search: each is of
     its own race.
@@ -27,7 +27,7 @@ def tuning_table(session: Session) -> Table[Try]:
 
 
 def tries_table(tuning: Tuning) -> Table[Try]:
-    """Return the table of the tries of a search; texts show those that were measured."""
+    """Return the table of the tries of a search; texts show only the measured tries."""
     rows = sorted(tuning.tries, key=lambda one: (not one.final, -(one.score or 0.0)))
     return Table(
         "Plans tried",
@@ -45,7 +45,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
             *bound_columns("speedup_low", "speedup_high", lambda one: one.speedup)[:2],
             Number("over_full", lambda one: one.over_full, "torch.compile ÷", write=times),
             *bound_columns("over_full_low", "over_full_high", lambda one: one.over_full, _interval_text),
-            Number("compile_s", lambda one: once(one.compile_s), "compile"),
+            Number("compile_s", lambda one: measured_once(one.compile_s), "compile"),
             Number("peak_bytes", lambda one: one.peak_bytes, "peak"),
             Number("kept_bytes", lambda one: one.kept_bytes, "kept", dtype="Int64"),
             Column("why", lambda one: one.why, "note"),
@@ -69,7 +69,7 @@ def _interval_text(one: Try) -> str:
 
 
 def answer(tuning: Tuning) -> str:
-    """Return what a search has found, in a few sentences."""
+    """Return the result of a search in a few sentences."""
     plan, rival, best = tuning.by_title.get(tuning.answer), tuning.by_title.get(tuning.rival), tuning.best_so_far
     if plan is None:
         so_far = f" Best so far, while searching: {best.title}, {_beside(best)}." if best is not None else ""
@@ -89,7 +89,7 @@ def answer(tuning: Tuning) -> str:
 
 
 def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
-    """Yield in what a plan differs from ``torch.compile``, as far as that was counted or measured.
+    """Yield the counted or measured differences of a plan from ``torch.compile``.
 
     The whole graph traced as ``torch.compile`` traces it has its code, and keeps what it keeps.
     """
@@ -120,7 +120,7 @@ def _is_twin(one: Try) -> bool:
 
 
 def _seems_faster(one: Try) -> bool:
-    """Return whether a plan was compared at the end, and its interval alone would call it faster."""
+    """Return whether a plan took part in the final comparison, and is faster by its interval alone."""
     low = one.over_full.low if one.over_full is not None else one.speedup and one.speedup.low
     return one.final and low is not None and low > 1.0
 
@@ -131,7 +131,7 @@ def _beside(one: Try) -> str:
 
 
 def search_notes(tuning: Tuning) -> Iterator[str]:
-    """Yield how many plans had which outcome, the plans not tried, where the time went, and disturbances."""
+    """Yield the number of plans by outcome, the plans not tried, where the time went, and disturbances."""
     told = [f"{number} {outcome}" for outcome, number in sorted(tuning.counts.items())]
     if told:
         yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(told)}."

@@ -16,10 +16,10 @@ from regional_explorer.torch_api.graphs import BoxedCall, computes_nothing
 
 
 def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
-    """Return a check whether arguments are like these: tensors of the same class, dtype, device, sizes and strides.
+    """Return a check that arguments are like ``values``: tensors of equal class, dtype, device, sizes and strides.
 
-    It is the one that Dynamo's guards make, in C++: 90 tensors take 6 µs instead of 59. None for other values than
-    plain strided tensors.
+    It is the check of Dynamo's guards, in C++: 90 tensors take 6 µs instead of 59. None if a value is no plain strided
+    tensor.
     """
     if not values or not all(type(value) in _PLAIN and value.layout is torch.strided for value in values):
         return None
@@ -33,18 +33,18 @@ def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return what takes the values at these places out of a sequence, in C where there are several."""
+def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that takes the values at ``places`` out of a sequence, in C for several places."""
     if len(places) > 1:
         return operator.itemgetter(*places)
     return lambda values: [values[place] for place in places]
 
 
 def settled_call(call: BoxedCall, unseen: Collection[int]) -> BoxedCall:
-    """Return what runs compiled code once it has run: without what Inductor does around the first call of a graph.
+    """Return a function for later calls of compiled code, without Inductor's work around the first call of a graph.
 
-    ``unseen`` are the places of results that no code of the user can write to. A profiler that is open hears the name
-    of the graph, as from torch.
+    ``unseen`` are the places of results that no code of the user can write to. A running profiler still gets the name
+    of the graph.
     """
     if hasattr(call, "settled"):
         return call.settled(unseen)  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ def without_wrapper(call: Callable[..., Any], gm: fx.GraphModule) -> BoxedCall |
     if not all(_only_returns(node) for node in gm.graph.nodes if node.op not in ("placeholder", "output")):
         return None
     inner = _compiled_graph(call)
-    # A base that is returned for a view, or an input that is returned to be copied back, would be one more.
+    # A base returned for a view, or an input returned to be copied back, would be one more output.
     return inner if inner is not None and len(inner.output_strides or ()) == len(outputs) else None
 
 
@@ -87,7 +87,7 @@ def _only_returns(node: fx.Node) -> bool:
 
 
 def _compiled_graph(call: Callable[..., Any]) -> CompiledFxGraph | None:
-    """Return the compiled graph that a wrapper of AOTAutograd calls, None if there is none or several.
+    """Return the compiled graph that a wrapper of AOTAutograd calls; None if there is none or several.
 
     Which wrappers there are differs from torch 2.11 to 2.15: all of their closures are searched.
     """

@@ -19,14 +19,14 @@ _WAITS_AFTER_S = 0.5
 _STUCK_AFTER_S = 10.0
 """Seconds without a step after which a thread counts as waiting: inside Python's own waiting code, and elsewhere."""
 _LOOK_AGAIN_S = 0.4
-"""Seconds after which a look at a thread says nothing of its steps since: it may have come back to the same one."""
+"""Seconds after which a look at a thread is outdated: the thread may have come back to the same step."""
 _WAITING_FILES = (threading.__file__, selectors.__file__)
 
 
 def compile_lock(
     cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
 ) -> AbstractContextManager[bool]:
-    """Return a block in which no other thread of this process compiles or traces; see ``acquired``.
+    """Return a context manager in whose block no other thread of this process compiles or traces; see ``acquired``.
 
     It is the lock that Dynamo takes around each frame, and Inductor around the backward of a frame; a thread that holds
     it may take it again. Never hold it while waiting for another thread that compiles.
@@ -36,7 +36,7 @@ def compile_lock(
 
 @contextlib.contextmanager
 def compile_lock_for_user_code() -> Iterator[None]:
-    """A block that runs the user's code, in which no other thread of this process compiles or traces.
+    """Context manager: run the user's code while no other thread of this process compiles or traces.
 
     Except for threads that this code waits for: a pool of its own that calls compiled functions. Autograd runs a
     backward on devices other than the CPU on threads of its own, where one that is not compiled yet would wait for the
@@ -57,9 +57,9 @@ def compile_lock_for_user_code() -> Iterator[None]:
 
 
 class _LentLock:
-    """The compile lock while a thread, the owner, runs the user's code with it: a thread it waits for may borrow it.
+    """The compile lock while its owner runs the user's code: a thread that the owner waits for may borrow it.
 
-    Else the two would wait for each other forever. The owner itself takes turns with who borrows.
+    Otherwise the two would wait for each other forever. The owner takes turns with the borrower.
     """
 
     def __init__(self, lock: threading.RLock) -> None:
@@ -85,7 +85,7 @@ class _LentLock:
         return True
 
     def _owner_waits(self) -> bool:
-        """Return whether the owner has made no step for long, as whoever wants the lock has seen by looking often."""
+        """Return whether the owner has made no step for long, by the frequent looks of threads that want the lock."""
         step, now = _step_of(self._owner), time.monotonic()
         seen, since, last_look = self._looked
         if step != seen or now - last_look > _LOOK_AGAIN_S:
@@ -142,7 +142,7 @@ def acquired(
     cancelled: Callable[[], bool] = lambda: False,
     on_wait: Callable[[], object] = lambda: None,
 ) -> Iterator[bool]:
-    """A block with ``lock`` held; it yields False, without the lock, if ``cancelled`` before it was free.
+    """Context manager: hold ``lock``; yield False, without the lock, if ``cancelled`` before the lock was free.
 
     ``on_wait`` is called once if the lock is not free at once.
     """

@@ -26,11 +26,11 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, Comp
 
 INDUCTOR = "torch._inductor"
 _SHOWN: set[str] = set()
-"""The warnings that users have seen."""
+"""The warnings that were shown to the user."""
 
 
 class _Recorder(logging.Handler):
-    """Records each text once that this thread warns of, by ``warnings`` or by ``logging``."""
+    """Records each warning of this thread once, by ``warnings`` or by ``logging``."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -49,7 +49,7 @@ class _Recorder(logging.Handler):
 
 @contextlib.contextmanager
 def recording_warnings() -> Iterator[dict[str, None]]:
-    """A block around a compile that records what Inductor warns of; the compile lock must be held.
+    """Context manager around a compile: record Inductor's warnings; the compile lock must be held.
 
     Users see each warning once per process, as without this block.
     """
@@ -99,7 +99,7 @@ _KINDS = (
 
 @contextlib.contextmanager
 def counting_patterns() -> Iterator[Counter[str]]:
-    """A block in which each match is counted; the compile lock must be held.
+    """Context manager: count each match in the block; the compile lock must be held.
 
     Torch's own counts by name need an environment variable, and torch 2.11 has none.
     """
@@ -119,7 +119,7 @@ def counting_patterns() -> Iterator[Counter[str]]:
 
 
 def _name(entry: Any) -> str:
-    """Return the name of the function that a pattern was traced from, or else of the one that replaces its matches.
+    """Return the name of the function that a pattern was traced from, else of the function that replaces its matches.
 
     The first stands in the closure of the check: ``pattern_name`` (torch 2.13) is another one for each dtype and mode.
     """
@@ -157,7 +157,7 @@ _PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
     "AOTAutogradCache.inductor_load": CompilePhase.LOAD,
     "TritonBundler": CompilePhase.LOAD,
 }
-"""Phases by the prefixes of torch's own event names, and one event of ours; the first prefix that matches counts."""
+"""Phases by the prefixes of torch's event names, and of one event of ours; the first matching prefix counts."""
 
 _PRE_GRAD_EVENT = "_recursive_pre_grad_passes"
 _REASON_MESSAGES = (
@@ -175,7 +175,7 @@ _CUSTOM_PASS_KEYS = (
 
 
 class Times:
-    """Sums this thread's time in each of torch's own events: without nested events (``own``), and with (``whole``)."""
+    """Sums this thread's time in each of torch's events, without nested events (``own``) and with (``whole``)."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -242,7 +242,7 @@ class CompileNotes:
 
 @contextlib.contextmanager
 def noting_compile() -> Iterator[CompileNotes]:
-    """A block around one compile that records notes about it; the compile lock must be held."""
+    """Context manager around one compile: record notes about it; the compile lock must be held."""
     notes, events = CompileNotes(), dynamo_utils.ChromiumEventLogger
     make_key = autograd_cache.autograd_cache_key
 
@@ -324,7 +324,7 @@ _WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
 
 @dataclass(frozen=True)
 class CacheAnswers:
-    """How often AOTAutograd's cache, and Inductor's own behind it, have returned each answer."""
+    """How often AOTAutograd's cache, and Inductor's cache behind it, have returned each answer."""
 
     aot: Counter[CacheAnswer]
     inductor: Counter[CacheAnswer]
@@ -339,7 +339,7 @@ class CacheAnswers:
         )
 
     def answer(self) -> CacheAnswer:
-        """Return the worst answer since these counts, Inductor's own if AOTAutograd's cache was not consulted."""
+        """Return the worst answer since these counts, of Inductor's cache if AOTAutograd's was not consulted."""
         answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
         return next(answers, CacheAnswer.OFF)
 

@@ -55,7 +55,7 @@ class OpenMark:
 
 @contextlib.contextmanager
 def noting_marks() -> Iterator[None]:
-    """A block in which traced nodes get, under ``MARKS``, the marked blocks they are in, outermost first.
+    """Context manager: record in traced nodes, under ``MARKS``, the marked blocks around them, outermost first.
 
     ``annotate`` alone keeps only the innermost mark, and equal marks of two blocks cannot be distinguished.
     """
@@ -97,8 +97,8 @@ class Folded:
 
 
 @contextlib.contextmanager
-def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
-    """A block in which every elimination of common subexpressions is reported, graph by graph."""
+def reporting_folds(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
+    """Context manager: report every elimination of common subexpressions, graph by graph."""
     original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
 
     def eliminate(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Graph:
@@ -111,7 +111,7 @@ def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
 
 
 def _folded_nodes(before: fx.Graph, after: fx.Graph) -> list[Folded]:
-    """Return the nodes missing in ``after``; nodes keep their names, so a user's argument shows the replacement."""
+    """Return the folded nodes: those missing in ``after``. The arguments of their users name the replacement."""
     replacement = {node.name: node for node in after.nodes}
     kept_names = set(replacement)
     for node in reversed(list(before.nodes)):
@@ -141,7 +141,7 @@ ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
 
 
 _COMPILED = "_is_torch_compile"
-"""What torch (2.13 to 2.15) sets on all that torch.compile returns; for a module, on the user's own module inside."""
+"""The attribute that torch (2.13 to 2.15) sets on a result of torch.compile; for a module, on the module inside."""
 
 
 def compile_isolated(
@@ -173,14 +173,14 @@ def compile_isolated(
 
 
 def original_module(value: Any) -> Any:
-    """Return the module that ``torch.compile`` put another one around; anything else as it is."""
+    """Return the module that ``torch.compile`` wrapped in another; any other object unchanged."""
     while isinstance(value, eval_frame.OptimizedModule):
         value = value._orig_mod
     return value
 
 
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what ``fn`` was compiled from, if ``torch.compile`` made it, or ``Module.compile()``; else ``fn``."""
+    """Return the function that ``torch.compile`` or ``Module.compile()`` made ``fn`` from; else ``fn``."""
     fn = original_module(fn)
     if isinstance(fn, nn.Module):
         return fn if fn._compiled_call_impl is None else fn._call_impl
@@ -199,10 +199,10 @@ def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
 
 
 class _EagerStance:
-    """The stance ``usual``, but in the thread that made this, compiled functions run uncompiled.
+    """The stance ``usual``, except that in the thread that made this object compiled functions run uncompiled.
 
-    What operators such as flex_attention compile for their own eager run is compiled: they have no right gradient
-    without, and what Dynamo traces for them runs op by op.
+    Operators such as flex_attention still compile what their own eager run needs: without it they have no right
+    gradient, and what Dynamo traces for them runs op by op.
     """
 
     def __init__(self, usual: Any) -> None:
@@ -219,9 +219,9 @@ class _EagerStance:
 
 @contextlib.contextmanager
 def running_uncompiled() -> Iterator[None]:
-    """A block in which this thread runs compiled functions as they were before, op by op, and backwards too.
+    """Context manager: let this thread run compiled functions uncompiled, op by op, backwards included.
 
-    ``torch.compiler.set_stance`` would hold for all threads, of which others may trace.
+    ``torch.compiler.set_stance`` would hold for all threads, and another thread may be tracing.
     """
     with (
         mock.patch.object(eval_frame, "_stance", _EagerStance(eval_frame._stance)),
@@ -232,7 +232,7 @@ def running_uncompiled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_first_call(fn: Callable[..., Any]) -> Iterator[None]:
-    """A block in which Dynamo traces ``fn`` as if it had never seen it.
+    """Context manager: let Dynamo trace ``fn`` as if it had never seen it.
 
     Dynamo keeps the shapes it has seen per code object, not per cache entry: without this, an exploration after one
     with other shapes would be dynamic. It also counts all traces per code object, isolated or not, and gives up without
@@ -302,7 +302,7 @@ def aot_backend(
 
     def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         nonlocal backward
-        with folding(on_fold):
+        with reporting_folds(on_fold):
             if tracing.joint_passes:
                 joint = joint_passes(joint, in_bodies=False)
             if tracing.partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
@@ -354,7 +354,7 @@ def after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule
         get_cuda_device_context(gm),
     ):
         changed = _recursive_joint_graph_passes(gm, not in_bodies, next(devices, None))
-    # A replacement has no origin: it takes that of an op that reads it, or that it reads, as what it stands for had.
+    # A replacement has no origin: it takes the origin of an op that reads it, or that it reads.
     for node in (*reversed(changed.graph.nodes), *changed.graph.nodes):
         custom = node.meta.setdefault("custom", {})
         if node not in before and ORIGIN not in custom:
@@ -386,13 +386,13 @@ def recompile_reason() -> str:
     reason = str(getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason") or "")
     reason = max(_reasons_since(reason), key=_number_of_trace)
     reason = reason.partition(": ")[2] or reason
-    # Behind a guard on a value stand its source, padded to a column, and the user's stack.
+    # A guard on a value is followed by its source, padded to a column, and by the user's stack.
     guards = reason.partition("\nUser stack trace:")[0].splitlines()
     return "\n".join(" ".join(guard.split()) for guard in guards)
 
 
 def _reasons_since(first: str) -> list[str]:
-    """Return ``first``, which Dynamo reports, and the reasons that it found after it for other traces."""
+    """Return ``first``, the reason that Dynamo reports, and the later reasons that it found for other traces."""
     found = [text for code in traced_code()[:1] for text in guard_failures.get(code, ())]
     return found[len(found) - 1 - found[::-1].index(first) :] if first in found else [first]
 
@@ -404,7 +404,7 @@ def _number_of_trace(reason: str) -> int:
 
 
 def frame_module() -> nn.Module | None:
-    """Return the module whose method is being compiled, when called inside that compile, or None."""
+    """Return the module whose method is being compiled, when called inside the compile; else None."""
     translator = getattr(symbolic_convert.tls, "current_tx", None)
     holder = translator.output.root_tx.f_locals.get("self") if translator is not None else None
     return holder if isinstance(holder, nn.Module) else None
@@ -514,7 +514,7 @@ def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], No
 
 
 def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
-    """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return how to stop.
+    """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return a stop function.
 
     Also of a call that Dynamo traces nothing of, but not where compiled functions are to run eagerly. A copy of
     ``compiled`` does not run it.
@@ -535,7 +535,7 @@ def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], obj
 
 
 def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the module if Dynamo was given a method of one, else the function.
+    """Return the module of a method that was given to Dynamo; for a function, the function.
 
     Torch's own modules are called through a closure (``wrap_inline``).
     """
@@ -547,7 +547,7 @@ def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calling_wrapper() -> Any | None:
-    """Return the object through which ``torch.compile`` calls its backend, when called inside that backend, or None.
+    """Return the object through which ``torch.compile`` calls its backend, when called inside the backend; else None.
 
     A backend given by name is one function for everything compiled with it; the wrapper identifies the compile.
     """
@@ -563,7 +563,7 @@ def backend_of(compiled: Any) -> Any | None:
 
 
 def _context_of(compiled: Any) -> Any | None:
-    """Return the object by which Dynamo calls what ``torch.compile`` returned, or None."""
+    """Return the object by which Dynamo calls a result of ``torch.compile``, or None."""
     compiled = getattr(compiled, "_compiled_call_impl", None) or compiled
     context = getattr(compiled, "dynamo_ctx", None)
     if context is None and inspect.isfunction(compiled):
@@ -572,12 +572,12 @@ def _context_of(compiled: Any) -> Any | None:
 
 
 def named_backend(wrapper: Any) -> Any:
-    """Return the backend that a wrapper of ``torch.compile`` calls, or ``wrapper`` if it is none."""
+    """Return the backend that a wrapper of ``torch.compile`` calls; ``wrapper`` if it is no such wrapper."""
     return wrapper.compiler_fn if isinstance(wrapper, torch._TorchCompileWrapper) else wrapper
 
 
 _DEFAULT_PATCHES = {"triton.autotune_at_compile_time": True}
-"""What torch 2.13 sets if no config is given."""
+"""The options that torch 2.13 sets if no config is given."""
 _DEFAULT_PARTITIONER = "min_cut_rematerialization_partition"
 
 
@@ -615,7 +615,7 @@ def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] 
 
 
 def _is_inductor(compiler: Any) -> TypeGuard[functools.partial[Any]]:
-    """Return whether a compiler is the one of torch's own options, which is Inductor under some configs."""
+    """Return whether a compiler is the one that torch makes of options: Inductor under some configs."""
     # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
     inductor_compile = getattr(module, "invoke_subgraph_inductor_compile", None)

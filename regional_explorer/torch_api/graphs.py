@@ -53,11 +53,11 @@ _NOT_THE_USERS = frozenset(
         *("call_id", "nested_region_config", "stream", "_region_activation_memory_budget"),
     )
 )
-"""The keys of ``node.meta["custom"]`` that torch or we set; all others are of the user's own ``annotate``."""
+"""The keys of ``node.meta["custom"]`` that torch or we set; all other keys are from the user's own ``annotate``."""
 
 
 def user_annotations(custom: Mapping[str, Any]) -> dict[str, str]:
-    """Return the other keys that the user's code gave to ``annotate``, with their values as texts."""
+    """Return the user's own keys of ``annotate``, with their values as texts."""
     return {
         str(key): str(value)
         for key, value in custom.items()
@@ -140,11 +140,11 @@ def target_key(node: fx.Node) -> str:
 
 
 def user_kernel(node: fx.Node) -> Mapping[str, Any]:
-    """Return what the arguments that are indices stand for in a call of a user's Triton kernel; empty for other nodes.
+    """Return what the index arguments stand for in a call of a user's Triton kernel; empty for other nodes.
 
-    They are the places of the kernel and of its constant arguments in tables of this process. As in the keys of
-    Inductor's caches (``FxGraphHashDetails``, torch 2.13), a kernel is its source, with that of what it calls, and the
-    configs that it is tuned over.
+    The indices refer to the kernel and its constant arguments in tables of this process. As in the keys of Inductor's
+    caches (``FxGraphHashDetails``, torch 2.13), a kernel is its source, with the source of the functions it calls, and
+    the configs that it is tuned over.
     """
     if node.target not in (triton_kernel_wrapper_functional, triton_kernel_wrapper_mutation):
         return {}
@@ -168,7 +168,7 @@ def draws_random(node: fx.Node) -> bool:
 
 
 def runs_random(node: fx.Node) -> bool:
-    """Return whether a node draws from a random generator, itself or in what it runs: a body, or an op of a checkpoint.
+    """Return whether a node draws from a random generator, itself or in a body or checkpointed op that it runs.
 
     What repeats that op in the backward, ``run_with_rng_state``, leaves the generator as it was.
     """
@@ -183,7 +183,7 @@ def runs_random(node: fx.Node) -> bool:
 
 
 def draws_in_order(gm: fx.GraphModule) -> bool:
-    """Return whether Inductor, with ``fallback_random``, has a graph draw in the order of its nodes, as eager does."""
+    """Return whether Inductor, with ``fallback_random``, draws in the order of a graph's nodes, as eager does."""
     return inductor_keeps_draws_in_order() or sum(map(runs_random, gm.graph.nodes)) <= 1
 
 
@@ -195,7 +195,7 @@ def _draws(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> boo
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
-    """Return the arguments of a call of an operator by name, those left out with their defaults."""
+    """Return the arguments of a call of an operator by name, with the defaults of omitted arguments."""
     return _arguments(node.target, node.args, node.kwargs)
 
 
@@ -259,7 +259,7 @@ def computes_nothing(node: fx.Node) -> bool:
 
 
 def only_computes(gm: fx.GraphModule) -> bool:
-    """Return whether a graph may run twice on the same inputs, and nobody but a random generator notices.
+    """Return whether a second run of a graph on the same inputs would have no effect, except on random generators.
 
     Ops of libraries may count or send something, collectives wait for their peers, and what has an effect token has an
     effect. A higher-order op does what its bodies do; one without bodies may call any op.
@@ -286,7 +286,7 @@ _MOVING_OPS = frozenset({
 
 
 def only_moves(node: fx.Node) -> bool:
-    """Return whether each element of an operator's result is one of its inputs' as it was: nothing is rounded."""
+    """Return whether each element of an operator's result is an unchanged element of an input, without rounding."""
     packet = getattr(node.target, "overloadpacket", None)
     if packet is torch.ops.aten.index_put:
         return not (node.args[3:] or node.kwargs.get("accumulate", False))
@@ -304,9 +304,9 @@ def is_effect_token(node: fx.Node) -> bool:
 
 
 def is_kept_by_caller(node: fx.Node) -> bool:
-    """Return whether an input of a piece is one of the call or a gradient of its results, by its name in the graph.
+    """Return whether an input of a piece is an input of the call or a gradient of its results, by its name.
 
-    Inductor's plans of memory go by these names too (``is_nonfreeable_buffers`` in torch 2.13).
+    Inductor's memory planning uses these names too (``is_nonfreeable_buffers`` in torch 2.13).
     """
     return node.name.startswith(("primals", "arg", "tangents"))
 
@@ -315,7 +315,7 @@ _KEPT = "regional_explorer_kept"
 
 
 def note_kept(forward: fx.GraphModule, returned: int) -> None:
-    """Note which results of a forward nobody but its backward gets: those after the first ``returned`` ones."""
+    """Note the results of a forward that only its backward gets, which are those after the first ``returned``."""
     results: Any = forward.graph.output_node().args[0]
     for node in {*results[returned:]} - {*results[:returned]}:
         if isinstance(node, fx.Node):
@@ -338,7 +338,7 @@ def is_carved(node: fx.Node) -> bool:
 
 
 def as_subclass_of(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Return ``values`` as a tensor of the subclass of ``tensor``, if it has one: AOTAutograd wants such gradients."""
+    """Return ``values`` as a tensor of ``tensor``'s subclass, if it has one: AOTAutograd wants such gradients."""
     return torch.zeros_like(tensor) + values if is_traceable_wrapper_subclass(tensor) else values
 
 
@@ -349,13 +349,13 @@ def dispatch_mode() -> str | None:
 
 
 class WatchingMode(TorchDispatchMode):
-    """A dispatch mode that only watches: all that runs outside of it runs under it, functions that are compiled too."""
+    """A dispatch mode that only watches: code runs under it as outside of it, compiled functions included."""
 
     supports_higher_order_operators = True
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let functions that the user compiled, and operators such as flex_attention, run what they compile."""
+        """Return True: functions that the user compiled, and ops such as flex_attention, run what they compile."""
         return True
 
     def __init__(self) -> None:
@@ -386,7 +386,7 @@ AUTOCAST_DEVICES = ("cpu", "cuda", "xpu", "mps")
 
 
 def outside_autocast() -> AbstractContextManager[Any]:
-    """Return a block without autocast, as AOTAutograd runs its graphs: they contain their casts already."""
+    """Return a context manager that disables autocast, as AOTAutograd runs its graphs, which contain their casts."""
     block: AbstractContextManager[Any] = torch._C._DisableAutocast()
     return block
 
@@ -416,7 +416,7 @@ def new_size(mode: FakeTensorMode, hint: int, name: str, *, is_number: bool = Fa
 def substitute(
     size: torch.SymInt, sizes: Mapping[Any, torch.SymInt | int], mode: FakeTensorMode
 ) -> torch.SymInt | int | None:
-    """Return ``size`` rewritten in the symbols of ``sizes`` (old sympy symbol to new size); None if one is missing."""
+    """Return ``size`` rewritten in the symbols of ``sizes`` (old sympy symbol to new size); None if a symbol lacks."""
     expr = size.node.expr
     if not expr.free_symbols <= set(sizes):
         return None
@@ -448,7 +448,7 @@ def size_hint(size: int | torch.SymInt) -> int:
 
 
 def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Guard | None:
-    """Return a test of the guards that a compile left in the ShapeEnv of ``mode``, or None when there are none.
+    """Return a test of the guards that a compile left in the ShapeEnv of ``mode``; None without guards.
 
     The test takes the current values of ``sizes``, as ``new_size`` made them; static ones have to be as they were.
     Dynamo does not know these guards (2.13), so the caller of the artifact has to check them.
@@ -497,10 +497,10 @@ Sizes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class SizeGuards:
-    """The sizes that a trace was made for, and what they had to be.
+    """The sizes that a trace was made for, and the conditions on them.
 
-    ``seen`` are the sizes of the traced call, ``sizes`` the same as expressions of symbols, ``guards`` what must hold
-    of the symbols, ``ranges`` between which numbers each must lie. ``code`` identifies the function that was traced.
+    ``seen`` are the sizes of the traced call, ``sizes`` the same as expressions of symbols, ``guards`` the conditions
+    on the symbols, ``ranges`` the range of each symbol. ``code`` identifies the traced function.
     """
 
     seen: Sizes
@@ -511,7 +511,7 @@ class SizeGuards:
 
     @classmethod
     def of(cls, gm: fx.GraphModule, code: CodeType | None) -> SizeGuards:
-        """Return those of Dynamo's graph ``gm`` of ``code``."""
+        """Return the size guards of Dynamo's graph ``gm`` of the function ``code``."""
         traced = (code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
         # The inputs that a backend is given may be the real ones.
         values = {node.name: node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")}
@@ -528,11 +528,11 @@ class SizeGuards:
 
     @property
     def are_dynamic(self) -> bool:
-        """Whether the graph serves more than the sizes it was traced for."""
+        """Whether the graph serves other sizes than those it was traced for."""
         return any(size.free_symbols for dims in self.sizes.values() for size in dims)
 
     def are_of_the_same_call(self, other: SizeGuards) -> bool:
-        """Return whether both are of one function, with inputs of the same names."""
+        """Return whether two traces are of one function, with inputs of the same names."""
         return self.code == other.code and self.sizes.keys() == other.sizes.keys()
 
     def hold_for(self, sizes: Sizes) -> bool:
@@ -556,7 +556,7 @@ def _expression(size: Any) -> sympy.Expr:
 
 
 def share_a_dynamic_trace(first: Sizes, later: Sizes) -> bool:
-    """Return whether sizes that torch takes for one, as they are equal in the first call, are equal in the later one.
+    """Return whether sizes that are equal in the first call are equal in the later call too.
 
     With ``dynamic=True`` equal sizes get one symbol, and 0 and 1 are no sizes like others.
     """

@@ -51,12 +51,12 @@ def storage_reference(storage: torch.UntypedStorage) -> object:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor behind a view; any other tensor itself."""
+    """Return the base of a view; any other tensor itself."""
     return tensor if tensor._base is None else tensor._base
 
 
 def is_view(tensor: torch.Tensor) -> bool:
-    """Return whether autograd takes a tensor for a view of another one."""
+    """Return whether a tensor is a view of another tensor for autograd."""
     return tensor._is_view()
 
 
@@ -66,7 +66,7 @@ def version_of(tensor: torch.Tensor) -> int:
 
 
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
-    """Restore version counters of tensors whose content was restored too."""
+    """Restore the version counters of tensors whose content was restored."""
     if versions := list(versions):
         torch._C._autograd._unsafe_set_version_counter(*zip(*versions, strict=True))
 
@@ -87,7 +87,7 @@ def is_marked_dynamic(tensor: torch.Tensor) -> bool:
 
 
 def unmark_dynamic(tensors: Iterable[torch.Tensor]) -> None:
-    """Remove these marks, which AOTAutograd leaves on inputs that it saves for the backward: docs/upstream.md."""
+    """Remove the marks of dynamic sizes that AOTAutograd leaves on inputs saved for the backward: docs/upstream.md."""
     for tensor in tensors:
         if hasattr(tensor, _DYNAMIC_MARK):
             delattr(tensor, _DYNAMIC_MARK)
@@ -100,7 +100,7 @@ ALL_MODULES = torch.nn.modules.module
 """The owner of the hooks that run for every module."""
 
 SHARED_FLAGS = ("_global_is_full_backward_hook",)
-"""What the first backward hook of ``ALL_MODULES`` decides for later ones."""
+"""The flags that the first backward hook of ``ALL_MODULES`` sets for later hooks."""
 
 _TENSOR_STORES = ["_backward_hooks", "_post_accumulate_grad_hooks"]  # a tensor has no dict before its first hook
 _MODULE_STORES = [name for name in vars(nn.Module()) if "_hooks" in name]
@@ -139,12 +139,12 @@ _KINDS = {
     "_backward_pre_hooks": "full backward pre-hook",
     "_backward_hooks": "backward hook",
 }
-"""What the hooks that run around a module are called, by the name of their store in it."""
+"""The names of the hooks that run around a module, by the name of their store in the module."""
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A hook: its ``kind``, its module, None for one of all modules, and its code, None if it is not in Python."""
+    """A hook: its ``kind``, its module (None for a hook of all modules), and its code (None if not in Python)."""
 
     kind: str
     module: nn.Module | None
@@ -152,17 +152,17 @@ class Hook:
 
     @property
     def is_backward(self) -> bool:
-        """Whether it runs in the backward: Dynamo traces no module that has one."""
+        """Whether it runs in the backward; Dynamo traces no module with such a hook."""
         return "backward" in self.kind
 
 
 def called_module(frame: types.FrameType) -> nn.Module | None:
-    """Return the module that a Python frame calls, its hooks included; None for a frame that calls none."""
+    """Return the module that a Python frame calls, its hooks included; None for other frames."""
     return frame.f_locals["self"] if frame.f_code is nn.Module._call_impl.__code__ else None
 
 
 def hooks_of(modules: Iterable[nn.Module]) -> Iterator[Hook]:
-    """Yield the hooks of the modules and those of all modules."""
+    """Yield the hooks of ``modules``, and the hooks of all modules."""
     shared = hook_stores(ALL_MODULES)
     for store, kind in _KINDS.items():
         for hook in shared.get(f"_global{store}", {}).values():
@@ -182,18 +182,18 @@ def _code_behind(hook: Callable[..., Any]) -> types.CodeType | None:
 
 
 SavedTensorsHooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
-"""The functions of ``torch.autograd.graph.saved_tensors_hooks``: what packs a tensor that autograd saves, and back."""
+"""The pair of functions of ``torch.autograd.graph.saved_tensors_hooks``: pack and unpack a saved tensor."""
 
 
 def current_saved_tensors_hooks() -> SavedTensorsHooks | None:
-    """Return the pair that is in force in this thread."""
+    """Return the pair of hooks that is in force in this thread."""
     pair: SavedTensorsHooks | None = _autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003 - also in a trace
     return pair
 
 
 @contextlib.contextmanager
 def saving_tensors_with(pair: SavedTensorsHooks | None) -> Iterator[None]:
-    """Context manager: put this pair, or none, in the place of all those that are in force in this thread."""
+    """Context manager: replace all pairs of hooks that are in force in this thread by ``pair``, or by none."""
     others: list[SavedTensorsHooks] = []
     while (other := current_saved_tensors_hooks()) is not None:
         others.append(other)

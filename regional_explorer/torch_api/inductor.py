@@ -80,7 +80,7 @@ class Builds:
 
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
-        """A block around the lowering, in which modules do not wait for their builds; hold the compile lock."""
+        """Context manager around the lowering: let modules not wait for their builds; hold the compile lock."""
         wait, submit = AsyncCompile.wait, AsyncCompile.submit
 
         def wait_later(compiler: AsyncCompile, scope: dict[str, Any]) -> None:
@@ -127,7 +127,7 @@ class Builds:
 
     @property
     def are_over(self) -> bool:
-        """Whether no build is under way or to come."""
+        """Whether no build is running or waiting."""
         return all(future.done() for future in self._futures)
 
     @property
@@ -148,7 +148,7 @@ class Builds:
         self._is_abandoned = True
 
     def load(self) -> float:
-        """Wait for the builds, and load them; return the seconds that building and loading took besides the lowering.
+        """Wait for the builds and load them; return the seconds of building and loading besides the lowering.
 
         They are those of this compile alone: not those in which its builds wait for others. Hold the compile lock.
         Zero if that is done already.
@@ -164,16 +164,16 @@ class Builds:
                 wait()
         self._waits.clear()
         self._loading = max([began, *(end for _, end in self._spans)]), time.perf_counter()
-        return covered(self.spans) - covered([self._lowered])
+        return covered_s(self.spans) - covered_s([self._lowered])
 
     @property
     def spans(self) -> Sequence[tuple[float, float]]:
-        """When it was lowered, built and loaded, each a beginning and an end."""
+        """The spans of time of lowering, building and loading, each with its beginning and end."""
         return self._lowered, *self._spans, self._loading
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of these spans of time, each with its beginning and end, lasted."""
+def covered_s(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the seconds covered by at least one of the spans, each given by its beginning and end."""
     total, until = 0.0, 0.0
     for began, ended in sorted(spans):
         total += max(0.0, ended - max(began, until))
@@ -186,7 +186,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 @contextlib.contextmanager
 def empty_caches() -> Iterator[None]:
-    """A block in which Inductor's caches are empty, in memory and on disk; nothing that it compiles is kept on disk.
+    """Context manager: Inductor's caches are empty, in memory and on disk, and keep nothing on disk from the block.
 
     What all compiles share, such as precompiled headers, is in another directory and stays.
 
@@ -345,7 +345,7 @@ def run_inductor(
     at_code: Callable[[str], None],
     prepared: Prepared | None = None,
 ) -> Any:
-    """Return what Inductor makes of ``gm`` under ``config``; ``at_code`` is called with the code.
+    """Return Inductor's compiled ``gm`` under ``config``; ``at_code`` is called with the code.
 
     The result is an ``InductorGraph`` if the piece is lowered as it is, else that of ``standalone_compile``.
 
@@ -369,7 +369,7 @@ def run_inductor(
 
 @contextlib.contextmanager
 def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
-    """A block in which a piece is compiled, or loaded, under ``config`` and independently of the surrounding code."""
+    """Context manager: compile or load a piece under ``config``, independently of the surrounding code."""
     with (
         torch.fx.traceback.preserve_node_meta(enable=False),
         inductor_config.patch(dict(config)),
@@ -391,7 +391,7 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
 
 
 def _cheapest_call(artifact: Any, gm: fx.GraphModule) -> BoxedCall:
-    """Return how an artifact of ``standalone_compile`` is called: without what only passes the arguments on."""
+    """Return the cheapest call of an artifact of ``standalone_compile``, without wrappers that pass arguments on."""
     wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
     return without_wrapper(wrapped, gm) or _boxed_call(wrapped)
 

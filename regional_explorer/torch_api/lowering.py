@@ -72,7 +72,7 @@ class Structure:
         )
 
     def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
-        """Return per kernel the nodes that it must compute although no kernel names them.
+        """Return for each kernel the nodes that it must compute although no kernel names them.
 
         The replacement of a pattern names only some of its nodes (``mm`` and ``add`` become an ``addmm`` that names
         ``add``), and of equal nodes one is computed. Any other node is computed in the kernels that read it, or, at the
@@ -129,7 +129,7 @@ class Launch:
 
 
 def kernel_of_launch(launch: Launch, nodes: set[int], inferred: set[int], reads_from: tuple[int, ...]) -> Kernel:
-    """Return the record of a kernel that computes the nodes at these positions, and reads results of these kernels."""
+    """Return the record of a kernel, given the positions of its nodes and of the kernels whose results it reads."""
     # A figure that cannot be computed is left out, so that it does not hide the rest of a region's code.
     with V.set_graph_handler(launch.graph):
         return Kernel(
@@ -139,16 +139,16 @@ def kernel_of_launch(launch: Launch, nodes: set[int], inferred: set[int], reads_
             nodes=tuple(sorted(nodes)),
             inferred=tuple(sorted(inferred)),
             reads_from=reads_from,
-            bytes_read=known(lambda: sum(_read_bytes(launch).values())),
-            bytes_written=known(lambda: sum(least_bytes(_memory_writes(launch)).values())),
-            operations=known(lambda: _operation_count(launch)),
+            bytes_read=int_or_none(lambda: sum(_read_bytes(launch).values())),
+            bytes_written=int_or_none(lambda: sum(least_bytes(_memory_writes(launch)).values())),
+            operations=int_or_none(lambda: _operation_count(launch)),
             loop_ops=dict(sorted(sum(map(_body_ops, launch.nodes), Counter[str]()).items())),
             dtype=_product_dtype(launch),
             origins=tuple(node.name for node in sorted(origins_of(launch))),
         )
 
 
-def known(figure: Callable[[], int | None]) -> int | None:
+def int_or_none(figure: Callable[[], int | None]) -> int | None:
     """Return a figure as an int, or None if it cannot be computed."""
     try:
         value = figure()
@@ -158,7 +158,7 @@ def known(figure: Callable[[], int | None]) -> int | None:
 
 
 def _op_names(origins: Sequence[fx.Node]) -> tuple[str, ...]:
-    """Return the ops that compute something; if there are none, those that copy."""
+    """Return the ops that compute something; if there are none, the ops that copy."""
     ops = [node for node in origins if node.op == "call_function"]
     return tuple(dict.fromkeys(map(_op_name, [op for op in ops if not computes_nothing(op)] or ops)))
 
@@ -179,7 +179,7 @@ def _kernel_kind(launch: Launch) -> KernelKind:
 
 
 def _is_fallback(launch: Launch) -> bool:
-    """Return whether an extern call is an op that Inductor has no code of its own for, and not a product in a library.
+    """Return whether an extern call is an op without Inductor code of its own, and not a library's matrix product.
 
     Inductor's classes for such ops have it in their names: ``FallbackKernel``, ``ScatterFallback``, ….
     """
@@ -202,7 +202,7 @@ Accesses = dict[str, list[Any]]
 
 
 def dependencies_of(launch: Launch, kind: str) -> Accesses:
-    """Return what a kernel ``reads`` or ``writes``, including buffers that stay inside the kernel."""
+    """Return the dependencies that a kernel ``reads`` or ``writes``, including buffers that stay inside the kernel."""
     per_node = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
     deps = (dep for read_writes in per_node for dep in getattr(read_writes, kind))
     return grouped((dep.name, dep) for dep in deps if not isinstance(dep, dependencies.WeakDep))
@@ -220,7 +220,7 @@ def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
 
 
 def _buffer_names(accesses: Callable[[Launch], Accesses], launch: Launch) -> list[str]:
-    """Return the names of the buffers that a kernel accesses; none if they are not known."""
+    """Return the names of the buffers that a kernel accesses; empty if unknown."""
     try:
         return list(accesses(launch))
     except Exception:  # noqa: BLE001 - IR without dependencies
@@ -260,7 +260,7 @@ def _read_bytes(launch: Launch) -> dict[str, int]:
 
 
 def least_bytes(accesses: Accesses) -> dict[str, int]:
-    """Return the least bytes moved per buffer: what the loops touch, but no more than the size of the buffer."""
+    """Return the least bytes moved per buffer: the bytes that the loops touch, at most the size of the buffer."""
     return {
         name: min(sum(map(_touched_bytes, set(deps))), dependencies.StarDep(name).numbytes_hint())
         for name, deps in accesses.items()
@@ -268,14 +268,14 @@ def least_bytes(accesses: Accesses) -> dict[str, int]:
 
 
 def _touched_bytes(dep: Any) -> int:
-    """Return the bytes of the elements in all iterations; Inductor counts the whole buffer where an index was read."""
+    """Return the bytes of the elements in all iterations; for an indirect index, Inductor counts the whole buffer."""
     if isinstance(dep, dependencies.MemoryDep) and dep.is_indirect():
         return _size_hint(sympy_product(dep.size)) * V.graph.get_dtype(dep.name).itemsize
     return int(dep.numbytes_hint())
 
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
-"""Ops that need every operation that is counted: a convolution needs fewer (Winograd), causal attention half."""
+"""Ops that need all counted operations; a convolution may need fewer (Winograd), causal attention half."""
 
 
 def _product_dtype(launch: Launch) -> str | None:
@@ -413,7 +413,7 @@ class _Converter(wrapper_fxir.FxConverter):
 
 
 BUILDERS_OF_KERNELS = (cpp, triton, debug)
-"""The modules that import Inductor's function which reports the nodes of a kernel; others import it when used."""
+"""The modules that import the function by which Inductor reports a kernel's nodes; others import it when used."""
 
 
 class _CodeIsWritten(BaseException):
@@ -429,7 +429,7 @@ def lower_piece(
     nodes_of: NodesOf,
     prepared: Prepared | None = None,
 ) -> ArtifactCode:
-    """Return the code that Inductor writes for ``gm``; ``positions`` has the position of each node by name.
+    """Return the code that Inductor generates for ``gm``; ``positions`` has the position of each node by name.
 
     Its kernels do not know their lines in it. Nothing is compiled, and no cache of Inductor's is read or written.
 
@@ -462,7 +462,7 @@ def lower_piece(
 
 @contextlib.contextmanager
 def _recording_launches(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
-    """A block that records kernel launches, and why Inductor refused to fuse pairs of scheduler nodes."""
+    """Context manager: record kernel launches, and why Inductor refused to fuse pairs of scheduler nodes."""
 
     def note_launch(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
         scheduler_nodes = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
@@ -538,7 +538,7 @@ def _refused_fusions(launches: Sequence[Launch], refusals: Mapping[tuple[str, st
             continue
         reported.add(frozenset((first, second)))
         kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (first, second)]
-        shared = known(partial(_shared_bytes, first, second))
+        shared = int_or_none(partial(_shared_bytes, first, second))
         if shared and -1 not in kernels:
             yield RefusedFusion(min(kernels), max(kernels), reason, shared)
 
@@ -552,7 +552,7 @@ def _shared_bytes(first: Any, second: Any) -> int:
 
 
 def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
-    """Return Inductor's decomposition of an op; None if it has none, or if the op cannot be compared with it."""
+    """Return Inductor's decomposition of an op; None without one, or if the two cannot be compared."""
     target = node.target
     if computes_nothing(node) or not isinstance(target, torch._ops.OpOverload):
         return None

@@ -33,7 +33,7 @@ from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
-from regional_explorer.torch_api.cheap_calls import picking, settled_call
+from regional_explorer.torch_api.cheap_calls import picker, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
 from regional_explorer.torch_api.hidden_state import storage_id, storage_key
@@ -64,19 +64,19 @@ def is_weight(value: Any) -> TypeGuard[torch.Tensor]:
 
 
 def is_constant(value: Any) -> bool:
-    """Return whether what is passed for an input of a piece is a constant of it, instead of a fake."""
+    """Return whether the value passed for an input of a piece is a constant, instead of a fake."""
     return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
 
 
 def without_constants(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
-    """Return the inputs of a piece with a fake in the place of each constant."""
+    """Return the inputs of a piece with a fake in place of each constant."""
     placeholders = gm.graph.find_nodes(op="placeholder")
     return [node.meta["val"] if is_constant(value) else value for node, value in zip(placeholders, inputs, strict=True)]
 
 
 @contextlib.contextmanager
 def with_constants(mode: FakeTensorMode) -> Iterator[None]:
-    """A block in which a frozen piece is compiled."""
+    """Context manager: compile a frozen piece in the block."""
     with mock.patch.object(mode, "allow_non_fake_inputs", True), inductor_config.patch(_FREEZES):  # noqa: FBT003
         yield
 
@@ -99,7 +99,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A piece whose weights are constants; ``inputs`` are the places of those that are left.
+    """A piece whose weights are constants; ``inputs`` are the places of the inputs that are left.
 
     ``layout_opt`` is whether it has its convolutions in channels-last layout.
     """
@@ -144,7 +144,7 @@ _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custo
 
 
 def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
-    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``."""
+    """Return whether Inductor can lower a decomposed piece as it is, without AOTAutograd, under ``config``."""
     with inductor_config.patch(dict(config)):
         if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
             return False
@@ -152,7 +152,7 @@ def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
 
 
 def others_than_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
-    """Yield the ops because of which a piece is not taken as it is.
+    """Yield the ops that keep a piece from being lowered as it is.
 
     Random ops are left by every trace, so that they draw what eager draws; a higher-order op has bodies, and an op of a
     library may need what AOTAutograd notes about it.
@@ -172,12 +172,12 @@ _OTHER_VALUES = {
     *(_aten.view_as_real.default, _aten.view_as_complex.default, _aten.view.dtype),
     *(_aten._conj.default, _aten._neg_view.default),
 }
-"""Views of other values than those in memory: they are not had by ``as_strided``."""
+"""Views whose values differ from the memory, so that ``as_strided`` cannot make them."""
 
 
 @dataclass(frozen=True)
 class Alias:
-    """A result that shares its memory with an input, or with an earlier result, of this number."""
+    """A result that shares its memory with the input or earlier result numbered ``source``."""
 
     result: int
     source: int
@@ -186,7 +186,7 @@ class Alias:
 
 @dataclass(frozen=True, eq=False)
 class _WithViews:
-    """Runs a graph, and makes views of those results that show memory of others.
+    """Runs a graph, and turns results that share memory into views.
 
     Generated code returns a view without telling autograd: a later write to what it shows would not be noticed.
     """
@@ -205,7 +205,7 @@ class _WithViews:
         return results
 
     def settled(self, unseen: Collection[int]) -> BoxedCall:
-        """Return the same without what is done around the first call, and for results that nobody can write to."""
+        """Return this call without the work around the first call, and without views that nobody can write to."""
         needed = tuple(
             alias for alias in self.aliases if alias.of_input or not {alias.source, alias.result} <= {*unseen}
         )
@@ -226,13 +226,13 @@ class _WithoutConstants:
         return self.graph(inputs)
 
     def settled(self, unseen: Collection[int]) -> BoxedCall:
-        """Return the same without what is done around the first call."""
+        """Return this call without the work around the first call."""
         return _WithoutConstants(settled_call(self.graph, unseen), self.take)
 
 
 @dataclass(frozen=True, eq=False)
 class InductorGraph:
-    """What Inductor made of a piece, and which of its results share memory; ``frozen`` if it has constant weights."""
+    """Inductor's compiled graph of a piece, and which results share memory; ``frozen`` if it has constant weights."""
 
     graph: CompiledFxGraph
     aliases: tuple[Alias, ...]
@@ -240,9 +240,9 @@ class InductorGraph:
 
     @property
     def call(self) -> BoxedCall:
-        """What runs it."""
+        """The function that runs the piece."""
         call = _WithViews(self.graph, self.aliases) if self.aliases else self.graph
-        return call if self.frozen is None else _WithoutConstants(call, picking(self.frozen.inputs))
+        return call if self.frozen is None else _WithoutConstants(call, picker(self.frozen.inputs))
 
     @property
     def constants(self) -> Constants | None:
@@ -252,14 +252,14 @@ class InductorGraph:
         return Constants(CompiledFxGraphConstantsWithGm(self.frozen.gm).unwrap(self.graph), self.frozen.inputs)
 
     def serialize(self) -> bytes:
-        """Return it as bytes, without the libraries that it calls and the weights that are constants."""
+        """Return the graph as bytes, without the libraries that it calls and the weights that are constants."""
         graph = copy.copy(self.graph)
         graph.prepare_for_serialization()
         return _HEADER + pickle.dumps((graph, self.aliases))
 
     @classmethod
     def deserialized(cls, content: bytes, frozen: Frozen | None) -> InductorGraph | None:
-        """Return what ``serialize`` wrote, None if it did not write this. This runs the code.
+        """Return the graph that ``serialize`` wrote; None for other content. This runs the code.
 
         ``frozen`` is the piece with its constants, if it was frozen.
         """
@@ -280,7 +280,7 @@ _HEADER = b"regional_explorer graph\n"
 def lower_as_it_is(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Prepared
 ) -> InductorGraph:
-    """Return what Inductor makes of a piece for these fakes; the graph is changed.
+    """Return Inductor's compiled graph of a piece for fakes; the piece's graph is changed.
 
     A tensor in the place of a fake becomes a constant.
     """
@@ -310,14 +310,14 @@ def lower_as_it_is(
 def frozen_as_it_is(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Prepared
 ) -> Frozen | None:
-    """Return the piece with its constants as it is lowered; None if it has none."""
+    """Return the piece with its constants as it is lowered; None without constants."""
     with _passes(mode):
         return _ready(gm, inputs, without_constants(gm, inputs), prepared)[1]
 
 
 @contextlib.contextmanager
 def _passes(mode: FakeTensorMode) -> Iterator[None]:
-    """A block in which Inductor's passes run on a piece."""
+    """Context manager: run Inductor's passes on a piece in the block."""
     with (
         V.set_fake_mode(mode),
         CacheArtifactManager.with_fresh_cache(),  # not among those that the user saves
@@ -329,7 +329,7 @@ def _passes(mode: FakeTensorMode) -> Iterator[None]:
 def _ready(
     gm: fx.GraphModule, inputs: Sequence[Any], fakes: Sequence[Any], prepared: Prepared
 ) -> tuple[fx.GraphModule, Frozen | None]:
-    """Return a piece after the passes that its trace has not run, and how it is frozen if it has constants."""
+    """Return a piece after the passes that its trace has not run, and its frozen form if it has constants."""
     compile_fx.fake_tensor_prop(gm, fakes)
     if not prepared.joint_passes:
         gm = after_joint_passes(gm, in_bodies=True)
@@ -341,7 +341,7 @@ def _ready(
 
 @contextlib.contextmanager
 def _wrapper_options(inputs: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """A block with what a wrapper in another language than Python needs, and how Inductor is asked for it."""
+    """Context manager: provide what a C++ wrapper needs; yield the options that request it from Inductor."""
     if not inductor_config.cpp_wrapper:
         yield {}
         return

@@ -38,7 +38,7 @@ _BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakr
 
 
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
-    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, when that is dropped."""
+    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, once it is dropped."""
     _BACKEND_BY_COMPILED[compiled] = backend
     weakref.finalize(compiled, _release_dropped, _isolation_id(compiled), backend).atexit = False
 
@@ -55,7 +55,7 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
 
 
 def _release_dropped(isolation_id: int, backend: Any) -> None:
-    """Release a compile that was dropped, or leave that to the next release if another thread compiles.
+    """Release a dropped compile, or leave it to the next release if another thread compiles.
 
     The garbage collector may run this anywhere: it must not wait, and Dynamo may be reading the entries that
     ``_free_invalidated`` would free.
@@ -87,7 +87,7 @@ def _free_invalidated() -> None:
 
 
 def traces_of(compiled: Callable[..., Any]) -> int:
-    """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which does not know."""
+    """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which does not count them."""
     isolation_id = _isolation_id(compiled)
     with compile_lock():
         return sum(_belongs_to(isolation_id, None, entry) for code in _traced_codes() for entry in _cache_entries(code))
@@ -162,7 +162,7 @@ def _detach_finalizers(guard_ids: set[int]) -> None:
 
 
 class GeneratedCode:
-    """The Python code that torch generates inside ``collected`` blocks, and would keep to the end of the process.
+    """The Python code that torch generates inside ``collected`` blocks, and would keep until the process ends.
 
     That is the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor loads.
     It is released when this object is dropped, together with the fake tensors of the traces around these blocks.
@@ -176,7 +176,7 @@ class GeneratedCode:
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
-        """A block whose generated code belongs to this object."""
+        """Context manager: generated code of the block belongs to this object."""
         sources_before, modules_before = set(graph_module._loader.eval_cache), list(_inductor_modules())
         context = TracingContext.try_get()
         if context is not None and context.fake_mode is not None:

@@ -70,7 +70,7 @@ def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
 
 
 def unpack(code: bytes, libraries: Mapping[str, Path], frozen: Frozen | None) -> Any:
-    """Return the artifact that was packed, whose ``libraries`` are at these paths. This runs the code.
+    """Return a packed artifact, whose ``libraries`` are at the given paths. This runs the code.
 
     ``frozen`` is the piece with its constants, if it was frozen.
 
@@ -160,7 +160,7 @@ def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, lis
 
 
 def _why_no_plain_tensor(value: Any) -> str:
-    """Return why another process would not know an input, or an empty text."""
+    """Return why another process cannot load an input; empty if it can."""
     is_plain = isinstance(value, FakeTensor) and value.layout is torch.strided
     sizes = (*value.shape, *value.stride(), value.storage_offset()) if is_plain else (value,)
     if any(isinstance(size, torch.SymInt) for size in sizes):
@@ -171,7 +171,7 @@ def _why_no_plain_tensor(value: Any) -> str:
 
 
 def _why_no_plain_node(node: fx.Node) -> str:
-    """Return why another process would not know a node, or an empty text."""
+    """Return why another process cannot load a node; empty if it can."""
     if node.op in ("placeholder", "output") or node.target is operator.getitem:
         return ""
     if node.op != "call_function":

@@ -72,7 +72,7 @@ def _comment_above(lines: Sequence[str], index: int) -> str:
 
 
 def read_config(keys: Iterable[str], module: Any = inductor_config) -> dict[str, Any]:
-    """Return the current values, read from Inductor itself: no copies, as custom passes are compared by identity."""
+    """Return the current values of config keys, without copies: custom passes are compared by identity."""
     return {key: functools.reduce(getattr, key.split("."), module) for key in keys}
 
 
@@ -86,7 +86,7 @@ def changed_config(module: Any = inductor_config) -> dict[str, Any]:
 
 
 def undoing_changes(module: Any = inductor_config) -> dict[str, Any]:
-    """Return the defaults of the configs that differ from theirs in this context."""
+    """Return the defaults of the configs that differ from their default in this context."""
     return {key: _defaults(module)[key] for key in changed_config(module)}
 
 
@@ -130,13 +130,13 @@ def _without_environment() -> dict[str, Any]:
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
-    """Return a block in which these Inductor configs are set."""
+    """Return a context manager that sets Inductor configs."""
     patched: AbstractContextManager[Any] = inductor_config.patch(dict(config))
     return patched
 
 
 _CONFIGS_ARE_PER_THREAD = hasattr(_config_module, "ContextVar")
-"""Not in torch 2.11, where a compile sets some of the configs for all threads while it runs."""
+"""False in torch 2.11, where a compile sets some configs for all threads while it runs."""
 
 
 class _Knob(NamedTuple):
@@ -170,7 +170,7 @@ _MATMUL_KNOBS = {
     "float32 precision on cuda": _attribute_knob(_matmul, "fp32_precision"),
     "float32 precision of oneDNN": _attribute_knob(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
 }
-"""What the float32 precision sets. Inductor's keys distinguish "none" and "ieee", which have the same effect."""
+"""The settings behind the float32 precision. Inductor's keys distinguish "none" and "ieee", which are equivalent."""
 _KNOBS = {
     "threads": _Knob(torch.get_num_threads, torch.set_num_threads),
     "default dtype": _Knob(torch.get_default_dtype, torch.set_default_dtype),
@@ -205,7 +205,7 @@ _FLAGS = {
 
 
 class TorchFlags:
-    """The flags of torch that hold for the whole process, as they are now: a call that sets one is undone."""
+    """A snapshot of torch's process-wide flags, by which a call's changes are undone."""
 
     def __init__(self) -> None:
         self._values = {name: knob.read() for name, knob in _FLAGS.items()}
@@ -215,14 +215,14 @@ class TorchFlags:
         return all(knob.read() == self._values[name] for name, knob in _FLAGS.items())
 
     def restore(self) -> None:
-        """Set what differs."""
+        """Set the flags that differ."""
         for name, knob in _FLAGS.items():
             knob.set(self._values[name])
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings besides a piece and its region's config that affect the generated code.
+    """All settings that affect the generated code, besides the piece and its region's config.
 
     ``inductor`` and ``functorch`` are the configs that differ from their default. Settings that change only the keys of
     Inductor's caches are not in the ``repr``: ``underneath`` and, as pieces leave AOTAutograd little to decide,
@@ -237,7 +237,7 @@ class Settings:
 
     @classmethod
     def now(cls) -> Settings:
-        """Return the current settings of this process and context. Torch 2.11 lets compiles of other threads end."""
+        """Return the current settings of this process and context; torch 2.11 waits for other threads' compiles."""
         knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _MATMUL_KNOBS))
         with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
             return cls(torch.__version__, knobs, changed_config(), underneath, changed_config(functorch_config))
@@ -248,7 +248,7 @@ class Settings:
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """A block in which these settings hold, instead of those of this process.
+        """Context manager: apply these settings instead of the process's own.
 
         Raises:
             Exception: of some kind, if this process cannot have them.
@@ -267,7 +267,7 @@ class Settings:
                 before._set_flags()
 
     def _set_flags(self) -> None:
-        """Set what differs: setting the precision to its current value turns "none" into "ieee"."""
+        """Set only the flags that differ: setting the precision to its current value turns "none" into "ieee"."""
         for name, value in self._flags.items():
             _FLAGS[name].set(value)
 

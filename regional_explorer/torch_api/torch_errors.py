@@ -14,11 +14,11 @@ from torch._guards import ShapeGuard
 
 _TORCH = Path(torch.__file__).parent
 _RAISES_FOR_OTHERS = ("_dynamo/exc.py", "_dynamo/utils.py")
-"""Files of torch whose functions raise what went wrong elsewhere."""
+"""Files of torch whose functions raise errors of other code."""
 
 
 def original_error(error: BaseException) -> BaseException:
-    """Return what a backend raised, instead of Dynamo's error around it."""
+    """Return the error that a backend raised, without Dynamo's error around it."""
     while (inner := getattr(error, "inner_exception", None)) is not None:
         error = inner
     return error
@@ -47,7 +47,7 @@ def _stacks_of_guard(guard: ShapeGuard, nodes: Iterable[fx.Node]) -> Iterator[st
 
 
 def _is_at(node: fx.Node, file: str, line: str) -> bool:
-    """Return whether a node comes from a line, or from a module of that file: stack traces leave torch's own out."""
+    """Return whether a node comes from a line, or from a module in its file: stack traces leave out torch's lines."""
     module = file.removesuffix(".py").replace("/", ".")
     classes = [cls for _, cls in (node.meta.get("nn_module_stack") or {}).values()]
     return f'{file}", line {line},' in (node.stack_trace or "") or any(
@@ -56,7 +56,7 @@ def _is_at(node: fx.Node, file: str, line: str) -> bool:
 
 
 def innermost_torch_line(error: BaseException) -> str:
-    """Return torch's innermost line in a traceback, with the function and the code, or an empty text."""
+    """Return torch's innermost line in a traceback, with its function and code; empty without one."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.startswith(str(_TORCH)) and not frame.filename.endswith(_RAISES_FOR_OTHERS):
             file = Path(frame.filename).relative_to(_TORCH.parent)
@@ -80,7 +80,7 @@ def _passes_through(error: BaseException, *files: str) -> bool:
 
 _OP_LINE = re.compile(r"^Error in op: (?P<op>.+)$", re.MULTILINE)
 _INPUT = "input"
-"""What torch writes in place of an op if the assert is about an input; until 2.11 there is no line about it."""
+"""The text in place of an op if an assert is about an input; torch up to 2.11 writes no such line."""
 
 
 def op_of_assert(text: str) -> str:
@@ -101,7 +101,7 @@ def is_about_an_input(error: Exception) -> bool:
 
 
 def in_one_line(error: Exception) -> str:
-    """Return the first line of an error, with torch's line about the op whose result it is about."""
+    """Return the first line of an error, with torch's line about the op behind it."""
     first = (str(error).strip().splitlines() or [""])[0]
     found = _OP_LINE.search(str(error))
     return f"{first} ({found[0].strip()})" if found and found["op"].strip() != _INPUT else first

@@ -45,7 +45,7 @@ def lite_backend(*, dynamic: bool | None) -> Any:
 
 
 def mark_node(node: fx.Node, origin: int, annotation: Any, *, carved: bool) -> None:
-    """Give a node of Dynamo's graph its origin and this mark, which replaces any mark in the source."""
+    """Give a node of Dynamo's graph its origin and a mark, which replaces any mark in the source."""
     custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key not in (ANNOTATION, FALLBACK)}
     custom[ORIGIN] = origin
     if annotation is not None:
@@ -69,7 +69,7 @@ def all_graphs(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
 
 @contextlib.contextmanager
 def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
-    """A block in which ``note`` is called with the origins of each piece that ``regional_inductor`` compiles."""
+    """Context manager: call ``note`` with the origins of each piece that ``regional_inductor`` compiles."""
     original = torch._inductor.standalone_compile
 
     def compile_piece(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +82,7 @@ def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
-    """A block in which ``note`` gets the origin, or None, of each op that lite mode lowers, and whether it is compiled.
+    """Context manager: call ``note`` with the origin, or None, of each op in lite mode, and whether it is compiled.
 
     Caches are off: after a hit nothing is lowered, so there would be nothing to note.
     """
@@ -102,7 +102,7 @@ def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def marks_ignored() -> Iterator[None]:
-    """A block in which ``fallback_by_default`` leaves marked ops to eager code too, and nothing is cached.
+    """Context manager: let ``fallback_by_default`` leave marked ops to eager code too, and cache nothing.
 
     The keys of the caches do not contain that marks were ignored.
     """

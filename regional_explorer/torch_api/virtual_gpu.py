@@ -86,7 +86,7 @@ static bool _ = [] {
   return true;
 }();
 """
-"""A torch built for the CPU has no guard for CUDA devices, and aborts where a fake tensor of one is touched."""
+"""A torch built for the CPU has no guard for CUDA devices, and aborts if a fake CUDA tensor is touched."""
 
 
 def load_device_guard(compiler: str, folder: Path) -> None:
@@ -119,7 +119,7 @@ def load_device_guard(compiler: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def virtual_gpu(target: GpuTarget) -> Iterator[None]:
-    """A block in which torch reports ``target`` as its only GPU."""
+    """Context manager: let torch report ``target`` as its only GPU."""
     import torch._dynamo.device_interface as interfaces
     import torch._inductor.utils as inductor_utils
     import torch.utils._triton as triton_utils
@@ -190,7 +190,7 @@ def _device_properties(target: GpuTarget) -> Any:
 
 
 def _device_functions(properties: Any) -> dict[str, Callable[..., Any]]:
-    """Return the functions of ``torch.cuda``, and those that Dynamo's interface to it has besides."""
+    """Return the functions of ``torch.cuda`` to patch, and the extra functions of Dynamo's interface to it."""
     memory, hip = properties.total_memory, properties.gcnArchName
     return {
         "is_available": lambda: True,
@@ -227,7 +227,7 @@ def _without_gpu(function: Any) -> Callable[..., Any]:
 
 
 def _clear_function_caches(module: Any) -> None:
-    """Clear the caches of the functions of ``module``, filled before the GPU was there."""
+    """Clear the function caches of ``module``, which were filled without the GPU."""
     for name in dir(module):
         cache_clear = getattr(getattr(module, name), "cache_clear", None)
         if cache_clear is not None:
@@ -332,7 +332,7 @@ def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources
 
 @contextlib.contextmanager
 def _assembled_anew() -> Iterator[None]:
-    """A block in which Triton takes no kernel from its cache, and prints what ``ptxas`` says about each.
+    """Context manager: let Triton take no kernel from its cache, and print the output of ``ptxas``.
 
     Running ``ptxas`` once more would need Triton's flags, which differ by version and change registers and spills.
     """
@@ -348,7 +348,7 @@ _REGISTERS = {
     "cuda": (r"Used (\d+) registers", r"(\d+) bytes spill stores", 1),
     "hip": (r"\.vgpr_count:\s*(\d+)", r"\.vgpr_spill_count:\s*(\d+)", 4),
 }
-"""Where the registers of a thread are found, and what it spills, in bytes or registers of four bytes.
+"""Match the registers of a thread, and its spills in bytes or in registers of four bytes.
 
 What ``ptxas`` says of local memory is not enough: ``sin`` has a table there, and no spill.
 """

@@ -1,4 +1,4 @@
-"""What a search asks of a call: plans of it traced, compiled, checked and timed."""
+"""The interface of a search to a call, whose plans it traces, compiles, checks and times."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from regional_explorer.record.tracing import Tracing
 
 
 class CutPlan(Protocol):
-    """A plan that was traced and cut: ready to be compiled, or run."""
+    """A plan that was traced and cut, ready to be compiled or run."""
 
     @property
     def key(self) -> str:
-        """What identifies it: graphs, layouts, configs, settings, machine."""
+        """Its identity: graphs, layouts, configs, settings and machine."""
 
     @property
     def kept_bytes(self) -> int | None:
-        """What its forwards keep for their backward."""
+        """The bytes that its forwards keep for their backward."""
 
     @property
     def constant_bytes(self) -> int:
@@ -33,11 +33,11 @@ class CutPlan(Protocol):
 
 
 P = TypeVar("P", bound=CutPlan)
-"""What a bench prepares."""
+"""The kind of cut plan that a bench prepares."""
 
 
 class Built(NamedTuple):
-    """A plan that was compiled: the hash of ``code`` and of what runs around it, or its ``failure``."""
+    """A compiled plan: the hash ``code`` of its code and of what runs around it, or its ``failure``."""
 
     code: str
     seconds: float
@@ -47,14 +47,14 @@ class Built(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How the results of a plan compare with eager's: ``wrong`` says how they are wrong, if they are."""
+    """The comparison of a plan's results with eager's; ``wrong`` says how they are wrong, empty if they are right."""
 
     wrong: str
     bitwise: bool
 
 
 class TimedPiece(NamedTuple):
-    """A kind of partition of a plan: equal code on equal layouts. ``what`` is what the bench knows it by."""
+    """A kind of partition of a plan, with equal code on equal layouts; ``what`` identifies it for the bench."""
 
     partition: str
     region: str
@@ -70,14 +70,14 @@ class TimedPiece(NamedTuple):
 
 
 class Raced(NamedTuple):
-    """How fast a piece is under another config: the median over rounds of as it was ÷ then, and the verdict."""
+    """A piece's speedup by another config, the median over rounds of the time before ÷ after, and the verdict."""
 
     speedup: Figure
     verdict: Verdict
 
 
 class Bench(Protocol[P]):
-    """What a search does with the plans of a call. Everything may raise ``CancelledError``."""
+    """The work of a search on the plans of a call. Every method may raise ``CancelledError``."""
 
     grad: bool
     device_type: str
@@ -86,16 +86,16 @@ class Bench(Protocol[P]):
     context: MeasureContext
 
     def step(self, *, timed: bool) -> AbstractContextManager[None]:
-        """A block in which nobody else uses the exploration; between two of them others may."""
+        """Return a context manager for a step in which nobody else uses the exploration; between steps others may."""
 
     def start(self) -> None:
-        """Start what compiles, once per process: no plan is charged with it."""
+        """Start the toolchain, once per process, so that no plan is charged with it."""
 
     def prepare(self, plan: Plan) -> P:
-        """Trace the call in the way of a plan, and cut it; raise if that is not possible."""
+        """Trace the call with a plan's tracing, and cut it; raise if that is impossible."""
 
     def compile(self, prepared: Sequence[P], run: Run) -> Sequence[Built | None]:
-        """Compile plans; None for those that were not reached before ``run`` was cancelled."""
+        """Compile plans; None for a plan that was not reached before ``run`` was cancelled."""
 
     def check(self, prepared: P) -> Checked:
         """Compare the results of a plan with eager's."""
@@ -110,22 +110,22 @@ class Bench(Protocol[P]):
         """Return the call under plain ``torch.compile``, and the seconds of its compile; raise if it fails."""
 
     def pieces(self, prepared: P, budget_s: float) -> Sequence[TimedPiece]:
-        """Record what each kind of partition of a compiled plan takes, and time it alone."""
+        """Record the inputs of each kind of partition of a compiled plan, and time it alone."""
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, P], budget_s: float) -> Mapping[str, Raced]:
-        """Race a piece against itself under other plans of the same cut; those that are not right are left out."""
+        """Race a piece against itself under other plans of the same cut, without pieces whose results are wrong."""
 
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
-        """Return the peak memory of a call; None if it cannot be read."""
+    def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
+        """Return the peak memory of a call; None if it cannot be measured."""
 
     def measuring(self) -> AbstractContextManager[None]:
-        """A block in which calls are timed."""
+        """Return a context manager for the block in which calls are timed."""
 
     def trouble(self, prepared: P) -> str:
-        """Return what has gone wrong since a plan was checked, such as another trace; empty if nothing has."""
+        """Return what has gone wrong since a plan was checked, such as a new trace; empty if nothing."""
 
     def keep(self, prepared: P) -> None:
-        """Keep what a plan was compiled to: it is going to be applied."""
+        """Keep the artifacts of a plan, which is going to be applied."""
 
     def free(self, keep: Collection[Tracing]) -> None:
-        """Free the traces in other ways than these."""
+        """Free the traces of all other tracings."""

@@ -24,7 +24,7 @@ from regional_explorer.tuning.space import WRAPPER, Candidate
 
 @dataclass(frozen=True)
 class Limits:
-    """What a search may spend, and what a plan has to keep to."""
+    """The budget of a search, and the limits that a plan has to keep."""
 
     budget_s: float
     numbers: Numbers = Numbers.CLOSE
@@ -44,7 +44,7 @@ def checked_limits(
     keys: object,
     device_type: str,
 ) -> Limits:
-    """Return the limits; without ``keys`` those that may make code for this type of device faster are tried.
+    """Return the checked limits; without ``keys``, all configs that may make code for the device faster are tried.
 
     Raises:
         MeasureError, InvalidArgumentError: one is invalid.
@@ -96,11 +96,11 @@ def _checked_keys(keys: object) -> Iterable[Mapping[str, Any]]:
 
 
 WRAPPER_COSTS = 2.5
-"""How much longer a compile with a C++ wrapper takes, until one was seen."""
+"""The assumed factor by which a C++ wrapper lengthens a compile, until one was seen."""
 
 
 class Spending:
-    """The clock of a search with a budget: each of its steps is reported, taken, and charged to what it is for.
+    """The clock of a search with a budget: it reports each step, runs it, and charges its time to a task.
 
     ``so_far`` returns the beginning of each report; ``first_cost_s`` is what a plan costs until one was compiled.
     """
@@ -117,7 +117,7 @@ class Spending:
         return self._bench.context.clock.now()
 
     def share_s(self, share: float) -> float:
-        """Return the seconds that a part of the budget is."""
+        """Return the seconds of a share of the budget."""
         return share * self.budget_s
 
     @property
@@ -127,14 +127,14 @@ class Spending:
 
     @property
     def end_s(self) -> float:
-        """When the budget is spent."""
+        """The time at which the budget is spent."""
         return self.began_s + self.budget_s
 
     # ---------------------------------------------------------------------------------------------------------- steps
 
     @contextmanager
     def step(self, what: str, doing: str, *, timed: bool = False) -> Iterator[None]:
-        """A step whose time goes to ``what``; what is being done is reported first.
+        """Context manager: run a step whose time is charged to ``what``; report it first.
 
         Raises:
             CancelledError: the search was cancelled before.
@@ -149,7 +149,7 @@ class Spending:
             self.spent_on[what] = self.spent_on.get(what, 0.0) + self.now() - began_s
 
     def reporting(self, run: Run, doing: str = "") -> Run:
-        """Return the run whose reports are those of the search."""
+        """Return the run that reports as part of the search."""
         return dataclasses.replace(
             run,
             progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
@@ -168,11 +168,11 @@ class Spending:
     # ---------------------------------------------------------------------------------------------------------- costs
 
     def note_cost(self, one: Candidate, seconds: float) -> None:
-        """Remember what a plan cost: to trace, compile, check and time it."""
+        """Remember the cost of a plan: of tracing, compiling, checking and timing it."""
         self._costs.setdefault(_cost_kind(one), []).append(seconds)
 
     def cost_s(self, one: Candidate) -> float:
-        """Return how many seconds a plan will cost, by what those most like it did."""
+        """Return the expected cost of a plan in seconds, from the plans most like it."""
         wrapped, has_keys = _cost_kind(one)
         alike = ((wrapped, has_keys), (wrapped, not has_keys), (not wrapped, has_keys), (not wrapped, not has_keys))
         known = next((kind for kind in alike if kind in self._costs), (False, False))
@@ -181,7 +181,7 @@ class Spending:
 
 
 def _cost_kind(one: Candidate) -> tuple[bool, bool]:
-    """Return whether C++ calls the kernels of a candidate, and whether its config is all that is new of it.
+    """Return whether C++ calls the kernels of a candidate, and whether only its config is new.
 
     Such kernels are built longer, and of such a config most kernels are built already.
     """

@@ -27,18 +27,18 @@ from regional_explorer.torch_api.shipping import ShipmentError
 from regional_explorer.torch_api.torch_config import Settings
 
 MOST_PROCESSES = 4
-"""The most processes that are started in place of an executor that is broken."""
+"""The maximum number of processes started in place of a broken executor."""
 PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
 """A piece is given up if no process has answered for so many times the longest compile so far, and at least so long."""
 
 Sent = Mapping[str, tuple[Wanted, bytes]]
-"""What was sent, by the key of its artifact."""
+"""The items that were sent, by the key of their artifact."""
 
 
 @dataclass
 class Crew:
-    """Compiles pieces in other processes: a crash, a hang or too much memory there costs that piece alone.
+    """Compiles pieces in other processes, where a crash, a hang or too much memory costs one piece only.
 
     What an executor that was given loses, or cannot do, is done by a process of our own; so is all that follows once it
     is broken. What cannot be sent is left to this process: ``remarks`` has the reasons, with how many pieces each was
@@ -53,19 +53,19 @@ class Crew:
     _own: Workers | None = None
 
     def close(self) -> None:
-        """End our own processes; an executor that was given is left as it is."""
+        """End our own processes; a given executor is left as it is."""
         if self._own is not None:
             self._own.shutdown()
 
     def start(self) -> None:
-        """Have our own processes start Inductor meanwhile; nobody waits for it."""
+        """Let our own processes start Inductor in the background."""
         for _ in range(self.executor if isinstance(self.executor, int) else 0):
             self._workers().submit(warm_toolchain, "cpu")
 
     def compile(
         self, todo: Sequence[Wanted], store: ArtifactStore, values_of: Callable[[Wanted], Values | None], run: Run
     ) -> Sequence[Wanted]:
-        """Compile pieces, and keep their artifacts or failures; return those that have to be compiled here.
+        """Compile pieces, and keep their artifacts or failures; return the pieces that have to be compiled here.
 
         Those that were not reached before ``run`` was cancelled are among them.
         """
@@ -90,7 +90,7 @@ class Crew:
         return [one for one in todo if one.key not in store.artifacts and one.key not in store.failures]
 
     def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[Wanted, Delivery]]:
-        """Yield what comes back, as it comes."""
+        """Yield deliveries in the order in which they arrive."""
         left = dict(sent)
         if isinstance(self.executor, Executor):
             for key, answer in self._answers(self.executor, sent, run):

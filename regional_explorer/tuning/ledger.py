@@ -1,4 +1,4 @@
-"""The ledger of tries on disk: one line of JSON each, so that no search repeats what an earlier one has finished."""
+"""The ledger of tries on disk, one line of JSON each, so that no search repeats a finished try."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class LedgerEntry(Record, frozen=True):
-    """What came of one try.
+    """The result of one try.
 
     ``key`` identifies what was tried: the graphs with their layouts, configs, settings and the machine, never names of
     nodes. Timings are those of the machine that is a part of it.
@@ -82,12 +82,12 @@ class Ledger:
 
 
 def default_path() -> Path:
-    """Return the path of the ledger beside Inductor's cache: what it remembers is compiled there."""
+    """Return the path of the ledger, beside Inductor's cache, which has the compiled code of its tries."""
     return Path(inductor_cache_directory(), "regional_explorer", "tries.jsonl")
 
 
 def _entry(line: bytes) -> LedgerEntry | None:
-    """Return the entry of a line, None if it is torn or of another format."""
+    """Return the entry of a line; None if the line is torn or of another format."""
     try:
         entry = msgspec.json.decode(line, type=LedgerEntry)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -97,7 +97,7 @@ def _entry(line: bytes) -> LedgerEntry | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to append to; no other process appends meanwhile."""
+    """Context manager: open a file to append to, while no other process appends."""
     with path.open("ab+") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)  # freed with the file, and if the process is killed

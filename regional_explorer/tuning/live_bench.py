@@ -28,7 +28,7 @@ from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.machine import gauge_for
 from regional_explorer.measure.numerics import error_in_words
-from regional_explorer.measure.partitions import benchmark_partitions, distinct
+from regional_explorer.measure.partitions import benchmark_partitions, distinct_kinds
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
@@ -69,7 +69,7 @@ class LivePlan:
 
 
 class LiveBench:
-    """What a search does with the plans of a call, done for real.
+    """The bench of a live call: it traces, compiles, checks and times for real.
 
     Each way of tracing has one trace, that of the exploration included, on which plans stand beside each other: what
     calls of the exploration run stays as it is. All share its artifacts, so that equal code is compiled once, and none
@@ -104,7 +104,7 @@ class LiveBench:
 
     @contextmanager
     def step(self, *, timed: bool) -> Iterator[None]:
-        """A turn of the exploration; after it calls run what its own plan says."""
+        """Context manager: take a turn of the exploration; afterwards calls run the exploration's own plan again."""
         with self._turn(timed), self.variants.program.capture.generated.collected():
             captures = [self.variants.program.capture, *(known[0].capture for known in self._programs.values())]
             self._frames = {capture: len(capture.frames) for capture in captures}
@@ -121,7 +121,7 @@ class LiveBench:
         self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
 
     def prepare(self, plan: Plan) -> LivePlan:
-        """Trace the call in the way of a plan, unless that was done, and cut it.
+        """Trace the call with a plan's tracing, unless it was traced so, and cut it.
 
         A plan that differs from one that was cut in configs alone costs no further run of the call.
         """
@@ -137,7 +137,7 @@ class LiveBench:
         return LivePlan(variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept(program))
 
     def _program(self, plan: Plan) -> Program:
-        """Return the program of a plan on the trace that it asks for, beside those of other plans."""
+        """Return the program of a plan on the trace that it requests, beside other plans' programs."""
         main, known = self.variants.program, self._programs.setdefault(plan.tracing, [])
         if not known and plan.tracing == self._own_tracing:
             main.record_layouts()  # of the plan at hand it learns them for good
@@ -152,7 +152,7 @@ class LiveBench:
         return program
 
     def _kept(self, program: Program) -> int | None:
-        """Return the bytes that forwards keep for their backward; None if one is not known, or without a backward."""
+        """Return the bytes that forwards keep for their backward; None if a size is unknown, or without a backward."""
         graphs = tuple(program.capture.graphs)
         kept = kept_for_backward(Session("", self.context.environment, self.grad, graphs))
         sizes = [tensor.size_bytes for tensor in kept]
@@ -174,14 +174,14 @@ class LiveBench:
         compile_plan(first, run, beside=others, elsewhere=elsewhere)
 
     def _values_of(self, wanted: Wanted, programs: Sequence[Program]) -> Values | None:
-        """Return those inputs of a piece that cannot be made up, recorded in a run of the call if there are such."""
+        """Return the inputs of a piece that cannot be random numbers, recorded in a run of the call."""
         layouts, known = wanted.workpiece.inputs, self._values
         if not any(map(needs_value, layouts)):
             return {}
         if wanted.workpiece.fingerprint not in known:
             known[wanted.workpiece.fingerprint] = None
             program = next(one for one in programs if wanted.key in one.keys().values())
-            for recorded in record_inputs(program, distinct(program)):
+            for recorded in record_inputs(program, distinct_kinds(program)):
                 if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
                     known[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
         return known[wanted.workpiece.fingerprint]
@@ -208,7 +208,7 @@ class LiveBench:
         return Checked(wrong, all(row.bitwise for row in rows))
 
     def trouble(self, prepared: LivePlan) -> str:
-        """Return what has gone wrong in this step; empty if nothing has."""
+        """Return what has gone wrong in this step; empty if nothing."""
         capture = prepared.program.capture
         if len(capture.frames) != self._frames[capture]:
             return "Dynamo traced the call again while it ran"
@@ -224,12 +224,12 @@ class LiveBench:
     # --------------------------------------------------------------------------------------------------------- pieces
 
     def pieces(self, prepared: LivePlan, budget_s: float) -> list[TimedPiece]:
-        """Record what each kind of partition of a compiled plan takes, and time it alone.
+        """Record the inputs of each kind of partition of a compiled plan, and time it alone.
 
         Those that run eagerly, or that this call does not run, are left out.
         """
         program = prepared.program
-        recorded = self._untimed(lambda: record_inputs(program, distinct(program)))
+        recorded = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
         kinds = {one.switch.partition.name: one for one in recorded if not one.why_not and one.switch.artifact}
         with as_in_the_call():
             calls = self._untimed(lambda: [call for name, one in kinds.items() for call in _alone(name, one)])
@@ -251,13 +251,13 @@ class LiveBench:
         ]
 
     def alone(self, prepared: LivePlan, budget_s: float) -> BenchmarkResults:
-        """Return the figures of each distinct partition of a compiled plan alone, and of the cut, as a benchmark's."""
+        """Return the results of a benchmark of each distinct partition of a compiled plan alone, and of the cut."""
         results = BenchmarkResults()
         benchmark_partitions(prepared.variants, budget_s, self._silent, results)
         return results
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
-        """Race a piece against itself under other plans of the same cut; those that are not right are left out.
+        """Race a piece against itself under other plans of the same cut, without pieces whose results are wrong.
 
         Plans under which its code is equal get one figure, and those under which it is as it was that of the baseline.
         """
@@ -310,14 +310,14 @@ class LiveBench:
         self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
 
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
-        """Return the peak memory of a call; None if it cannot be read on this system."""
+    def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
+        """Return the peak memory of a call; None if this system cannot measure it."""
         gauge = gauge_for(self.context.environment.device)
         return None if gauge is None else self._untimed(lambda: memory_peak(self.variants, call, gauge, limit_s))
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """A block in which calls are timed: afterwards the user's state is as before."""
+        """Context manager: time calls in the block, and restore the user's state afterwards."""
         toolchain.build.wait()
         with self._call.restoring():
             yield
@@ -325,19 +325,19 @@ class LiveBench:
     # -------------------------------------------------------------------------------------------------------- freeing
 
     def free(self, keep: Collection[Tracing]) -> None:
-        """Free the traces in other ways than these; that of the exploration stays."""
+        """Free the traces of all other tracings; the exploration's trace stays."""
         for tracing in self._programs.keys() - {*keep, self._own_tracing}:
             for program in self._programs.pop(tracing):
                 if program.main is None:
                     program.capture.close()
 
     def keep(self, prepared: LivePlan) -> None:
-        """Keep the artifacts of a plan when the traces are freed: it is going to be applied."""
+        """Keep the artifacts of a plan, which is going to be applied, when the traces are freed."""
         self._kept_keys |= set(prepared.program.keys().values())
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """A block at whose end all traces are freed, and all artifacts but those of the plans to ``keep``."""
+        """Context manager: at the end, free all traces, and all artifacts except those of plans to ``keep``."""
         program = self.variants.program
         known_keys = set(program.store.artifacts)
         try:
@@ -355,7 +355,7 @@ class LiveBench:
 
 
 def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
-    """Yield the call of a compiled partition on what was recorded, unless that is refused."""
+    """Yield the call of a compiled partition on its recorded inputs, unless it refuses them."""
     switch = recorded.switch
     if switch.artifact is not None:
         with suppress(RegionCompileError):
@@ -364,7 +364,7 @@ def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
 
 
 def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
-    """Return a hash of all that runs: the partitions of each graph by their names, and the ops around them."""
+    """Return a hash of all code that runs: the partitions of each graph by name, and the ops around them."""
     switches = grouped((switch.piece.graph_id, switch) for switch in program.switches)
     content = []
     for graph in program.capture.graphs:
@@ -376,7 +376,7 @@ def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
 
 
 def _built(program: Program, given_up: set[str]) -> Built | None:
-    """Return what became of the compile of a program; None if it was not completed."""
+    """Return the result of a program's compile; None if it was not completed."""
     store, keys = program.store, program.keys()
     failed = next((switch.failure for switch in program.switches if switch.failure is not None), "")
     failed_keys = [key for key in keys.values() if key in store.failures]

@@ -43,45 +43,45 @@ from regional_explorer.tuning.space import (
     candidate,
     in_words,
     is_whole,
-    likeliest,
+    likeliest_candidates,
     neighbours,
     other_plans,
-    together,
     ways,
-    whole,
+    whole_graph_candidate,
     with_changes,
+    with_configs_of,
     without_cpp_wrapper,
 )
 
 FINAL_SHARE = 0.2
-"""The part of the budget that is kept for the final comparison."""
+"""The share of the budget that is kept for the final comparison."""
 RACE_SHARE = 0.06
-"""The largest part of the budget that a race takes.
+"""The largest share of the budget that a race takes.
 
-It takes no longer than its plans took to compile, unless that was less than a third of this.
+A race takes no longer than its plans took to compile, or a third of this share if that is longer.
 """
 MEMORY_SHARE = 0.01
-"""The part of the budget that reading the memory of one plan may take."""
+"""The largest share of the budget for measuring the memory of one plan."""
 BATCH = 3
-"""How many plans are compiled side by side, then raced: a cancelled search has something to show soon.
+"""The number of plans that are compiled side by side, then raced; so a cancelled search soon has results.
 
 The first is compiled alone: it shows what the others will cost.
 """
 FINALISTS = 3
 PIECES_SHARE = 0.08
-"""The part of the budget that races of single pieces may take."""
+"""The largest share of the budget for races of single pieces."""
 COMPILED = (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE)
-"""What became of plans whose pieces can be raced."""
+"""The outcomes of plans whose pieces can be raced."""
 WRAPPED_WITHIN = 0.1
-"""A way of tracing gets a C++ wrapper if without one it is slower than the best by this part at most."""
+"""A tracing gets a C++ wrapper if without it it is slower than the best by at most this fraction."""
 
 
 def keep_nothing(_so_far: Tuning) -> None:
-    """Let a record go."""
+    """Ignore a record."""
 
 
 def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning], object] = keep_nothing) -> Tuning:
-    """Search for the fastest plan, and return all tries with the answer; ``keep`` gets what there is so far.
+    """Search for the fastest plan; return all tries with the answer. ``keep`` is called with the record so far.
 
     Cancelled or interrupted, it returns what it has, and ``stopped`` says so.
 
@@ -108,7 +108,7 @@ def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning
 
 @dataclass
 class _Search(Generic[P]):
-    """The state of a search: its tries by title, and of those that can be run now the prepared plan."""
+    """The state of a search: its tries by title, and the prepared plans that can be run now."""
 
     bench: Bench[P]
     limits: Limits
@@ -140,9 +140,9 @@ class _Search(Generic[P]):
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self._measure_references()
-        first, *others = likeliest(grad=self.bench.grad)
+        first, *others = likeliest_candidates(grad=self.bench.grad)
         self._try([first, *self._at_hand(), *others])
-        self._try([whole(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
+        self._try([whole_graph_candidate(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
         self._try_wrappers()
         self._try_keys()
         self._try_others()
@@ -157,7 +157,7 @@ class _Search(Generic[P]):
         self.references[EAGER] = bench.eager()
         self.tries[EAGER] = Try(EAGER, SearchStage.REFERENCE, Outcome.MEASURED)
         with self.time.step("memory", f"reading the memory of {EAGER}"):
-            peak = bench.peak(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
+            peak = bench.peak_memory(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
         self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self.most_bytes = self.limits.max_memory
         if self.most_bytes is None and peak is not None:
@@ -177,23 +177,23 @@ class _Search(Generic[P]):
             self.tries[TORCH_COMPILE] = compiled
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
             with self.time.step("memory", f"reading the memory of {TORCH_COMPILE}"):
-                peak = bench.peak(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
+                peak = bench.peak_memory(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
             self._note(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
 
     def _at_hand(self) -> list[Candidate]:
-        """Return the plan at hand, if it has regions, and is none that is tried anyway."""
+        """Return the plan at hand if it has regions and is not tried anyway; else None."""
         at_hand = self.bench.at_hand
         is_another = at_hand.regions and not is_whole(at_hand)
         return [candidate(SearchStage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
 
     def _try_wrappers(self) -> None:
-        """Give C++ wrappers to the ways of tracing that are not much slower than the best, the fastest first."""
+        """Try C++ wrappers on the tracings that are not much slower than the best, the fastest first."""
         found = [one for one in self.tries.values() if one.stage is SearchStage.TRACING and one.score is not None]
         found.sort(key=lambda one: -(one.score or 0.0))
         wrapped = []
         for one in found:
             assert one.plan is not None  # noqa: S101 - only the references have none
-            with_wrapper = whole(SearchStage.WRAPPER, one.plan.tracing, WRAPPER)
+            with_wrapper = whole_graph_candidate(SearchStage.WRAPPER, one.plan.tracing, WRAPPER)
             behind = _surely_behind(one, found[0])
             if behind <= WRAPPED_WITHIN:
                 wrapped.append(with_wrapper)
@@ -202,7 +202,7 @@ class _Search(Generic[P]):
         self._try(wrapped)
 
     def _try_keys(self) -> None:
-        """Try every config on the best plan, then the best of them together, until nothing gets better.
+        """Try every config on the best plan, then the best configs together, until nothing gets better.
 
         The first time it is done without a C++ wrapper, which takes longer to compile: what helps then mostly helps
         with the wrapper, too.
@@ -216,17 +216,17 @@ class _Search(Generic[P]):
             pass
 
     def _try_keys_on(self, base: Candidate, best: Candidate) -> bool:
-        """Try every config on ``base``, and those that help together on ``best``; return whether any was new."""
+        """Try every config on ``base``, and the best configs together on ``best``; return whether a try was new."""
         changed = list(neighbours(base, self.limits.keys))
         untried = [one for one in changed if one.title not in self.tries]
         self._try(untried, beside=base.title)
         better = [one for one in changed if one.title != best.title and self._is_better(self.tries[one.title], base)]
         if len(better) > 1 or (better and best != base):
-            self._try([together(best, better)])
+            self._try([with_configs_of(best, better)])
         return any(self.tries[one.title].outcome is not Outcome.NOT_TRIED for one in untried)
 
     def _try_others(self) -> None:
-        """Try the plan at hand in other ways of tracing, and suggested regions in the best one."""
+        """Try the plan at hand under other tracings, and suggested regions under the best tracing."""
         if (best := self._best()) is not None:
             tracing = self.candidates[best].plan.tracing
             self._try(other_plans(self.bench.at_hand, self.bench.suggested, ways(grad=self.bench.grad), tracing))
@@ -234,7 +234,7 @@ class _Search(Generic[P]):
     # ------------------------------------------------------------------------------------------------ keys per region
 
     def _try_pieces(self) -> bool:
-        """Race the pieces of the best plan alone, and try what won together; return whether that is the best plan now.
+        """Race the pieces of the best plan alone, and try the winners together; return whether that is now best.
 
         Under each config that was tried on that plan its pieces are compiled already.
         """
@@ -262,7 +262,7 @@ class _Search(Generic[P]):
         return self._best() == together_again.title
 
     def _race_pieces(self, best: str, others: Mapping[str, P]) -> list[tuple[TimedPiece, Mapping[str, Raced]]]:
-        """Race each kind of piece of a plan for which that can matter; what takes most of the time gets most of it."""
+        """Race each kind of piece of a plan that matters; pieces that take most of the time get most of the budget."""
         with self.time.step("timing", "timing the pieces of the best plan", timed=True):
             pieces = self.bench.pieces(self.ready[best], self.time.share_s(PIECES_SHARE / 4.0))
         time_s, least_s = self.tries[best].time_s, 0.0
@@ -327,13 +327,13 @@ class _Search(Generic[P]):
         self._free_losers()
 
     def _has_time(self, one: Candidate, batched: Sequence[Candidate]) -> bool:
-        """Return whether the budget allows to compile, check and time a candidate too."""
+        """Return whether the budget allows compiling, checking and timing one more candidate."""
         if not self._has_compared and not batched:
             return self.time.now() < self._deadline()  # without a single plan there is nothing to compare
         return self.time.now() + sum(map(self.time.cost_s, (one, *batched))) <= self._deadline()
 
     def _try_batch(self, batch: Mapping[str, tuple[Candidate, P]], began_s: float, beside: str | None) -> None:
-        """Compile, check and race plans; what they cost from ``began_s`` on says what others will."""
+        """Compile, check and race plans; their cost since ``began_s`` is the estimate for later plans."""
         compiled = self._compile(batch)
         compile_s = self.time.now() - began_s
         right = [title for title in compiled if self._is_right(title)]
@@ -346,7 +346,7 @@ class _Search(Generic[P]):
         self.keep(self.tuning())
 
     def _prepare(self, one: Candidate) -> P | None:
-        """Trace and cut a candidate; None if that fails, or if the result is known already."""
+        """Trace and cut a candidate; None if that fails, or if the result is already known."""
         try:
             with self.time.step("tracing", f"tracing: {one.title}"):
                 prepared = self.bench.prepare(one.plan)
@@ -364,7 +364,7 @@ class _Search(Generic[P]):
         return prepared
 
     def _remember(self, one: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
-        """Take over what an earlier search has found; return whether that is all there is to know."""
+        """Take over what an earlier search has found; return whether nothing is left to try."""
         known = one.tried(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self.titles_by_code:
             return False
@@ -382,7 +382,7 @@ class _Search(Generic[P]):
         return True
 
     def _compile(self, batch: Mapping[str, tuple[Candidate, P]]) -> list[str]:
-        """Compile candidates side by side; return the titles of those with code of their own."""
+        """Compile candidates side by side; return the titles of candidates with code of their own."""
         run, new, deadline_s = self.bench.context.run, list[str](), self._deadline()
         limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self.time.now() > deadline_s)
         with self.time.step("compiling", f"compiling {count(len(batch), 'plan')}"):
@@ -412,7 +412,7 @@ class _Search(Generic[P]):
         return new
 
     def _is_right(self, title: str) -> bool:
-        """Return whether the results of a plan are what they have to be."""
+        """Return whether the results of a plan are as close to eager's as required."""
         try:
             with self.time.step("checking", f"checking numerics: {title}"):
                 checked = self.bench.check(self.ready[title])
@@ -430,7 +430,7 @@ class _Search(Generic[P]):
         return title in self.ready
 
     def _race(self, titles: Sequence[str], compile_s: float, beside: str | None) -> None:
-        """Time new plans against each other, another one and ``torch.compile``; the slower leave early."""
+        """Time new plans against each other, an earlier plan and ``torch.compile``; slower plans leave early."""
         if not titles:
             return
         other = beside or self._best()
@@ -457,7 +457,7 @@ class _Search(Generic[P]):
         self._race(again, compile_s, beside)  # they may have been slower than what has failed since
 
     def _drop_failed(self, titles: Sequence[str], result: RoundsResult) -> list[str]:
-        """Drop the plans that raised in their rounds, or did not run what they should; return them."""
+        """Drop and return the plans that raised in their rounds, or did not run their own code."""
         whys = {title: result.dropped.get(title) or self.bench.trouble(self.ready[title]) for title in titles}
         failed = [title for title, why in whys.items() if why]
         for title in failed:
@@ -465,14 +465,14 @@ class _Search(Generic[P]):
         return failed
 
     def _slower(self, result: RoundsResult) -> list[str]:
-        """Return which plans of a race are slower than its best one that can be chosen."""
+        """Return which plans of a race are slower than the race's best plan that can be chosen."""
         plans = [name for name in result.samples if name not in self.references]
         return surely_slower(result, self._phase, plans, lambda name: self.tries[name].can_be_chosen)
 
     def _read_memory(self, title: str) -> None:
         call = self.bench.call(self.ready[title], title)
         with self.time.step("memory", f"reading the memory of {title}"):
-            peak = self.bench.peak(call, self.time.share_s(MEMORY_SHARE))
+            peak = self.bench.peak_memory(call, self.time.share_s(MEMORY_SHARE))
         if peak is None:
             return
         needed = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
@@ -487,7 +487,7 @@ class _Search(Generic[P]):
     # -------------------------------------------------------------------------------------------- the final comparison
 
     def _compare_finalists(self) -> None:
-        """Time the best plans, eager, ``torch.compile`` and the plan at hand in one run; its figures are the result."""
+        """Time the best plans, eager, ``torch.compile`` and the plan at hand in one run, which gives the result."""
         finalists = self._finalists()
         at_hand = [AT_HAND] if AT_HAND in self.ready else []
         compared = [*self.references, *at_hand, *finalists]
@@ -514,16 +514,16 @@ class _Search(Generic[P]):
             self.bench.keep(self.ready[best])
 
     def _final_s(self, titles: Sequence[str]) -> float:
-        """Return the seconds for the rounds of the final comparison: what is left after the first calls."""
+        """Return the seconds for the rounds of the final comparison, which are left after the first calls."""
         times = [self.tries[title].time_s for title in titles]
         first_calls_s = FIRST_CALLS * sum(time.value for time in times if time is not None)
         left_s = self.time.end_s - self.time.now() - first_calls_s
         return min(self.time.share_s(FINAL_SHARE), max(self.time.share_s(FINAL_SHARE / 4.0), left_s))
 
     def _finalists(self) -> list[str]:
-        """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
+        """Return the best plans; a plan whose trace was freed is compiled again if the budget allows it."""
         end_s, finalists = self.time.end_s, list[str]()
-        for title in (*self._ranked(), *self._unraced()):
+        for title in (*self._titles_fastest_first(), *self._unraced()):
             if len(finalists) == FINALISTS:
                 break
             is_ready = title in self.ready or (self.time.now() < end_s and self._make_ready(title))
@@ -532,7 +532,7 @@ class _Search(Generic[P]):
         return finalists
 
     def _make_ready(self, title: str) -> bool:
-        """Compile a plan whose trace was freed, or that an earlier search has tried; return whether it can be run."""
+        """Compile a plan whose trace was freed, or that an earlier search has tried; return whether it can run."""
         if title in self.ready:
             return True
         plan = self.tries[title].plan
@@ -571,17 +571,17 @@ class _Search(Generic[P]):
     def _phase(self) -> Phase:
         return Phase.STEP if self.bench.grad else Phase.FORWARD
 
-    def _ranked(self) -> list[str]:
-        """Return the plans that can be chosen, the fastest first."""
+    def _titles_fastest_first(self) -> list[str]:
+        """Return the titles of the plans that can be chosen, the fastest first."""
         plans = [one for one in self.tries.values() if one.plan is not None and one.can_be_chosen and one.score]
         return [one.title for one in sorted(plans, key=lambda one: -(one.score or 0.0))]
 
     def _unraced(self) -> list[str]:
-        """Return the plans that were compiled and are right when there was no time left for a race."""
+        """Return the titles of the plans that were compiled and are right, but had no time for a race."""
         return [title for title in self.ready if self.tries[title].can_be_chosen and self.tries[title].score is None]
 
     def _best(self) -> str | None:
-        return next(iter(self._ranked()), None)
+        return next(iter(self._titles_fastest_first()), None)
 
     def _measure(
         self,
@@ -643,8 +643,8 @@ class _Search(Generic[P]):
         return next((code for code, other in self.titles_by_code.items() if other == title), "")
 
     def _free_losers(self) -> None:
-        """Free the traces of what is out of the race: the best stay, and the plan at hand."""
-        kept = {*self._ranked()[: FINALISTS + 1], *self._unraced(), AT_HAND}
+        """Free the traces of plans out of the race; the best plans and the plan at hand stay."""
+        kept = {*self._titles_fastest_first()[: FINALISTS + 1], *self._unraced(), AT_HAND}
         self.ready = {title: prepared for title, prepared in self.ready.items() if title in kept}
         plans = [self.tries[title].plan for title in self.ready]
         self.bench.free([plan.tracing for plan in plans if plan is not None])
@@ -655,18 +655,18 @@ class _Search(Generic[P]):
         return any(one.plan is not None and one.score is not None for one in self.tries.values())
 
     def _deadline(self) -> float:
-        """Return when the final comparison has to begin; the first plan may take half of its time."""
+        """Return the time at which the final comparison has to begin; the first plan may take half of its time."""
         return self.time.began_s + self.time.share_s(1.0 - FINAL_SHARE * (1.0 if self._has_compared else 0.5))
 
     def _so_far(self) -> str:
-        """Return what was found until now, for the line of progress."""
+        """Return the results so far, for the progress line."""
         best, tried = self._best(), sum(one.outcome is not Outcome.NOT_TRIED for one in self.tries.values())
         if best is None or (score := self.tries[best].score) is None:
             return ""
         return f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
 
     def _stop_if(self, result: RoundsResult) -> None:
-        """End the search if its rounds were interrupted or cancelled: what they had is kept."""
+        """End the search if its rounds were interrupted or cancelled; their results are kept."""
         result.stopped.raise_interrupt()
         if result.stopped is Stop.CANCELLED:
             raise CancelledError
@@ -691,7 +691,7 @@ class _Search(Generic[P]):
 
 
 def _surely_behind(one: Try, best: Try) -> float:
-    """Return by which part a try is slower than the best at least; 0 if an interval is missing."""
+    """Return the fraction by which a try is at least slower than the best; 0 if an interval is missing."""
     ours, theirs = (tried.over_full or tried.speedup for tried in (one, best))
     if ours is None or theirs is None or ours.high is None or theirs.low is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""What a search tries, in the order in which it tries it: ways of tracing, C++ wrappers, configs, other plans."""
+"""The candidates of a search, in the order of the search: tracings, C++ wrappers, configs, other plans."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ On seven training steps one of the first two, without a C++ wrapper or with one,
 decomposed by each partition anyway: doing it before autograd changes what is kept, and pays with joint passes only.
 """
 LIKELIEST = 2
-"""How many of the ways are tried with a C++ wrapper before any other."""
+"""The number of tracings that are tried with a C++ wrapper before the other tracings."""
 
 
 def ways(*, grad: bool) -> list[Tracing]:
-    """Return the ways of tracing to try; without a backward there is nothing to split, and weights may be constants."""
+    """Return the tracings to try; without a backward there is nothing to split, and weights may be constants."""
     if grad:
         return list(WAYS)
     first, *others = list({(way.joint_passes, way.decompositions): way for way in reversed(WAYS)}.values())[::-1]
@@ -108,20 +108,22 @@ def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({
     return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), dict(sorted(config.items()))),), tracing=tracing)
 
 
-def whole(stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+def whole_graph_candidate(
+    stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})
+) -> Candidate:
     """Return the whole graph under a config as a candidate."""
     return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
 
-def likeliest(*, grad: bool) -> list[Candidate]:
-    """Return the plans to try first: the likeliest ways of tracing, without and with a C++ wrapper.
+def likeliest_candidates(*, grad: bool) -> list[Candidate]:
+    """Return the plans to try first: the likeliest tracings, without and with a C++ wrapper.
 
     On some processors frozen weights pay only where the kernels of matrix products are tuned.
     """
     likely = ways(grad=grad)[:LIKELIEST]
-    bare = [whole(SearchStage.TRACING, way) for way in likely]
-    tuned = [] if grad else [whole(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
-    return [*bare, *(whole(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
+    bare = [whole_graph_candidate(SearchStage.TRACING, way) for way in likely]
+    tuned = [] if grad else [whole_graph_candidate(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
+    return [*bare, *(whole_graph_candidate(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
 
 
 def is_whole(plan: Plan) -> bool:
@@ -130,7 +132,7 @@ def is_whole(plan: Plan) -> bool:
 
 
 def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
-    """Yield the plans that differ from this one by one of the configs ``keys``: with it, or without it."""
+    """Yield the plans that differ from a plan by one of the configs ``keys``: with the config, or without it."""
     for change in keys:
         if change.items() <= base.more.items():
             changed = {key: value for key, value in base.more.items() if key not in change}
@@ -145,8 +147,8 @@ def without_cpp_wrapper(one: Candidate) -> Candidate:
     return candidate(one.stage, one.root, more)
 
 
-def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
-    """Return the plan under the configs of all the ``better`` ones; of those that set a key, the first has it."""
+def with_configs_of(base: Candidate, better: Sequence[Candidate]) -> Candidate:
+    """Return the plan under the configs of all ``better`` plans; the first plan that sets a key decides its value."""
     config = {key: value for one in reversed((base, *better)) for key, value in one.more.items()}
     return candidate(SearchStage.TOGETHER, base.root, config)
 
@@ -154,7 +156,7 @@ def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
 def other_plans(
     at_hand: Plan, suggested: Sequence[Suggestion], ways: Sequence[Tracing], best: Tracing
 ) -> Iterator[Candidate]:
-    """Yield the plan at hand traced in other ways, then each suggested region, traced in the best way."""
+    """Yield the plan at hand under other tracings, then each suggested region under the best tracing."""
     if at_hand.regions and not is_whole(at_hand):
         for way in ways:
             if way != at_hand.tracing:
@@ -169,11 +171,11 @@ def other_plans(
 
 
 Place = tuple[str, Direction]
-"""What a plan gives a config of its own: a region in one direction."""
+"""A region in one direction, which has a config of its own in a plan."""
 
 
 def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> dict[Place, str]:
-    """Return the change that each region gets in each direction, where one makes its pieces faster.
+    """Return the config change for each region and direction, if one makes its pieces faster.
 
     A region may have several kinds of pieces, and they share its config: it gets the change under which all of them,
     each as often as a call runs it, take the least time together. One of them has to be faster beyond doubt, and none
@@ -198,7 +200,7 @@ def _best_change(pieces: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> st
 
 
 def with_changes(plan: Plan, changes: Mapping[Place, Mapping[str, Any]]) -> Plan:
-    """Return the plan in which regions have these configs on top of their own, each in one direction."""
+    """Return the plan with ``changes`` on top of regions' own configs, each in one direction."""
     regions = []
     for region in plan.regions:
         for (name, direction), change in changes.items():

@@ -43,7 +43,7 @@ def measure_suggestions(
             bench.start()
         timing_s = budget_s / (2 * max(1, len(todo)))
         for one in todo:
-            found.append(_measured(bench, time, one, timing_s))
+            found.append(_measured_suggestion(bench, time, one, timing_s))
     except CancelledError:
         why_not = CANCELLED
     except KeyboardInterrupt:
@@ -60,7 +60,7 @@ def _not_reached(one: Suggestion, why_not: str) -> Suggestion:
     return one if one.gain_s is not None else replace(one, why_not=why_not)
 
 
-def _measured(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
+def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
     if time.now() >= time.end_s:
         return _not_reached(one, NO_BUDGET)
     one = replace(one, gain_s=None, compile_s=None, why_not="")
@@ -84,7 +84,7 @@ def _measured(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float
 
 
 def gain_alone_less_cut_s(results: BenchmarkResults, phase: Phase) -> Figure | None:
-    """Return what a call saves by the pieces, less the cost of the cut; None if one of these is not known."""
+    """Return the seconds that a call saves by the pieces, less the cost of the cut; None if either is unknown."""
     dispatch = dispatch_s(phase, results.cut)
     if dispatch is None:
         return None
@@ -102,7 +102,7 @@ def _saved_s(eager_s: float, speedup: float) -> float:
 
 
 def _why_unknown(results: BenchmarkResults) -> str:
-    """Return why the gain of a region is not known."""
+    """Return why the gain of a region is unknown."""
     if results.diagnostics:
         return results.diagnostics[0].message
     withheld = [one.partition for one in results.partition_timings if one.compiled and one.compiled.speedup is None]

@@ -23,7 +23,7 @@ from regional_explorer.ui.state import Shown
 
 FIND_BEST = "Find the best plan"
 TUNE_S = 120.0
-"""The seconds that the search of a panel may take."""
+"""The time budget of a search from the panel, in seconds."""
 ABOUT_SEARCH = (
     f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
     "keeps what is faster and right"
@@ -34,7 +34,7 @@ MEASURE_SUGGESTED = "measure suggested"
 SUGGEST_S = 30.0
 """The seconds that this may take."""
 QUIET, QUIET_SEARCH = "when quiet", "tune when quiet"
-"""The events that measure and search once no other process disturbs."""
+"""The events that measure, and search, once no other process disturbs."""
 
 
 def answer_part(shown: Shown) -> list[Node]:
@@ -54,9 +54,9 @@ def answer_part(shown: Shown) -> list[Node]:
         return button("Use", "use", str(bars.index(bar)), title=title, disabled=busy, aria_label=f"Use the {bar.word}")
 
     after = [
-        *_applied(shown),
+        *_applied_gain(shown),
         *([node("p", *_rest(answer), class_="rx-quiet")] if others_text(answer) else []),
-        *_next(answer, profiled=shown.session.profile is not None, busy=busy),
+        *_next_step(answer, profiled=shown.session.profile is not None, busy=busy),
     ]
     return answer_nodes(answer, chart_nodes(bars, bar_button), button=finding_button, after=after)
 
@@ -71,13 +71,13 @@ _STARTED_WORDS = {
     ActionKind.DIAGNOSE: "Find out why",
     ActionKind.TUNE: FIND_BEST,
 }
-"""The buttons of actions that a job does."""
+"""The button texts of actions that run as a job."""
 
 
 def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
-    """Return the button that does an action: *Apply* where its gain was measured, *Try* where it was not.
+    """Return the button of an action: *Apply* if its gain was measured, *Try* if it was not.
 
-    There is none for what is only to be looked at, or leaves something to the user.
+    An action that only shows something, or that the user has to complete, has none.
     """
     if action.needs or not (action.is_edit or action.kind in _STARTED_WORDS):
         return None
@@ -87,8 +87,8 @@ def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
     )
 
 
-def _applied(shown: Shown) -> Iterator[Node]:
-    """Yield what was predicted of the finding that was applied last, and what was measured since."""
+def _applied_gain(shown: Shown) -> Iterator[Node]:
+    """Yield the predicted gain of the last applied finding, and the gain measured since."""
     applied, session = shown.state.applied, shown.session
     if applied is None or session.plan != applied.plan:
         return
@@ -117,8 +117,8 @@ def _rest(answer: Answer) -> Iterator[Node | str]:
 # ----------------------------------------------------------------------------------------------------------- what next
 
 
-def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
-    """Yield the buttons of what to do next, or else the words."""
+def _next_step(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
+    """Yield the buttons of the next step, or its words if there are none."""
     actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
     unsure = answer.state is AnswerState.NO_VERDICT
     first = None if answer.times or unsure else "rx-primary"
@@ -138,9 +138,9 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
             disabled=busy,
         )
         why = None if unsure or answer.of_earlier_plan else node("span", about, class_="rx-quiet")
-        yield node("div", again, *_again(answer, QUIET, busy=busy), search, why, class_="rx-line")
+        yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, why, class_="rx-line")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
-        again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
+        again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
             where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
@@ -150,8 +150,8 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
 
 
-def _again(answer: Answer, do: str, *, busy: bool) -> list[Node]:
-    """Return the button that waits for a quiet machine; none if it was quiet."""
+def _again_button(answer: Answer, do: str, *, busy: bool) -> list[Node]:
+    """Return the button that waits for a quiet machine; empty if it was quiet."""
     title = "Wait until no other process disturbs, then measure"
     return [button("Again when it is quiet", do, title=title, disabled=busy)] if answer.noise else []
 
@@ -162,7 +162,7 @@ MOST_SUGGESTED = 8
 
 
 @derived
-def suggested(session: Session) -> tuple[Suggestion, ...]:
+def first_suggestions(session: Session) -> tuple[Suggestion, ...]:
     """Return the first suggestions of ``ex.suggest()``."""
     return tuple(suggestions_of(session)[:MOST_SUGGESTED])
 
@@ -176,9 +176,9 @@ def suggestion_row(shown: Shown) -> list[Node]:
             node("span", _suggestion_text(one, session.whole_phase), class_="rx-key", title=_about(one)),
             button("Mark", "mark suggested", one.name, disabled=busy, aria_label=f"Mark {clean(one.name)}"),
         )
-        for one in suggested(session)
+        for one in first_suggestions(session)
     )
-    measured = [one.gain_s is not None for one in suggested(session)]
+    measured = [one.gain_s is not None for one in first_suggestions(session)]
     order = "the most saved first" if any(measured) else "by a guess"
     which = "again" if all(measured) else "the others" if any(measured) else "these"
     measure = button(
@@ -188,7 +188,7 @@ def suggestion_row(shown: Shown) -> list[Node]:
         disabled=busy,
     )
     label = node("span", f"No region yet. To try, {order}: ", class_="rx-quiet")
-    return [node("div", label, *chips, measure, class_="rx-line")] if suggested(session) else []
+    return [node("div", label, *chips, measure, class_="rx-line")] if first_suggestions(session) else []
 
 
 def _about(one: Suggestion) -> str:

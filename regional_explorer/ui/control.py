@@ -82,7 +82,7 @@ class Control:
 
     @property
     def choice(self) -> Choice:
-        """What the selected nodes can be marked as, while the form marks these."""
+        """The selectors for the selected nodes, while the form marks a selection."""
         state, graphs = self.state, self.session.graphs
         if state.mark.kind != SELECTION:
             return NO_CHOICE
@@ -171,7 +171,7 @@ class Control:
         self.previews.submit(preview_mark)
 
     def read_code(self) -> None:
-        """Start a job that reads the code of the open region, unless it was read or a job is running."""
+        """Start a job that reads the code of the open region, unless the code was read or a job is running."""
 
         def read(exploration: Exploration, state: PanelState, run: Run) -> None:
             region, target = state.opened or "", state.target
@@ -185,7 +185,7 @@ class Control:
     # --------------------------------------------------------------------------------------------------------- shown
 
     def shown(self) -> Shown:
-        """Return what a panel shows now."""
+        """Return the contents of a panel now."""
         return Shown(
             key=f"{id(self):x}",
             owner=self.owner(),
@@ -198,7 +198,7 @@ class Control:
         )
 
     def _code(self) -> RegionCode | None:
-        """Return the code of the open region as far as it was read: the session's, or what was made for the target."""
+        """Return the code of the open region, as far as it was read: from the session, or generated for the target."""
         region, target, plan = self.state.opened, self.state.target, self.state.plan
         if region is None:
             return None
@@ -208,7 +208,7 @@ class Control:
 
 
 def _previewed(state: PanelState) -> tuple[object, ...]:
-    """Return what a preview depends on besides the name; with another one the preview shown is no longer right."""
+    """Return what a preview depends on besides the name; if it changes, the shown preview is outdated."""
     form = state.mark
     form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()

@@ -109,7 +109,7 @@ def _note_shown(exploration: Exploration) -> None:
 
 
 def _note_displayed(exploration: Exploration) -> None:
-    """Keep the running cell from displaying again, as its value, what it has displayed."""
+    """Keep the running cell from displaying as its value what it has displayed already."""
     shell: Any = get_ipython()
     if shell is None:
         return
@@ -164,18 +164,18 @@ class NotebookDisplay:
 
     @property
     def compared_at_first(self) -> Sequence[str]:
-        """The variants to compare unless others were asked for: a panel has a button that asks for torch.compile."""
+        """The variants to compare by default; with a panel, its button adds torch.compile."""
         return self._control.state.variants if self._with_panel else BY_DEFAULT
 
     def set_benchmark(self, variants: Sequence[str], budget_s: float) -> None:
-        """Set what the panel's next benchmark compares, and its seconds; without variants they are as before."""
+        """Set the variants and the budget of the panel's next benchmark; without ``variants`` they stay."""
         names = tuple(checked_variants(variants)) if variants else self._control.state.variants
         self._control.set(variants=names, budget_s=budget_s)
 
     def begin(self) -> None:
         """Show what was captured."""
         _note_shown(self._control.exploration)
-        if self._with_panel:  # before that of an earlier run closes: the last one that does cancels the job
+        if self._with_panel:  # before an earlier run's display closes: the last to close cancels the job
             self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
@@ -216,7 +216,7 @@ class NotebookDisplay:
             self._update_static_copy()
 
     def profile_in_background(self) -> bool:
-        """Have the panel find out where the time goes, until it is given other work; return False without a panel."""
+        """Let the panel profile the call in the background, until it gets other work; return False without a panel."""
         if self._with_panel:
             start_job(self._control, "profile", background=True)
         return self._with_panel
@@ -230,7 +230,7 @@ class NotebookDisplay:
         _note_displayed(self._control.exploration)
 
     def _on_change(self, control: Control) -> None:
-        """Have the static copy updated after a change by a panel; other cells have outputs of their own.
+        """Schedule an update of the static copy after a change by a panel; other cells have outputs of their own.
 
         Drawing takes up to seconds. It is done on another thread, which holds no lock that the panel needs.
         """
@@ -257,7 +257,7 @@ class NotebookDisplay:
         return {"text/plain": session_text(session), "text/html": html}
 
     def refresh(self) -> None:
-        """Show what code in a cell changed, and which variable holds the exploration now."""
+        """Show the changes by code in a cell, and the variable that holds the exploration now."""
         self._control.heartbeat.reset()
         self._control.refresh()
         if self._panel is not None:
@@ -329,18 +329,18 @@ _DISPLAYS = _OpenDisplays()
 
 
 def _in_output_widget() -> bool:
-    """Return whether a ``with Output():`` block is running: what it shows and clears is not the cell's own output."""
+    """Return whether a ``with Output():`` block is running, whose output is not the cell's own."""
     return any(isinstance(widget, Output) and widget.msg_id for widget in list(_instances.values()))
 
 
 def _main_loop() -> Any:
-    """Return the event loop of the kernel's main thread, or None where ``%gui`` runs another loop there."""
+    """Return the event loop of the kernel's main thread; None if ``%gui`` runs another loop there."""
     kernel = getattr(get_ipython(), "kernel", None)
     return getattr(kernel, "io_loop", None) if getattr(kernel, "eventloop", None) is None else None
 
 
 def _owner_expression(exploration: Exploration) -> str:
-    """Return the variable that holds ``exploration``, or else the call that returns it; empty if there is neither.
+    """Return the variable that holds ``exploration``, else the call that returns it; empty without either.
 
     Loading the extension imports nothing for the user, so the call may come with its import.
     """
@@ -351,7 +351,7 @@ def _owner_expression(exploration: Exploration) -> str:
 
 
 def _running_cell_ids() -> tuple[str, str]:
-    """Return the ids of the running cell and of this execution, empty where the front end does not send them."""
+    """Return the ids of the running cell and of its execution; empty if the front end does not send them."""
     kernel = getattr(get_ipython(), "kernel", None)
     parent_message = kernel.get_parent() if kernel is not None else {}
     header, metadata = parent_message.get("header", {}), parent_message.get("metadata", {})

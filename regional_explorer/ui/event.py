@@ -1,4 +1,4 @@
-"""One event of the page, and one kind of event: when it applies, and what handles it."""
+"""Events of the page and their kinds: when a kind applies, and what handles it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Event:
 
     @property
     def names(self) -> list[str]:
-        """The names of a list; none without one."""
+        """The names in a list; empty for any other value."""
         return self.value if isinstance(self.value, list) else []
 
 
-def among(names: Callable[[Control], Iterable[str]]) -> Callable[[Control, str], str | None]:
-    """Return a function that returns what an event is about, None unless it is one of ``names`` now."""
+def one_of(names: Callable[[Control], Iterable[str]]) -> Callable[[Control, str], str | None]:
+    """Return a function that returns what an event is about if it is one of ``names`` now, else None."""
     return lambda control, of: of if of in names(control) else None
 
 
@@ -41,12 +41,12 @@ def numbers_of(rows: Sized) -> Iterable[str]:
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is that of a text field."""
+    """Return whether a value comes from a text field."""
     return isinstance(value, str)
 
 
 def is_flag(value: object) -> bool:
-    """Return whether a value is that of a checkbox."""
+    """Return whether a value comes from a checkbox."""
     return isinstance(value, bool)
 
 
@@ -56,7 +56,7 @@ def are_names(value: object) -> bool:
 
 
 def is_choice(names: Container[str]) -> Callable[[object], bool]:
-    """Return a function that returns whether a value is one of a menu with ``names``."""
+    """Return a function that returns whether a value is one of a menu's ``names``."""
     return lambda value: isinstance(value, str) and value in names
 
 

@@ -21,7 +21,7 @@ from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SUGGEST_S, TUNE_S
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_flag, is_text
+from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.parts import MAX_BUDGET_S
 from regional_explorer.ui.state import CANCEL, TIME, PanelState
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
-    """Compile what is stale, then read the generated code of the open region."""
+    """Compile stale partitions, then read the generated code of the open region."""
     ex.compile(run=run)
     if state.opened is not None and not run.cancelled():
         ex.code(state.opened, run=run)
 
 
 def _when_quiet(work: Work) -> Work:
-    """Return work that begins once no other process disturbs."""
+    """Return ``work`` delayed until no other process disturbs."""
 
     def wait_first(ex: Exploration, state: PanelState, run: Run) -> None:
         wait_until_quiet(run)
@@ -72,11 +72,11 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
     "diagnose": ("Find out why", lambda ex, state, run: ex.diagnose(state.opened, state.budget_s, run=run)),
 }
-"""The jobs by the event that starts them: what they are called, and what they do."""
+"""The jobs by the event that starts them, each with its name and its work."""
 
 
 def start_job(control: Control, do: str, *, background: bool = False) -> None:
-    """Start the job of the event ``do``; that which finds out where the time goes opens the pane about it."""
+    """Start the job of the event ``do``; a profile also opens the pane of times."""
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
     stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
@@ -98,7 +98,7 @@ def _toggle_variant(control: Control, event: Event) -> None:
 
 
 def trace_again(control: Control, shapes: str, tracing: Tracing | None = None) -> None:
-    """Start a job that traces the call again, unless it was traced so; without ``tracing`` only the shapes change."""
+    """Start a job that traces the call again, unless it is traced so; without ``tracing`` only the shapes change."""
     tracing = tracing or control.session.plan.tracing
     if shapes == control.session.shapes and tracing == control.session.plan.tracing:
         return
@@ -115,7 +115,7 @@ def _choose_target(control: Control, event: Event) -> None:
 
 
 def _measure_for(control: Control, event: Event) -> None:
-    """Measure for so many seconds, which the next measurement then takes too."""
+    """Measure for the given seconds, which become the budget of later measurements."""
     if event.of:
         control.set(budget_s=float(event.of))
     start_job(control, "measure more" if event.do == "measure more" else "measure")
@@ -128,11 +128,11 @@ WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = 
     "html": ("html", lambda ex, path, _: ex.save(path)),
     "json": ("json", lambda ex, path, _: ex.save(path)),
 }
-"""What is written, by its kind: the ending of the file, and what writes it."""
+"""The kinds of files to write: the ending of the file, and the function that writes it."""
 
 
 def _measure_with(control: Control, event: Event) -> None:
-    """Measure with one more variant, which the next measurement then compares too."""
+    """Measure with one more variant, which later measurements compare too."""
     _toggle_variant(control, replace(event, value=True))
     start_job(control, "measure")
 
@@ -162,13 +162,13 @@ JOB_EVENTS: Mapping[str, EventKind] = {
     ),
     "cancel": EventKind(lambda control, _: control.jobs.cancel(in_cell=True)),
     **dict.fromkeys(
-        ("measure for", "measure more"), EventKind(_measure_for, among(lambda _: ["", *map(str, BUDGETS_S)]))
+        ("measure for", "measure more"), EventKind(_measure_for, one_of(lambda _: ["", *map(str, BUDGETS_S)]))
     ),
-    "measure with": EventKind(_measure_with, among(lambda _: map(str, VariantName))),
+    "measure with": EventKind(_measure_with, one_of(lambda _: map(str, VariantName))),
     "budget": EventKind(_set_budget, value=is_text),
-    "variant": EventKind(_toggle_variant, among(lambda _: map(str, VariantName)), is_flag),
+    "variant": EventKind(_toggle_variant, one_of(lambda _: map(str, VariantName)), is_flag),
     "shapes": EventKind(lambda control, event: trace_again(control, event.text), value=is_choice(SHAPES)),
     "code": EventKind(lambda control, _: control.read_code()),
     "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
-    "save": EventKind(_save, among(lambda _: WRITERS)),
+    "save": EventKind(_save, one_of(lambda _: WRITERS)),
 }

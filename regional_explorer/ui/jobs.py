@@ -1,4 +1,4 @@
-"""Background work: jobs with cancel, progress and interrupts; of requests the latest wins."""
+"""Background work: jobs with cancel, progress and interrupts, and requests of which the latest wins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ThreadModes:
 
     @classmethod
     def current(cls) -> ThreadModes:
-        """Return the modes of the calling thread."""
+        """Return the torch modes, CUDA stream and context variables of the calling thread."""
         return cls(
             context=contextvars.copy_context(),
             modes=Modes.current(),
@@ -64,10 +64,10 @@ class Loop(Protocol):
     """The event loop of the main thread (tornado's, in a kernel)."""
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Schedule ``callback`` on the main thread; any thread may ask for it."""
+        """Schedule ``callback`` on the main thread; any thread may call this."""
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> object:
-        """Schedule ``callback`` on the main thread, the only one that may ask for it, in ``delay_s`` seconds."""
+        """Schedule ``callback`` on the main thread in ``delay_s`` seconds; only the main thread may call this."""
 
 
 class MainThread:
@@ -193,7 +193,7 @@ class Heartbeat:
         self._unanswered_pings = 0
 
     def start(self, loop: Loop, on_lost: Callable[[], None]) -> None:
-        """Ping until ``stop``; call ``on_lost`` once when no page replies any more.
+        """Ping until ``stop``; call ``on_lost`` once, when no page replies any more.
 
         A page that never replied is ignored.
         """
@@ -242,7 +242,7 @@ class JobOwner(Protocol):
 
 
 Work = Callable[["Exploration", PanelState, Run], object]
-"""What a job does, with the state at its start."""
+"""The work of a job, called with the state at its start."""
 
 
 class Jobs:
@@ -303,7 +303,7 @@ class Jobs:
             yield replace(self._reporting_run(), cancelled=self._cancelled.is_set)
 
     def _reporting_run(self) -> Run:
-        """Return a run whose reports the panels show."""
+        """Return a run whose progress the panels show."""
         left = TimeLeft()
 
         def show(doing: str, fraction: float) -> None:
@@ -313,7 +313,7 @@ class Jobs:
 
     @contextmanager
     def _starting(self, job: Job) -> Iterator[None]:
-        """Context manager around what starts ``job``: the state has it, unless something fails."""
+        """Context manager around the start of ``job``: put it into the state, and remove it if the block raises."""
         with self._control.lock:
             if self._control.state.job is not None:
                 raise BusyError("Another job is running. Cancel it or wait for it to finish.")
@@ -388,7 +388,7 @@ class Jobs:
                 self._change_job(cancelling=True)
 
     def instead(self, work: Callable[[], None]) -> None:
-        """Cancel the job in the background, and do ``work``, which must not raise, once it has ended."""
+        """Cancel the background job, and do ``work``, which must not raise, once the job has ended."""
         self._next.append(work)
         self.cancel(note="")
 
@@ -405,11 +405,11 @@ def has_ended(thread: threading.Thread | None, timeout_s: float | None) -> bool:
 
 
 DELAY_S = 0.25
-"""Seconds for which a person must pause before what was typed is worked on."""
+"""Seconds of pause in typing after which typed text is processed."""
 
 
 class Latest:
-    """Runs what was submitted last, one at a time, each on a thread that ends with it.
+    """Runs the latest submitted work, one at a time, each on a thread that ends with it.
 
     Work begins ``delay_s`` seconds after it was submitted, unless newer work was submitted until then. It gets an event
     that is set as soon as it is outdated.
@@ -431,11 +431,11 @@ class Latest:
         self._thread.start()
 
     def cancel(self) -> None:
-        """Discard the submitted work, or tell it that it is outdated if it has begun."""
+        """Discard the waiting work; tell running work that it is outdated."""
         self._outdated.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until no work is running or waiting; return whether that is so."""
+        """Wait until no work is running or waiting; return False on a timeout."""
         return has_ended(self._thread, timeout_s)
 
     def _run(self, work: Callable[[threading.Event], None], outdated: threading.Event) -> None:

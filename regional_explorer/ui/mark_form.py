@@ -27,7 +27,7 @@ PATTERN_HINTS = {
 }
 MAX_SUGGESTED = 300
 THIS_ONE, ALL_ALIKE = "this", "alike"
-"""Whether the selected nodes are marked, or those of all equal modules."""
+"""The choice of marking the selected nodes only, or those of all equal modules."""
 
 
 def mark_form(shown: Shown) -> list[Node]:
@@ -60,7 +60,7 @@ def mark_form(shown: Shown) -> list[Node]:
 
 
 def picked_nodes(shown: Shown) -> list[Node]:
-    """Return the buttons that mark what was selected by hand, this one or all alike; nothing for selected rows."""
+    """Return the buttons that mark the nodes selected by hand, or all alike nodes; empty for selected rows."""
     if not shown.choice.this or shown.state.picked or shown.state.mark.kind != SELECTION:
         return []
     name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
@@ -74,7 +74,7 @@ def picked_nodes(shown: Shown) -> list[Node]:
 
 
 def _shown(selector: str | Selector) -> str:
-    """Return a selector as text, without the names of nodes."""
+    """Return a selector as text; node names are left out."""
     if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
         return f"{count(len(selector.patterns), 'node')} selected"
     return str(selector)
@@ -135,7 +135,7 @@ def preview_nodes(shown: Shown) -> list[Node]:
 
 
 def previewed_nodes(form: MarkForm) -> list[str]:
-    """Return what a pattern that is being typed matches, as ``graph:name``; nothing for nodes selected by hand."""
+    """Return the nodes that the typed pattern matches, as ``graph:name``; empty for nodes selected by hand."""
     if form.kind == SELECTION or not isinstance(form.preview, Preview):
         return []
     partitions = (part for part in form.preview.partitions if part.region == form.previewed_name)
@@ -147,7 +147,7 @@ COMMON_SHARE = 0.5
 
 
 def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...]:
-    """Return what the form marks, as arguments of ``mark``; empty while it is incomplete.
+    """Return the form's selectors, as arguments of ``mark``; empty while the form is incomplete.
 
     ``choice`` is what the selected nodes can be marked as.
     """
@@ -158,7 +158,7 @@ def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...
 
 
 def name_of_mark(state: PanelState, session: Session) -> str:
-    """Return the name typed for the next region, or else a name proposed for it."""
+    """Return the typed name of the next region, else a proposed name."""
     form, selector = state.mark, dict[str, Any]()
     if form.kind == SELECTION and state.selection:
         selector = {"nodes": state.selection}

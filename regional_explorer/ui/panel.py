@@ -30,13 +30,13 @@ from regional_explorer.ui.widget import SessionView
 
 
 def but_progress(shown: Shown) -> object:
-    """Return everything but the progress of the job."""
+    """Return everything shown except the job's progress."""
     job = shown.state.job
     return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
 
 
-def standing(shown: Shown) -> object:
-    """Return the job with its progress, or else the note and what is compiled."""
+def status_shown(shown: Shown) -> object:
+    """Return the job with its progress; without a job, the note and the compiled parts."""
     job = shown.state.job
     return job or (shown.state.note, shown.state.saved, shown.session)
 
@@ -61,7 +61,7 @@ class Part:
 ABOVE: Mapping[str, Part] = {
     "header": Part(header, {"class_": "rx-header"}),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
-    "progress": Part(progress, {"class_": "rx-progress"}, standing),
+    "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
     "problem": Part(problem, {"class_": "rx-alert"}),
     "answer": Part(answer_part, {"class_": "rx-answer"}),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),
@@ -82,7 +82,7 @@ BELOW: Mapping[str, Part] = {
     "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
 }
 PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
-"""Every part by name: above the columns, under the graph, beside graph and source (one at a time), below."""
+"""Every part by name: those above the columns, under the graph, beside graph and source (one at a time), below."""
 
 
 def panel_tree(state: PanelState) -> list[Node]:
@@ -104,11 +104,11 @@ EVENTS: Mapping[str, EventKind] = {**JOB_EVENTS, **PLAN_EVENTS, **VIEW_EVENTS}
 """Every kind of event by name."""
 
 LOOKING = VIEW_EVENTS.keys() | {"key query", "kind", "pattern", "name", "cancel"}
-"""The events that leave a job in the background alone: all others end it."""
+"""The events that leave a background job running; all other events cancel it."""
 
 
 def handle(control: Control, event: Event) -> None:
-    """Handle ``event``, unless its kind does not accept it; if a job in the background runs, once that is cancelled."""
+    """Handle ``event`` if its kind accepts it; a background job is cancelled first."""
     with control.lock:
         job = control.state.job
         if job is not None and job.background and event.do in EVENTS.keys() - LOOKING:
@@ -177,10 +177,10 @@ class Panel(SessionView):
             if state.shows(CODE):
                 self.set_code(() if self._state.code is None else self._state.code.partitions)
             if before is not None and state.revealed is not before.state.revealed:
-                self.reveal(state.revealed)
+                self.scroll_to_nodes(state.revealed)
 
     def ping(self) -> None:
-        """Ping the pages; each that shows the panel answers."""
+        """Ping the pages; each page that shows the panel answers."""
         self.send({"do": "answer"})
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class Panel(SessionView):
         super().close()
 
     def handle(self, message: Mapping[str, Any]) -> None:
-        """Handle a message of a page: what it shows, and what was pressed."""
+        """Handle a message of a page about what it shows or what was pressed."""
         super().handle(message)
         self.control.heartbeat.on_reply()
         held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}

@@ -55,7 +55,7 @@ def choice(label: str, do: str, options: Iterable[tuple[str, str]], value: str, 
 
 
 def alert(error: str) -> list[Node]:
-    """Return an error message to place at a field; nothing without an error."""
+    """Return an error message to place at a field; empty without an error."""
     return [node("div", toned(error, "bad"), role="alert", class_="rx-error")] if error else []
 
 
@@ -65,7 +65,7 @@ NO_OWNER = "...  # Put your exploration here: no variable holds the one that was
 
 
 def tool_bar(shown: Shown) -> list[Node]:
-    """Return the buttons, each enabled where it applies, the budget, and the choice of variants."""
+    """Return the tool bar: buttons, each enabled if it applies, the budget field, and the variants menu."""
     state, busy, job = shown.state, shown.state.busy, shown.state.job
     stoppable = job is not None and not job.cancelling
     return [
@@ -116,7 +116,7 @@ def _column_buttons(shown: Collection[str]) -> Node:
 
 
 def header(shown: Shown) -> list[Node]:
-    """Return the title, the menu that saves and copies, and what was captured, with the choice of shapes."""
+    """Return the title, the save-and-copy menu, and a line with what was captured, the shapes menu and the owner."""
     summary = dict(summary_rows(shown.session))
     told = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
     told[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
@@ -148,7 +148,7 @@ SAVED = {
     "html": ("Page", "An interactive page with graph, source and tables, in one file"),
     "json": ("JSON", "The session, for rx.load"),
 }
-"""What can be taken home, each with its title, and what it is."""
+"""The files that the menu can write, each with its title and description."""
 
 
 def _take_home(shown: Shown) -> Node:
@@ -199,7 +199,7 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
 
 
 def progress(shown: Shown) -> list[Node]:
-    """Return the progress of the job, or the note of the last one, or what is left to do; never nothing."""
+    """Return the job's progress, else the last job's note, else what is left to do; never empty."""
     job, note = shown.state.job, shown.state.note
     if job is None:
         saved = shown.state.saved
@@ -217,7 +217,7 @@ def progress(shown: Shown) -> list[Node]:
 
 
 def _standing(session: Session) -> str:
-    """Return how far the plan is compiled and measured."""
+    """Return in words whether the plan is compiled and measured."""
     stale = sum(part.state is State.STALE for part in session.partitions)
     if stale:
         return f"{stale} of {count(len(session.partitions), 'piece')} not compiled."
@@ -237,7 +237,7 @@ def problem(shown: Shown) -> list[Node]:
 
 
 def traceback(text: str) -> list[Node]:
-    """Return a folded traceback, or nothing without text."""
+    """Return a folded traceback; empty without text."""
     if not text:
         return []
     return [node("details", node("summary", "Traceback"), verbatim("code", clean_page(text, 4 * LONG_TEXT)))]
@@ -305,7 +305,7 @@ def plans(shown: Shown) -> list[Node]:
 
 
 def run_key(run: Session) -> str:
-    """Return what a page sends to name a measured plan, whose number changes when the oldest is dropped."""
+    """Return the key by which a page names a measured plan; its number changes when the oldest plan is dropped."""
     return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
 
 
@@ -315,7 +315,7 @@ MOST_NAMED_REGIONS = 6
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A button of the bar: ``applies`` says whether it does for the selected regions, and the carvable nodes."""
+    """A button of the edit bar; ``applies`` takes the selected regions and the carvable nodes."""
 
     text: str
     title: str
@@ -345,7 +345,7 @@ EDITS: Mapping[str, Edit] = {
 
 
 def edit_bar(shown: Shown) -> list[Node]:
-    """Return a name field and a row of buttons, each enabled when it applies; nothing without a selection."""
+    """Return a name field and a row of buttons, each enabled if it applies; empty without a selection."""
     state = shown.state
     regions = [state.plan[name] for name in state.picked]
     carvable = partly_selected(shown.session, state.selection)
@@ -375,7 +375,7 @@ def edit_bar(shown: Shown) -> list[Node]:
 
 
 def partly_selected(session: Session, selection: Sequence[str]) -> dict[str, list[str]]:
-    """Return the nodes selected in the graph by region, as they run, without regions that are selected completely."""
+    """Return the selected nodes of partly selected regions, by region, in the order they run."""
     selected_names = set(selection)
     nodes_by_region: dict[str, list[str]] = {}
     for region in session.plan.regions if selection else ():

@@ -17,10 +17,10 @@ from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, config_of
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
-from regional_explorer.ui.answer import suggested
+from regional_explorer.ui.answer import first_suggestions
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, is_choice, is_flag, is_text, numbers_of, region_of
+from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, numbers_of, one_of, region_of
 from regional_explorer.ui.job_events import trace_again
 from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, proposed_name, selectors_of
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key
@@ -38,7 +38,7 @@ def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> N
 
 
 def _use(control: Control, plan: Plan, shapes: str) -> None:
-    """Make ``plan`` the plan at hand, and trace the call again if it was traced otherwise."""
+    """Make ``plan`` the plan at hand, and trace the call again if the plan has another tracing."""
     control.edit(lambda ex: setattr(ex, "plan", plan.traced(ex.plan.tracing)))
     trace_again(control, shapes, plan.tracing)
 
@@ -55,7 +55,7 @@ def _use_bar(control: Control, event: Event) -> None:
 
 
 def _apply_finding(control: Control, event: Event) -> None:
-    """Do what a finding advises: a change of the plan at once, all else as a job."""
+    """Carry out a finding's action: a change of the plan at once, any other action as a job."""
     answer = answer_of(control.session)
     finding = answer.findings[int(event.of)]
     action, before = finding.action, control.state.plan
@@ -73,7 +73,7 @@ def _apply_finding(control: Control, event: Event) -> None:
 
 
 def _change_selectors(control: Control, event: Event) -> None:
-    """Have a region pick what was typed; if that is wrong, it is shown with its error in the row."""
+    """Set the selectors of a region from the typed text; show an invalid text with its error in the row."""
     name, setting = event.of, (event.of, None, SELECTOR)
     innermost = any(selector.innermost for selector in control.state.plan[name].selectors)
 
@@ -92,7 +92,7 @@ def _change_selectors(control: Control, event: Event) -> None:
 
 
 def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> None:
-    """Apply ``change``; an error is shown beside the buttons, and the name stays."""
+    """Apply ``change`` to the plan; on an error, show it beside the buttons and keep the typed name."""
     try:
         control.edit(change, lambda state, plan: replace(state.edited(plan), rename=NameForm()))
     except RegionalExplorerError as error:
@@ -146,8 +146,8 @@ def _uncarve_region(control: Control, _event: Event) -> None:
     _edit_picked(control, lambda ex: ex.uncarve(name))
 
 
-def _edit(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
-    """Return an event of the edit bar, which applies when its button does: the page may show an earlier selection."""
+def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
+    """Return the kind of an edit bar event; it applies only if its button does, as the page may be outdated."""
 
     def applies(control: Control) -> bool:
         state = control.state
@@ -161,7 +161,7 @@ def _edit(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
 
 
 def _mark_suggested(control: Control, event: Event) -> None:
-    one = next(one for one in suggested(control.session) if one.name == event.of)
+    one = next(one for one in first_suggestions(control.session) if one.name == event.of)
     control.edit(
         lambda ex: ex.mark(one.name, *one.selectors),
         lambda state, plan: state.edited(plan).with_rows_selected([one.name]),
@@ -183,7 +183,7 @@ def _fill_mark(control: Control, **fields: Any) -> None:
 
 
 def _mark_region(control: Control, _event: Event) -> None:
-    """Mark a region as the form says, with the typed or else the proposed name; an error is shown in the form."""
+    """Mark a region by the form, with the typed name, else the proposed name; show an error in the form."""
     selectors, name = selectors_of(control.state, control.choice), name_of_mark(control.state, control.session)
     if not selectors:
         _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
@@ -198,7 +198,7 @@ def _mark_region(control: Control, _event: Event) -> None:
 
 
 def _mark_picked(control: Control, event: Event) -> None:
-    """Mark what was selected by hand, or all that is alike."""
+    """Mark the nodes selected by hand, or all alike nodes."""
     _fill_mark(control, alike=event.of == ALL_ALIKE)
     _mark_region(control, event)
 
@@ -207,7 +207,7 @@ def _mark_picked(control: Control, event: Event) -> None:
 
 
 def _opened_config(control: Control) -> tuple[str, Direction | None]:
-    """Return the region whose config is shown, and the direction."""
+    """Return the region and the direction whose config is shown."""
     region = control.state.plan[control.state.opened or ""]
     return region.name, control.state.direction_of(region)
 
@@ -224,7 +224,7 @@ def _show_invalid(control: Control, setting: Setting, invalid: InvalidInput) -> 
 
 
 def _set_value(control: Control, event: Event) -> None:
-    """Set a config value from what was typed; an invalid value is shown with its error at its field."""
+    """Set a config value from the typed text; an invalid value is shown with its error at its field."""
     region, direction = _opened_config(control)
     config = config_of(control.state.plan[region], direction or Direction.FORWARD)
     setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
@@ -272,7 +272,7 @@ def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
 
 
 def _add_key(control: Control, event: Event) -> None:
-    """Turn a flag from its default; for other keys, show the field whose value will be the edit."""
+    """Flip a flag from its default; for other keys, show a field for the value."""
     entry = check_key(event.of)
     if isinstance(entry.default, bool):
         _configure_opened(control, {entry.key: not entry.default})
@@ -284,15 +284,15 @@ def _is_open(control: Control) -> bool:
     return control.state.opened is not None
 
 
-_known_key = among(lambda _: catalogue())
+_known_key = one_of(lambda _: catalogue())
 
 PLAN_EVENTS: Mapping[str, EventKind] = {
     "undo": EventKind(lambda control, _: _go_to_plan(control, PanelState.undone)),
     "redo": EventKind(lambda control, _: _go_to_plan(control, PanelState.redone)),
-    "take": EventKind(_use_measured_plan, among(lambda control: map(run_key, control.runs))),
-    "apply": EventKind(_apply_finding, among(lambda control: numbers_of(answer_of(control.session).findings))),
+    "take": EventKind(_use_measured_plan, one_of(lambda control: map(run_key, control.runs))),
+    "apply": EventKind(_apply_finding, one_of(lambda control: numbers_of(answer_of(control.session).findings))),
     "use": EventKind(
-        _use_bar, among(lambda control: [str(n) for n, bar in enumerate(bars_of(control.session)) if bar.plan])
+        _use_bar, one_of(lambda control: [str(n) for n, bar in enumerate(bars_of(control.session)) if bar.plan])
     ),
     # rows of the region table
     "repick": EventKind(_change_selectors, region_of, is_text),
@@ -304,18 +304,18 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), region_of),
     # the selected regions
     "new name": EventKind(lambda control, event: control.set(rename=NameForm(event.text)), value=is_text),
-    "rename": _edit("rename", _rename_region),
-    "merge": _edit("merge", _merge_regions),
-    "split": _edit("split", _split_region),
-    "carve": _edit("carve", _carve_nodes),
-    "uncarve": _edit("uncarve", _uncarve_region),
+    "rename": _edit_event("rename", _rename_region),
+    "merge": _edit_event("merge", _merge_regions),
+    "split": _edit_event("split", _split_region),
+    "carve": _edit_event("carve", _carve_nodes),
+    "uncarve": _edit_event("uncarve", _uncarve_region),
     # what makes a region
     "mark suggested": EventKind(
-        _mark_suggested, among(lambda control: [one.name for one in suggested(control.session)])
+        _mark_suggested, one_of(lambda control: [one.name for one in first_suggestions(control.session)])
     ),
     "mark time": EventKind(_mark_time_row, time_row_of),
     "mark picked": EventKind(
-        _mark_picked, among(lambda _: (THIS_ONE, ALL_ALIKE)), when=lambda control: bool(control.choice.this)
+        _mark_picked, one_of(lambda _: (THIS_ONE, ALL_ALIKE)), when=lambda control: bool(control.choice.this)
     ),
     # the form
     "kind": EventKind(

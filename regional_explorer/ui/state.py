@@ -1,4 +1,4 @@
-"""What the user chose in a panel, as a frozen record, and all that the panel shows."""
+"""The state of a panel as a frozen record, and the contents that the panel shows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_UNDO = 100
 WHY, CODE, CONFIG, TIME = PANES = ("why", "code", "config", "time")
 """The panes beside graph and source, one at a time."""
 SELECTOR = "selector"
-"""The key of the text of a region's selectors among inputs that are invalid."""
+"""The key of a region's selector text in the invalid inputs."""
 SELECTION = "selection"
-"""The kind of mark that marks the nodes selected in the graph."""
+"""The kind of mark for the nodes selected in the graph."""
 
 IMPORT_RX = "import regional_explorer as rx"
-"""What Python code of the panel may need: loading the extension imports nothing for the user."""
+"""The import that the panel's Python code needs: loading the extension imports nothing for the user."""
 
 Setting = tuple[str, Direction | None, str]
 """A region's name, the direction of the config (None for both), and a config key."""
@@ -44,7 +44,7 @@ CANCEL = "Cancel"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job; ``left`` is how long it still takes, or has taken.
+    """A running job; ``left`` is the text of the time left or taken.
 
     With ``in_cell`` a notebook cell runs it: a kernel interrupt stops it everywhere, its button where the front end's
     messages pass a running cell, as in JupyterLab with ipykernel 7. One in the ``background`` was
@@ -72,7 +72,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Return how to show ``error``: our own exceptions by message only, others with their traceback."""
+        """Return the problem of ``error``: our own exceptions by message only, others with their traceback."""
         if isinstance(error, RegionalExplorerError):
             return cls(str(error))
         return cls(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
@@ -112,7 +112,7 @@ class NameForm:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The finding that was applied last: the gain that was predicted, the plan ``before`` it, and that after it."""
+    """The finding that was applied last: its predicted gain, the plan ``before`` it, and the ``plan`` after it."""
 
     title: str
     gain: str
@@ -162,17 +162,17 @@ class PanelState:
 
     @property
     def busy(self) -> bool:
-        """Whether a job is running that nothing else may disturb."""
+        """Whether a job is running that must not be disturbed."""
         return self.job is not None and not self.job.background
 
     def shows(self, pane: str) -> bool:
-        """Return whether this pane is open."""
+        """Return whether a pane is open."""
         return self.pane == pane and BESIDE in self.columns
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
     def edited(self, plan: Plan) -> Self:
-        """Return the state with a new ``plan``; ``undone`` restores the previous one, but does not trace again."""
+        """Return the state with a new ``plan``; ``undone`` restores the previous plan, without tracing again."""
         if plan == self.plan:
             return self
         past = (before.traced(plan.tracing) for before in (*self.past, self.plan)[-MAX_UNDO:])
@@ -214,7 +214,7 @@ class PanelState:
     # ----------------------------------------------------------------------------------------------------- selection
 
     def with_nodes_picked(self, nodes: Iterable[str], clicked: SelectorKind | None = None) -> Self:
-        """Return the state with ``nodes`` selected by hand: these are what the form marks next."""
+        """Return the state with ``nodes`` selected by hand, which the form marks next."""
         state = replace(self, selection=tuple(nodes), clicked=clicked, mark=replace(self.mark, alike=False))
         if not state.selection or state.mark.kind == SELECTION:
             return state
@@ -231,7 +231,7 @@ class PanelState:
     # -------------------------------------------------------------------------------------------------------- fields
 
     def with_pane(self, pane: str, name: str | None = None) -> Self:
-        """Return the state with another pane beside the source, about ``name`` or else the selected or first region."""
+        """Return the state with another pane beside the source, about ``name``, else the selected or first region."""
         selected = () if self.opened in self.picked else reversed(self.picked)
         candidates = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
         opened = next((candidate for candidate in candidates if candidate is not None), None)
@@ -243,7 +243,7 @@ class PanelState:
         return self if same else replace(self, opened=opened, direction=None, key_query="", added_keys=())
 
     def direction_of(self, region: Region) -> Direction | None:
-        """Return the direction whose config is shown for ``region``; None where one config applies to both."""
+        """Return the direction whose config is shown for ``region``; None if one config holds for both."""
         return self.direction or (None if region.backward_config is None else Direction.FORWARD)
 
     # ---------------------------------------------------------------------------------------------------------- work
@@ -273,7 +273,7 @@ def _renamed_region(before: Plan, after: Plan) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a panel shows: the state, the session, and what is derived from the session once.
+    """The contents of a panel: the state, the session, and what is derived from the session once.
 
     ``key`` identifies the exploration on a page; ``owner`` is its Python expression, empty if there is none. ``choice``
     is what the selected nodes can be marked as. ``code`` is the code of the open region as far as it was read, None
@@ -301,7 +301,7 @@ class Shown:
 
     @property
     def unread(self) -> int:
-        """How many partitions have code that the tab would show, and that was not read yet."""
+        """The number of partitions whose code belongs into the tab and was not read yet."""
         if self.code is None:
             return 0
         read_ids = {part.partition.id for part in self.code.partitions}

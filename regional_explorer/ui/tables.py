@@ -18,7 +18,7 @@ from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.regions.edit import selection_text
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG, SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, duration, interval, percent, signed, size, speedup, withheld
+from regional_explorer.style.formats import NONE, duration, interval, is_withheld, percent, signed, size, speedup
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.table import chip
 from regional_explorer.ui.answer import suggestion_row
@@ -30,7 +30,7 @@ SORT_ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
 class PanelColumn(NamedTuple):
-    """A column of the region table: its key and head, what it is about, the value it is sorted by, and its cells."""
+    """A column of the region table: its key, head and meaning, the value it is sorted by, and its cells."""
 
     key: str
     head: str
@@ -41,7 +41,7 @@ class PanelColumn(NamedTuple):
 
 
 class RegionRow(NamedTuple):
-    """A region as the table shows it: with its part of what all gain, and the text of its selector that is wrong."""
+    """A row of the region table: the region, the regions' total gain, and its invalid selector text, if any."""
 
     summary: RegionSummary
     gain_alone_s: float
@@ -50,7 +50,7 @@ class RegionRow(NamedTuple):
     busy: bool
 
 
-def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
+def sorted_summaries(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
     """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
@@ -63,7 +63,7 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
 
 
 def region_table(shown: Shown) -> list[Node]:
-    """Return the table of the regions; where there is none, regions to try."""
+    """Return the table of the regions; without regions, suggested regions."""
     state, summaries = shown.state, region_summaries(shown.session)
     if not summaries:
         return suggestion_row(shown)
@@ -80,7 +80,7 @@ def region_table(shown: Shown) -> list[Node]:
             ),
             picked=summary.region.name in state.picked,
         )
-        for summary in ordered(summaries, state.sort)
+        for summary in sorted_summaries(summaries, state.sort)
     ]
     body = node("tbody", *rows)
     label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
@@ -188,8 +188,8 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
 
 
 def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
-    """Return the speedup of a region with its interval; nothing without one."""
-    if withheld(timing):
+    """Return the speedup of a region with its interval; empty without a speedup."""
+    if is_withheld(timing):
         return [toned(timing.verdict, "bad", title=f"numerics {timing.numerics}")]
     if timing.speedup is None:
         return []
@@ -200,7 +200,7 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
     about = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
     if timing.over_trace:
         about += "; eager are the traced ops here, which are slower than the program's own"
-    # What stands in the columns beside it is the sum of medians.
+    # The columns beside it show the sum of medians.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     disagrees = disagreement(of_medians, timing.speedup)
     noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
@@ -211,7 +211,7 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
 def _gain_cell(row: RegionRow) -> list[Node | str]:
     timing = row.summary.timing
     gain = None if timing is None else timing.gain_s
-    if timing is None or gain is None or withheld(timing) or gain.bounds is None:
+    if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
         return [NONE]
     least, most = sorted(gain.bounds)
     about = f"{signed(-most)} to {signed(-least)} in each call, measured alone"
@@ -274,7 +274,8 @@ PANEL_COLUMNS = (
     PanelColumn(
         "time",
         "eager → compiled",
-        "Time in each call, run eagerly and compiled, and the ratio with its interval; before that, its state",
+        "Eager and compiled time of the region in each call, and the speedup with its interval; "
+        "the region's state, unless it is measured",
         lambda s: s.timing and s.timing.eager_s.value,
         _time_cell,
     ),
@@ -298,7 +299,7 @@ PANEL_COLUMNS = (
 
 
 MOST_TIME_ROWS = 15
-"""How many rows of each kind are shown at most; ``ex.op_times`` has all."""
+"""The maximum number of rows shown of each kind; ``ex.op_times`` has all."""
 ABOUT_TIME = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
 
 
@@ -356,7 +357,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",
-        f"copying that much takes {duration(row.least_s)}" if row.least_s else "",
+        f"copying that much takes {duration(row.valid_bound_s)}" if row.valid_bound_s else "",
     ]
     word, title, label = "Marked" if marked else "Mark", f"Make {name} a region", f"Mark {name}"
     mark_button = button(word, "mark time", key, disabled=busy or marked, title=title, aria_label=label)

@@ -1,4 +1,4 @@
-"""What is shown: columns and panes, what is selected in the graph or beside it, rows of the regions."""
+"""Events that change what is shown: columns and panes, the selection in the graph or beside it, rows of regions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, among, are_names, numbers_of, region_of
+from regional_explorer.ui.event import Event, EventKind, are_names, numbers_of, one_of, region_of
 from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
-from regional_explorer.ui.tables import PANEL_COLUMNS, ordered, time_share
+from regional_explorer.ui.tables import PANEL_COLUMNS, sorted_summaries, time_share
 from regional_explorer.ui.why import is_unexplained
 
 
@@ -32,18 +32,18 @@ CLICKED: Mapping[str, SelectorKind | None] = {
     FoldKind.LINE: SelectorKind.LINES,
     FoldKind.OP: SelectorKind.OPS,
 }
-"""What selects what was clicked, by the word that the page sends for it."""
+"""The kind of selector for a clicked thing, by the word that the page sends for it."""
 
 
 def _select_nodes(control: Control, event: Event) -> None:
-    """Take up what was selected in the graph or beside it."""
+    """Take over the selection in the graph or beside it."""
     nodes, clicked = tuple(event.names), CLICKED[event.of]
     if (nodes, clicked) != (control.state.selection, control.state.clicked):
         control.update(lambda state: state.with_nodes_picked(nodes, clicked))
 
 
 def _reveal(control: Control, nodes: Iterable[str]) -> None:
-    """Select ``nodes``, and have the graph show them."""
+    """Select ``nodes``, and let the graph scroll to them."""
     if revealed := tuple(nodes):
         control.update(lambda state: replace(state.with_nodes_picked(revealed), revealed=revealed))
 
@@ -60,16 +60,16 @@ def _show_time_row(control: Control, event: Event) -> None:
 
 
 def time_row_of(control: Control, of: str) -> str | None:
-    """Return the key of a row of the times, None if there is no such row any more."""
+    """Return the key of a row of times; None if the row is gone."""
     return None if time_share(control.session, of) is None else of
 
 
 def _pick_row(control: Control, event: Event) -> None:
-    """Select a row; with Ctrl add or remove it, with Shift select all rows between the first selected one and it."""
+    """Select a row; with Ctrl add or remove it, with Shift select all rows from the first selected row to it."""
     state, name = control.state, event.of
     names = [name]
     if event.shift:
-        order = [summary.region.name for summary in ordered(region_summaries(control.session), state.sort)]
+        order = [summary.region.name for summary in sorted_summaries(region_summaries(control.session), state.sort)]
         first = state.picked[0] if state.picked and state.picked[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
@@ -92,14 +92,14 @@ def _toggle_config(control: Control, event: Event) -> None:
 
 
 def _explain(control: Control, event: Event) -> None:
-    """Show what is known of a region; what is not, is found out in the background."""
+    """Show why a region is as fast as it is; diagnose it in the background if that is unknown."""
     control.update(lambda state: state.with_pane(WHY, event.of))
     if control.state.job is None and is_unexplained(control.session, event.of):
         start_job(control, "diagnose", background=True)
 
 
 def _sort_rows(control: Control, event: Event) -> None:
-    """Sort by a column: ascending first, then descending, then in the order of the plan again."""
+    """Sort by a column: ascending first, then descending, then in the order of the plan."""
     sort = control.state.sort
     if sort is None or sort.column != event.of:
         control.set(sort=Sort(event.of))
@@ -110,16 +110,16 @@ def _sort_rows(control: Control, event: Event) -> None:
 VIEW_EVENTS: Mapping[str, EventKind] = {
     "dismiss": EventKind(lambda control, _: control.set(problem=None)),
     # the graph, and beside it
-    "select": EventKind(_select_nodes, among(lambda _: CLICKED), are_names),
-    "pane": EventKind(_choose_pane, among(lambda _: PANES)),
+    "select": EventKind(_select_nodes, one_of(lambda _: CLICKED), are_names),
+    "pane": EventKind(_choose_pane, one_of(lambda _: PANES)),
     "findings": EventKind(lambda control, _: control.update(lambda state: state.with_pane(WHY))),
     "column": EventKind(
-        lambda control, event: control.set(columns=control.state.columns ^ {event.of}), among(lambda _: COLUMNS)
+        lambda control, event: control.set(columns=control.state.columns ^ {event.of}), one_of(lambda _: COLUMNS)
     ),
-    "show": EventKind(_show_diagnostic, among(lambda control: numbers_of(control.session.diagnostics))),
+    "show": EventKind(_show_diagnostic, one_of(lambda control: numbers_of(control.session.diagnostics))),
     "show time": EventKind(_show_time_row, time_row_of),
     # rows of the region table
-    "sort": EventKind(_sort_rows, among(lambda _: [column.key for column in PANEL_COLUMNS])),
+    "sort": EventKind(_sort_rows, one_of(lambda _: [column.key for column in PANEL_COLUMNS])),
     "pick": EventKind(_pick_row, region_of),
     "clear": EventKind(
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))

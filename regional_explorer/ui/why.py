@@ -1,4 +1,4 @@
-"""The pane that says why a region is as fast as it is: kernels, what is computed again, what was tried, diagnostics."""
+"""The pane that explains the speed of a region: kernels, recomputed ops, configs that were tried, diagnostics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_unexplained(session: Session, region: str) -> bool:
 
 
 def why(shown: Shown) -> list[Node]:
-    """Return what is known of the open region, then the diagnostics: first those about it."""
+    """Return what is known of the open region, then the diagnostics, its own first."""
     session, region = shown.session, shown.opened
     numbers = {id(diagnostic): number for number, diagnostic in enumerate(session.diagnostics)}
 
@@ -69,7 +69,7 @@ MOST_KERNELS = 8
 
 
 def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
-    """Return the times of a region's kernels as bars, each with its bound, or the button that finds out."""
+    """Return the times of a region's kernels as bars with their bounds, or the button that measures them."""
     table, unexplained = kernel_times_table(session, region), is_unexplained(session, region)
     rows = [row for row in table.rows if row.seconds is not None]
     if not rows:
@@ -93,11 +93,11 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
 
 
 def _kernel_row(row: TimedRow, longest_s: float) -> Node:
-    seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
+    seconds, bound_s = row.seconds or exactly(0.0), row.time and row.time.valid_bound_s
     lines = row.linked.lines if row.linked else ()
     place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
-    bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
-    about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
+    bound = [node("span", style=f"left:{100 * bound_s / longest_s:.1f}%")] if bound_s else []
+    about = f"bound {duration(bound_s)} by {row.time.bound_by}" if bound_s and row.time else "no bound is known"
     title = clean(", ".join(map(str, lines)), LONG_TEXT) or None
     return node(
         "tr",
@@ -113,14 +113,14 @@ MOST_FACTS = 4
 
 
 def _not_fused(region: str, session: Session) -> str:
-    """Return which kernels Inductor would not fuse, and why, as far as the code of the region was read."""
+    """Return which kernels Inductor would not fuse, and why, if the code of the region was read."""
     codes = [equal[0] for equal in by_artifact(region_code(session, region))]
     refused = (f"{row.kernel.name} with {row.refusals}" for row in kernels_table(codes).rows if row.refusals)
     return listing([clean(text, LONG_TEXT) for text in refused], MOST_FACTS, joint="; ")
 
 
 def _computed_again(region: str, session: Session) -> str:
-    """Return which ops of the region's forward its backward repeats."""
+    """Return the ops of the region's forward that its backward repeats."""
     again = recomputed_ops(session)
     ops = Counter(again[name].op for name in nodes_of_region(session, region) if name in again)
     told = [f"{op} × {times}" if times > 1 else op for op, times in ops.most_common()]
@@ -128,7 +128,7 @@ def _computed_again(region: str, session: Session) -> str:
 
 
 def _tried(region: str, shown: Shown) -> Iterator[Node]:
-    """Yield what the region gains alone under each config that a measured plan has given it."""
+    """Yield the region's gain alone under each config that it has in a measured plan."""
     plans = [*shown.runs, shown.session]
     known = {
         region_config_text(plan.plan[region]) or "default": timing

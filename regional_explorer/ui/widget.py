@@ -21,7 +21,7 @@ from regional_explorer.style.css import page_css
 from regional_explorer.style.element import Node, clean_page, node, style_sheet
 
 MAX_WAITING = 1000
-"""How many messages of a page may wait for a missing one; with more, that one is considered lost."""
+"""The maximum number of a page's messages that wait for a missing message; then it counts as lost."""
 
 
 class InOrder:
@@ -37,7 +37,7 @@ class InOrder:
         self._waiting: dict[str, dict[int, Mapping[str, Any]]] = {}
 
     def receive(self, page: str, number: int, message: Mapping[str, Any]) -> None:
-        """Handle ``message`` and those that waited for it, or let it wait; the first of a page has the number 1."""
+        """Handle ``message`` and the messages waiting for it, or let it wait; a page's first message has number 1."""
         waiting = self._waiting.setdefault(page, {})
         waiting[number] = message
         next_number = self._next_numbers.get(page, 1)
@@ -50,10 +50,10 @@ class InOrder:
 
 
 class SessionView(anywidget.AnyWidget):
-    """Widget that shows a session. The page draws its graphs, opens folds, finds nodes, and lights rows that belong to.
+    """Widget that shows a session. The page draws its graphs, opens folds, finds nodes, and lights their rows.
 
-    The kernel speaks by traits; a page by messages, which are handled in the order of their numbers. What a page says
-    of its own state is not sent back to it: that could replace a newer one there.
+    The kernel speaks by traits; a page by messages, which are handled in the order of their numbers. A page's own
+    state is not sent back to it: it could replace a newer state there.
 
     Attributes:
         tree: the elements of the widget; those with ``data-part`` hold the elements of the trait ``part_…``.
@@ -114,7 +114,7 @@ class SessionView(anywidget.AnyWidget):
     # ------------------------------------------------------------------------------------------------- from the kernel
 
     def set_session(self, session: Session) -> None:
-        """Show ``session``; the page keeps tab, folds and selection as far as they exist in it."""
+        """Show ``session``; the page keeps its tab, folds and selection if ``session`` has them."""
         with self._lock, self.hold_sync():
             graphs = () if self._session is None else self._session.graphs
             self._session = session
@@ -137,7 +137,7 @@ class SessionView(anywidget.AnyWidget):
         return by_id.get(self.shown.get("tab"), by_id.get(self.first, ()))
 
     def _set_records(self, number: int, *, make: bool) -> None:
-        """Send the facts and folds of a graph; unless they are to be made, those that were made already."""
+        """Send the facts and folds of a graph; with ``make=False``, only those made already."""
         assert self._session is not None  # noqa: S101 - it was set before
         known = self._records.of(self._session, self._session.graphs[number])
         facts, folds = (known.facts, known.folds) if make else known.made
@@ -173,8 +173,8 @@ class SessionView(anywidget.AnyWidget):
         """Select nodes, given as ``graph:name``, and nothing else."""
         self.selection = list(nodes)
 
-    def reveal(self, nodes: Sequence[str]) -> None:
-        """Scroll the first of ``nodes`` that is in the page's tab into view; if none is, show that of the first."""
+    def scroll_to_nodes(self, nodes: Sequence[str]) -> None:
+        """Scroll the first of ``nodes`` in the page's tab into view; if none is there, show the first one's tab."""
         self.send({"show": list(nodes)})
 
     def show_overlay(self, title: str) -> None:
@@ -184,7 +184,7 @@ class SessionView(anywidget.AnyWidget):
     # --------------------------------------------------------------------------------------------------- from the page
 
     def receive(self, widget: Any, message: Any, buffers: Any) -> None:  # noqa: ARG002 - as ipywidgets calls it
-        """Handle a message of a page, as soon as all that it sent before are handled."""
+        """Handle a message of a page once the page's earlier messages are handled."""
         match message:
             case {"page": str(page), "number": int(number), "do": str(), "of": str()}:
                 with self._lock:

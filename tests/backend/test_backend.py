@@ -1,4 +1,4 @@
-"""``rx.compile`` and the Dynamo backend: what runs is what ``ex.compiled`` runs, and what differs is told."""
+"""``rx.compile`` and the Dynamo backend: they run what ``ex.compiled`` runs, and report differences."""
 
 import copy
 import json
@@ -140,7 +140,7 @@ class SineWithOtherGradient(torch.autograd.Function):
         return gradient * x.exp()
 
 
-def test_a_region_of_the_backward_alone_is_not_missed_in_the_forward(tmp_path):
+def test_a_backward_only_region_is_not_reported_missing_in_the_forward(tmp_path):
     def program(x):
         return SineWithOtherGradient.apply(x.tanh()).exp()
 
@@ -225,7 +225,7 @@ def test_status_keeps_keys_of_the_current_cut(net, x):
     assert set(program.keys()) <= set(program.switches)
 
 
-def test_inference_autocast_and_inference_mode(net, x):
+def test_plans_run_under_inference_autocast_and_inference_mode(net, x):
     compiled = rx.compile(net, PLAN)
     for block in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)):
         with block:
@@ -238,7 +238,7 @@ def test_inference_autocast_and_inference_mode(net, x):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_dynamic_shapes(net, saved_plan, dynamic):
+def test_dynamic_shapes_train_as_eager_and_stay_compiled(net, saved_plan, dynamic):
     compiled = rx.compile(net, saved_plan, strict=True, dynamic=dynamic)
     for size in (4, 5, 6, 9):
         assert_trains_as_eager(net, compiled, torch.randn(size, 16))
@@ -248,7 +248,7 @@ def test_dynamic_shapes(net, saved_plan, dynamic):
     assert not told(compiled, "plan-differs"), "dynamic sizes are no other dtypes"
 
 
-def test_several_frames():
+def test_regions_in_several_frames_are_compiled():
     a, b = programs.pair()
     compiled = rx.compile(programs.with_break)
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_modules_are_found_behind_a_graph_break():
 
 
 @needs_region_ids
-def test_beside_upstreams_regional_inductor_on_the_same_source():
+def test_results_equal_upstreams_regional_inductor_on_the_same_source():
     program, (a, b) = programs.neighbours, programs.pair()
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
     upstream = torch.compile(program, backend=backend)
@@ -457,7 +457,7 @@ def test_repeated_compiles_share_no_recompile_limit():
         assert rx.status(compiled).graphs == ("0/inference",)
 
 
-def test_by_name_with_options(net, x, saved_plan, tmp_path):
+def test_the_backend_by_name_takes_options(net, x, saved_plan, tmp_path):
     torch._dynamo.register_backend(regional_explorer, name="regional_explorer_by_name")
     options = {"plan": str(saved_plan), "artifacts": str(tmp_path / "artifacts")}
     compiled = torch.compile(net, backend="regional_explorer_by_name", options=options)
@@ -472,7 +472,7 @@ def test_by_name_with_options(net, x, saved_plan, tmp_path):
         torch.compile(programs.textbook, backend="regional_explorer_by_name", options={"plans": 1})(x, x)
 
 
-def test_by_name_functions_marked_alike_have_a_plan_each(x):
+def test_functions_marked_alike_have_own_plans_under_the_named_backend(x):
     def first(x):
         with rx.region("r", max_fusion_size=1):
             return x.sin() * 2
@@ -526,7 +526,7 @@ for compile in (lambda model: rx.compile(model, plan), lambda model: torch.compi
 """
 
 
-def test_in_a_fresh_process_without_pandas_notebook_packages_or_measuring(tmp_path):
+def test_a_plan_runs_in_a_process_without_pandas_notebook_packages_or_measuring(tmp_path):
     """By ``rx.compile``, and as a backend that torch finds by its name.
 
     The entry points are those of this checkout, as an installation would write them; the environment's may be older.
@@ -541,7 +541,7 @@ def test_in_a_fresh_process_without_pandas_notebook_packages_or_measuring(tmp_pa
     python(IMPORTS, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
 
 
-def test_a_first_run_that_raises_is_made_again():
+def test_a_raising_first_run_is_repeated():
     embedding = nn.Embedding(4, 4)
 
     def looked_up(index):
@@ -556,7 +556,7 @@ def test_a_first_run_that_raises_is_made_again():
 
 
 @pytest.mark.parametrize("regions", [{}, {"r": "0"}], ids=["nothing is cut", "a region is cut"])
-def test_after_a_first_call_that_raises_the_next_one_is_checked(regions):
+def test_the_call_after_a_raising_first_call_is_checked(regions):
     looked_up = nn.Sequential(nn.Embedding(4, 4), nn.Tanh())
     compiled = rx.compile(looked_up, programs.plan_of(**regions, gone="no.*"), strict=True)
     for _ in range(2):
@@ -650,7 +650,7 @@ class Run:
 
 
 @pytest.mark.parametrize(("autocast", "shipped"), [(False, True), (True, False)])
-def test_a_run_stopped_and_resumed_is_equal_to_one_that_was_not(autocast, shipped, tmp_path):
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_run(autocast, shipped, tmp_path):
     options = {"artifacts": tmp_path / "artifacts"} if shipped else {}
     run = Run(autocast, **options)
     saved = run.train(2)
@@ -800,7 +800,7 @@ def test_recompile_limit_is_reported(strict):
         assert "recompile_limit allows" in repr(rx.status(compiled))
 
 
-def test_float_input_is_no_other_dtype(tmp_path):
+def test_float_input_is_not_reported_as_another_dtype(tmp_path):
     def scaled(x, scale):
         with rx.region("r"):
             return (x * scale).sin()
@@ -815,7 +815,7 @@ def test_float_input_is_no_other_dtype(tmp_path):
     assert found.message.startswith("A later call was traced again, as graph 1 (float32[4]), since a guard failed: ")
 
 
-def test_a_trace_that_dynamo_forgot_is_a_later_one(x):
+def test_a_trace_after_a_dynamo_reset_is_a_later_trace(x):
     def call(x):
         with rx.region("r"):
             return x.sin() * 2
@@ -884,7 +884,7 @@ def test_function_traced_twice_matches_its_exploration(layers, tmp_path):
     assert not rx.status(compiled).diagnostics
 
 
-def test_a_later_graph_that_needs_no_compile_has_run_at_no_cost(x, tmp_path):
+def test_a_later_graph_without_compiles_has_no_cost(x, tmp_path):
     def call(x):
         if state["scale"] is None:  # a guard that fails in the second call
             state["scale"] = 2
@@ -935,7 +935,7 @@ def test_different_mode_is_reported_once(explored, called, said, net, x, tmp_pat
     assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
 
 
-def test_a_plan_that_is_saved_after_closing_says_the_same(net, x, tmp_path):
+def test_a_plan_saved_after_closing_is_the_same_file(net, x, tmp_path):
     with rx.explore(net, (x,), plan=PLAN) as ex:
         before = ex.save_plan(tmp_path / "before.json")
     assert ex.save_plan(tmp_path / "after.json").read_text() == before.read_text()
@@ -946,7 +946,7 @@ def test_different_dtypes_are_reported(net, x, saved_plan):
         rx.compile(net.double(), saved_plan)(x.double())
 
 
-def test_a_strict_call_in_another_mode_raises_each_time_and_the_others_run(net, x, saved_plan):
+def test_a_strict_call_in_another_mode_raises_each_time_and_other_calls_run(net, x, saved_plan):
     strict = rx.compile(net, saved_plan, strict=True)
     for _ in range(2):
         torch.testing.assert_close(strict(x), net(x))

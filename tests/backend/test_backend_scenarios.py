@@ -77,7 +77,7 @@ def with_and_without_gradients():
 
 
 @pytest.mark.parametrize(("name", "grad"), with_and_without_gradients())
-def test_results_and_gradients_are_eagers(name, grad):
+def test_results_and_gradients_equal_eagers(name, grad):
     """In the first call and in later ones."""
     torch.manual_seed(1)
     fn, args = SCENARIOS[name].make()
@@ -156,7 +156,7 @@ def scaled(x):
 
 @pytest.mark.parametrize("function", [clamped, shifted, scaled])
 @pytest.mark.parametrize("dynamic", [None, True], ids=["for one size, then for all", "for all"])
-def test_numbers_that_follow_from_sizes_are_those_of_each_call(function, dynamic):
+def test_numbers_computed_from_sizes_are_computed_anew_in_each_call(function, dynamic):
     compiled = rx.compile(function, dynamic=dynamic)
     for size in SIZES:
         x = torch.linspace(-9, 9, size)
@@ -164,7 +164,7 @@ def test_numbers_that_follow_from_sizes_are_those_of_each_call(function, dynamic
     assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
 
 
-def test_an_exploration_compiles_such_a_number_for_all_sizes():
+def test_an_exploration_compiles_numbers_computed_from_sizes_for_all_sizes():
     ex = rx.explore(clamped, (torch.full((4,), 100.0),), dynamic=True)
     ex.compile()
     assert ex.regions["state"].tolist() == ["compiled"]
@@ -189,7 +189,7 @@ def test_training_with_item_is_right_and_names_eager_ops():
     assert "leaves 1 op to eager: softplus_backward" in str(rx.status(compiled))
 
 
-def test_a_number_read_from_a_tensor_is_that_of_each_call():
+def test_a_number_read_from_a_tensor_is_read_anew_in_each_call():
     def softened(x, sharpness):
         beta = sharpness.item()
         with rx.region("r"):
@@ -210,8 +210,8 @@ def attention(q, k, v):
     return scores.softmax(-1) @ v
 
 
-def test_a_division_by_such_a_number_belongs_to_the_region_around_it():
-    """AOTAutograd replaces it by ops without metadata, which no selector matches: none is proposed."""
+def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
+    """AOTAutograd replaces ``item`` by ops without metadata, so no remedy proposes a selector for them."""
     ex = rx.explore(attention, tuple(torch.randn(2, 8, 16) for _ in range(3)), dynamic=True)
     ex.mark("all", lines="attention:2-3")
     assert len(ex.partitions) == 1
@@ -219,7 +219,7 @@ def test_a_division_by_such_a_number_belongs_to_the_region_around_it():
     ex.plan = replace(ex.plan, cut=Cut.MARKED)
     (found,) = ex.diagnostics
     assert (found.code, found.nodes) == ("region-split", ("div_tensor",))
-    assert found.remedy == "Nothing: torch added these ops while tracing, and no selector matches them."
+    assert found.remedy == "No change is possible: torch added these ops while tracing, and no selector matches them."
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])
@@ -249,7 +249,7 @@ def unused_dropout(x, w):
 
 @pytest.mark.parametrize("fn", [unused_draw, unused_dropout])
 def test_an_unused_random_op_draws_once_in_a_step(fn):
-    """Torch's default partitioner repeats it in the backward, or fails: docs/upstream.md."""
+    """Torch's default partitioner repeats the unused op in the backward, or fails: docs/upstream.md."""
 
     def next_number(call):
         torch.manual_seed(0)

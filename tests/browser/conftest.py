@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def find_chromium() -> str | None:
-    """Return the executable named by $CHROMIUM, or else the first one on the PATH."""
+    """Return the executable named by $CHROMIUM, else the first Chromium on the PATH."""
     named = os.environ.get("CHROMIUM")
     return next(filter(None, map(shutil.which, (named,) if named else CHROMIUM)), None)
 

@@ -150,7 +150,7 @@ class Lab:
 
     @contextmanager
     def begun(self, cells: Sequence[str], *, width: int = 1280, height: int = 900) -> Iterator[Lab]:
-        """Run these cells in place of all others, with a kernel that forgot them; in the end no error was logged."""
+        """Context manager: run ``cells`` as the whole notebook in a fresh kernel; fail if an error was logged."""
         self.errors.clear()
         self.foreign_requests.clear()
         self.set_viewport(width, height)
@@ -219,11 +219,11 @@ class Lab:
         return self.page.locator(f".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index='{index}']")
 
     def output(self, index: int) -> Locator:
-        """Return what the cell at ``index`` shows below its code."""
+        """Return the output of the cell at ``index``."""
         return self.cell(index).locator(".jp-Cell-outputArea")
 
     def set_theme(self, theme: Literal["dark", "light"]) -> None:
-        """Change the theme and wait until the page wears it."""
+        """Change the theme and wait until the page has it."""
         self.execute("apputils:change-theme", {"theme": THEMES[theme]})
         light = "true" if theme == "light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")

@@ -120,7 +120,7 @@ def micro(value: float | None) -> str:
 
 
 @pytest.mark.compiles
-def test_from_where_the_time_goes_to_a_saved_comparison_by_pointer_alone(notebook: Lab) -> None:
+def test_pointer_alone_leads_from_a_profile_to_a_saved_comparison(notebook: Lab) -> None:
     pointer = Pointer(notebook)
     panel, press = pointer.panel, pointer.panel.button
     attention = panel.row("attn")

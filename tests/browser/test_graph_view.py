@@ -47,7 +47,7 @@ def selection(lab: Lab, graph: Graph) -> list[str]:
     return found
 
 
-def test_pointing_selecting_and_the_kernel_knows(jupyterlab: Lab, show: Show) -> None:
+def test_pointing_shows_a_tooltip_and_clicks_select_in_the_kernel(jupyterlab: Lab, show: Show) -> None:
     graph = show(TRAINED)
     graph.point("gelu1")
     expect(graph.tip).to_contain_text("gelu1 = aten.gelu.default")
@@ -84,7 +84,7 @@ def test_pointing_selecting_and_the_kernel_knows(jupyterlab: Lab, show: Show) ->
     graph.says("1 of 13 nodes selected, 1 in other graphs")
 
 
-def test_the_edges_of_the_selection_are_lit(show: Show) -> None:
+def test_edges_of_selected_nodes_are_highlighted(show: Show) -> None:
     graph = show(TRAINED)
     before = [graph.ink_between(f"mm{n}", f"gelu{n}") for n in (0, 1)]
     graph.click("mm1")
@@ -97,7 +97,7 @@ def test_the_edges_of_the_selection_are_lit(show: Show) -> None:
     assert [graph.ink_between(f"mm{n}", f"gelu{n}") for n in (0, 1)] == pytest.approx(before, rel=0.05)
 
 
-def test_the_lasso(jupyterlab: Lab, show: Show) -> None:
+def test_the_lasso_selects_the_boxes_inside(jupyterlab: Lab, show: Show) -> None:
     graph = show(TRAINED)
     page = graph.page
     (left, top), (right, bottom) = graph.at("mm1"), graph.at("gelu1")
@@ -111,7 +111,7 @@ def test_the_lasso(jupyterlab: Lab, show: Show) -> None:
     assert selection(jupyterlab, graph) == ["0/forward:mm1", "0/forward:gelu1"]
 
 
-def test_searching(show: Show) -> None:
+def test_search_counts_steps_through_and_selects_matches(show: Show) -> None:
     graph = show(TRAINED)
     keyboard = graph.page.keyboard
     graph.press("/")
@@ -155,7 +155,7 @@ def test_search_shows_the_first_match(show: Show) -> None:
     expect(graph.tip).to_contain_text("norm0 = aten.native_layer_norm")
 
 
-def test_moving_about(show: Show) -> None:
+def test_the_view_pans_and_zooms(show: Show) -> None:
     graph = show(DEEP)
     mouse = graph.page.mouse
     x, y = graph.at("gelu0")
@@ -230,7 +230,7 @@ def test_the_graph_never_leaves_its_view(show: Show) -> None:
     expect(graph.tip).to_contain_text("gelu1 = aten.gelu.default")
 
 
-def test_everything_by_keyboard(jupyterlab: Lab, show: Show) -> None:
+def test_the_graph_is_usable_by_keyboard_alone(jupyterlab: Lab, show: Show) -> None:
     graph = show(DEEP)
     live = graph.root.locator(".rxg-live")
     graph.press("Home")
@@ -270,7 +270,7 @@ def test_everything_by_keyboard(jupyterlab: Lab, show: Show) -> None:
     assert jupyterlab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length") == 1
 
 
-def test_it_opens_on_modules_and_crumbs_lead_back(host: Lab, show: Show) -> None:
+def test_the_graph_opens_on_modules_and_crumbs_lead_back(host: Lab, show: Show) -> None:
     graph = show(MODULES, on=host)
     graph.says("73 nodes in 2 boxes")
     graph.point("gelu3")
@@ -291,7 +291,7 @@ def test_it_opens_on_modules_and_crumbs_lead_back(host: Lab, show: Show) -> None
     expect(graph.crumbs).to_have_text(["forward"])
 
 
-def test_sizes_and_tabs(jupyterlab: Lab, show: Show) -> None:
+def test_the_graph_is_redrawn_at_any_size_and_tabs_switch(jupyterlab: Lab, show: Show) -> None:
     graph = show(TRAINED)
     canvas = graph.canvas.element_handle()
     drawn_anew = """([canvas, before]) => {
@@ -323,7 +323,7 @@ def test_the_colours_follow_the_theme_without_a_transition(host: Lab, show: Show
     without_transitions.evaluate("style => style.remove()")
 
 
-def test_two_views_of_one_and_of_another_do_not_clash(jupyterlab: Lab, show: Show) -> None:
+def test_several_views_on_one_page_do_not_clash(jupyterlab: Lab, show: Show) -> None:
     graph = show(TRAINED)
     index = jupyterlab.add_cell_and_run("other = SessionView(sessions.trained(2))\ndisplay(view)\ndisplay(other)")
     views = jupyterlab.output(index).locator(".rxg")
@@ -379,7 +379,7 @@ Alone = Callable[[SessionView], Page]
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_closed_view_sets_nothing_more(alone: Alone, closes: bool) -> None:
+def test_a_closed_view_sends_no_more_state(alone: Alone, closes: bool) -> None:
     page = alone(SessionView(sessions.trained(3)))
     page.evaluate(POINT_AND_TYPE, closes)
     page.wait_for_timeout(400)
@@ -387,7 +387,7 @@ def test_a_closed_view_sets_nothing_more(alone: Alone, closes: bool) -> None:
 
 
 @pytest.mark.parametrize("keys", [{}, {"altKey": True}], ids=["a drag", "a lasso"])
-def test_nothing_is_left_of_a_drag_that_the_browser_ends(alone: Alone, keys: dict[str, bool]) -> None:
+def test_a_drag_that_the_browser_cancels_leaves_nothing(alone: Alone, keys: dict[str, bool]) -> None:
     page = alone(SessionView(sessions.trained(3)))
     still = page.evaluate(SHOT)
     page.evaluate(DRAG, keys)
@@ -397,7 +397,7 @@ def test_nothing_is_left_of_a_drag_that_the_browser_ends(alone: Alone, keys: dic
     assert page.locator(".rxg-moving").count() == 0
 
 
-def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(alone: Alone) -> None:
+def test_a_late_selection_does_not_replace_a_newer_one(alone: Alone) -> None:
     view = SessionView(sessions.trained(3))
     here, there = alone(view), alone(view)
     for page in (there, there, here):
@@ -436,7 +436,7 @@ def test_last_selection_wins_while_the_kernel_is_busy(alone: Alone) -> None:
     assert errors == []
 
 
-def test_nodes_are_shown_in_their_tab(alone: Alone) -> None:
+def test_shown_nodes_open_their_tab(alone: Alone) -> None:
     page = alone(SessionView(sessions.trained(3), shown={"tab": "partitions"}))
     shown, tip = page.get_by_role("tab", selected=True), Graph(page.locator(".rxg")).tip
     page.evaluate("tell({ show: ['0/backward:tanh1'] })")
@@ -467,7 +467,7 @@ def folded(deep: Graph) -> Graph:
     return deep
 
 
-def test_a_range_begins_where_was_clicked_whatever_is_opened_since(folded: Graph) -> None:
+def test_a_range_selection_begins_at_the_last_click(folded: Graph) -> None:
     folded.click("add0")
     folded.click("gelu0", plus=True)
     has_boxes(folded, 7)

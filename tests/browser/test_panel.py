@@ -63,7 +63,7 @@ def clipboard(lab: Lab) -> str:
 
 
 def wait_for_file(lab: Lab, name: str, says: str = "") -> None:
-    """Wait until the kernel has written a file that says so."""
+    """Wait until the kernel has written the marker file."""
     path, ends_s = lab.server.folder / name, time.monotonic() + MEASURED_MS / 1000
     while not (path.exists() and says in path.read_text(encoding="utf-8")):
         assert time.monotonic() < ends_s, f"{name} does not say {says!r}"
@@ -76,7 +76,7 @@ def expect_not_boxed(panel: Explorer) -> None:
     assert panel.output.evaluate("area => area.scrollHeight - area.clientHeight") <= 2
 
 
-def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Explorer) -> None:
+def test_the_panel_appears_and_its_static_copy_is_hidden(notebook: Lab, panel: Explorer) -> None:
     expect(panel.root).to_be_visible()
     expect_not_boxed(panel)
     assert Path(notebook.printed("__import__('sys').prefix")) == Path(sys.prefix)
@@ -340,7 +340,7 @@ panel => {
 """
 
 
-def test_second_panel_marks_and_selection_survives_undo(notebook: Lab) -> None:
+def test_a_second_panel_marks_a_region_and_its_selection_survives_undo(notebook: Lab) -> None:
     other = Explorer(notebook, 2)
     expect(other.root).to_contain_text("No region yet")
     other.kind.select_option("modules")
@@ -371,7 +371,7 @@ def test_a_cell_that_runs_again_has_one_panel(notebook: Lab) -> None:
     assert int(notebook.printed(instances)) <= before
 
 
-def test_nothing_went_wrong_and_nothing_was_fetched(notebook: Lab) -> None:
+def test_the_browser_tests_raised_no_error_and_fetched_nothing(notebook: Lab) -> None:
     assert notebook.errors == []
     assert notebook.foreign_requests == []
 
@@ -474,7 +474,7 @@ def test_after_the_kernel_died_the_panel_says_so_and_keeps_its_plan(notebook: La
     assert copied_plan(notebook, told) == plan
 
 
-def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab, panel: Explorer) -> None:
+def test_the_static_output_is_shown_without_a_kernel(notebook: Lab, panel: Explorer) -> None:
     notebook.reopen_without_kernel("panel.ipynb")
     twin = panel.output.locator(".rx-static-copy")
     expect(twin).to_be_visible()

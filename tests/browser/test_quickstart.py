@@ -66,7 +66,7 @@ def test_the_explorer_appears_with_its_figures(notebook: Lab, panel: Explorer) -
 
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_it_is_dark_where_jupyterlab_is(notebook: Lab, panel: Explorer) -> None:
+def test_the_panel_is_dark_if_jupyterlab_is(notebook: Lab, panel: Explorer) -> None:
     panel.open_config("mlp")
     expect(panel.root.get_by_role("heading", name="Config of mlp")).to_be_visible()
     notebook.set_theme("dark")

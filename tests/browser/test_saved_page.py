@@ -77,7 +77,7 @@ def boxes(graph: Graph) -> int:
 
 
 @pytest.mark.parametrize("transitions", [True, False])
-def test_the_graph_wears_the_colours_of_the_page(page: Page, graph: Graph, transitions: bool) -> None:
+def test_the_graph_has_the_colours_of_the_page(page: Page, graph: Graph, transitions: bool) -> None:
     if not transitions:
         page.emulate_media(reduced_motion="reduce")
         page.add_style_tag(content="* { transition: none !important }")
@@ -87,7 +87,7 @@ def test_the_graph_wears_the_colours_of_the_page(page: Page, graph: Graph, trans
         page.wait_for_function(shown, arg=drawn, timeout=10_000)
 
 
-def test_another_screen_gets_its_own_pixels(page: Page, graph: Graph) -> None:
+def test_the_graph_is_redrawn_for_another_pixel_ratio(page: Page, graph: Graph) -> None:
     sides = "canvas => [canvas.width, canvas.height]"
     wide, high = graph.canvas.evaluate(sides)
     screen = {"width": 1280, "height": 901, "deviceScaleFactor": 2, "mobile": False}
@@ -115,7 +115,7 @@ def test_folds_open_and_close_by_button_and_key(page: Page, graph: Graph) -> Non
     assert boxes(graph) != 21
 
 
-def test_search_finds_and_shows(page: Page, graph: Graph) -> None:
+def test_search_finds_and_selects_a_node(page: Page, graph: Graph) -> None:
     graph.search.fill("op:gelu")
     expect(graph.count).to_have_text("4 found")
     page.keyboard.press("Enter")

@@ -74,14 +74,14 @@ def test_the_preview_comes_while_typing_and_lights_its_matches(panel: Explorer) 
     expect(panel.row("ffn")).to_contain_text("not compiled")
 
 
-def test_selecting_marks_by_selection(panel: Explorer) -> None:
+def test_selecting_nodes_sets_the_form_to_mark_the_selection(panel: Explorer) -> None:
     expect(panel.kind).to_have_value("modules")
     panel.line("return x.square").click()
     expect(panel.kind).to_have_value("selection")
     expect(panel.pattern).to_have_value(re.compile(r"^lines:Net\.forward:\d+$"))
 
 
-def test_a_module_of_several_is_meant_alone_or_with_all_alike(panel: Explorer) -> None:
+def test_one_of_several_equal_modules_is_marked_alone_or_with_all_alike(panel: Explorer) -> None:
     panel.graph.search.fill("module:layers.0")
     panel.graph.search.press("Enter")
     panel.root.locator("[data-do=module][data-of='layers.0']").click()
@@ -106,7 +106,7 @@ def test_line_numbers_mark_and_match_tooltips(notebook: Lab, panel: Explorer) ->
     search.press("Escape")
 
 
-def test_escape_closes_ends_and_clears_wherever_the_focus_is(notebook: Lab, panel: Explorer) -> None:
+def test_escape_closes_menus_and_clears_selections_at_any_focus(notebook: Lab, panel: Explorer) -> None:
     selected, help_ = panel.graph.selected, panel.root.locator(".rxg-help")
     lasso = panel.graph.button("Draw around boxes")
     for focus in (panel.name, panel.button("Compile"), panel.root.get_by_role("tab", name="Code")):

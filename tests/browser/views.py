@@ -55,7 +55,7 @@ def faults_for_some_readers(page: Page, root: str = "html") -> list[tuple[str, l
 
 
 def box_of(shown: Locator) -> FloatRect:
-    """Return where it is in the window."""
+    """Return the position in the window."""
     box = shown.bounding_box()
     assert box is not None
     return box

@@ -51,7 +51,7 @@ class Case:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """A block in which libraries warn of nothing."""
+    """Context manager: silence the warnings of libraries."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

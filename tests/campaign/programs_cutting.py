@@ -144,7 +144,7 @@ def fan_out(x):
 
 @CUTTING(lambda: (tensor(4, 8),))
 def several_results_of_one_op(x):
-    """One of the results is taken inside the region, the other outside."""
+    """One of an op's two results is read inside the region, the other outside."""
     with rx.region("r"):
         found = torch.topk(x, 3)
         values = found[0] * 2

@@ -100,13 +100,13 @@ def judged(ex):
     return words
 
 
-def test_eighty_architectures_of_different_names():
+def test_eighty_architectures_have_different_names():
     assert len({(case.library, case.name) for case in CASES}) == 80
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.library}-{case.name}")
-def test_architecture(case, training):
+def test_an_architecture_is_explored_and_compiled(case, training):
     if not case.installed:
         pytest.skip(f"{case.library} is not installed")
     for line in check(case, training=training):

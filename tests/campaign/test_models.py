@@ -124,7 +124,7 @@ def test_plans_are_written_into_the_source(name, tmp_path):
 
 @contextmanager
 def copied(patch, folder):
-    """A block in which the modules of the patched files are run from a patched copy."""
+    """Context manager: run the modules of the patched files from a patched copy."""
     before, known = dict(sys.modules), dict(ARCHITECTURES)
     by_file = {getattr(module, "__file__", None): name for name, module in before.items() if name != "__main__"}
     taken = []
@@ -158,7 +158,7 @@ def loaded(name, path):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_layers_that_a_speech_model_drops_otherwise_when_traced(masked):
+def test_layer_dropout_of_a_speech_model_that_differs_when_traced_is_reported(masked):
     """HuBERT draws its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
     torch.manual_seed(0)
     sizes = {"conv_dim": (32, 32), "conv_stride": (4, 4), "conv_kernel": (8, 8), "num_feat_extract_layers": 2}

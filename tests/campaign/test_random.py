@@ -1,4 +1,4 @@
-"""Random programs with random regions: whatever is marked is cut, whatever is cut computes the same."""
+"""Random programs with random regions: every marked op is cut, and cut graphs compute the same."""
 
 import itertools
 import operator
@@ -199,7 +199,7 @@ def run(gm):
 
 @examples(2000)
 @given(programs(writes=True, longest=30), assignments)
-def test_cut_graphs_compute_like_the_whole(steps, pattern):
+def test_cut_graphs_match_the_uncut_graph(steps, pattern):
     gm, graph = traced(steps)
     for plan in (assigned(graph, pattern), annotated(graph)):
         check_cut(gm, graph, plan)
@@ -296,13 +296,13 @@ def test_edited_regions_keep_their_ops(steps, pattern, changes):
 
 @examples(300)
 @given(programs(writes=False, longest=30), assignments)
-def test_compiled_calls_compute_like_the_whole(steps, pattern):
+def test_compiled_calls_match_the_uncut_graph(steps, pattern):
     check_call(steps, pattern, grad=True)
 
 
 @examples(100)
 @given(programs(writes=True, longest=30), assignments)
-def test_calls_that_write_to_their_inputs(steps, pattern):
+def test_calls_that_write_to_their_inputs_compute_like_the_whole(steps, pattern):
     check_call(steps, pattern, grad=False)
 
 
@@ -325,7 +325,7 @@ def check_compiled(steps, tracing, *, whole, grad):
 @pytest.mark.compiles
 @examples(10)
 @given(programs(writes=True, longest=5), tracings, st.booleans())
-def test_compiled_calls_that_write_are_right(steps, tracing, whole):
+def test_compiled_calls_that_write_to_their_inputs_are_right(steps, tracing, whole):
     check_compiled(steps, tracing, whole=whole, grad=False)
 
 

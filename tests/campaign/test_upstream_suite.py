@@ -31,7 +31,7 @@ def traced():
         return make_fx(fn, tracing_mode="fake")(torch.randn(4))
 
 
-def test_our_cut_in_the_shape_of_upstreams():
+def test_our_cut_has_the_shape_of_upstreams():
     x = torch.randn(4)
     expected = traced()(x)
     gm = upstream_shim.scooped(traced())

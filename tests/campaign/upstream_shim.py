@@ -104,7 +104,7 @@ def _graph_modules(gm: fx.GraphModule) -> list[fx.GraphModule]:
 
 
 def _as_submodules(gm: fx.GraphModule) -> None:
-    """Replace the calls of pieces by calls of submodules, and what takes their results by ``getitem``."""
+    """Replace the calls of pieces by calls of submodules, and the readers of their results by ``getitem``."""
     for number, node in enumerate(list(gm.graph.nodes)):
         piece = getattr(node.target, "piece", None)
         if piece is None:

@@ -1,4 +1,4 @@
-"""Capturing: what is recorded, and that nothing of the user's changes."""
+"""Capturing: the records it makes, and that nothing of the user's changes."""
 
 import importlib
 import random
@@ -52,7 +52,7 @@ def test_records_dynamo_forward_and_backward():
     assert [node.op for node in backward.ops if node.origin == origin] == ["mul", "mul"]
 
 
-def test_a_module_without_ops_does_not_hide_others_of_its_class():
+def test_a_module_without_ops_does_not_hide_modules_of_its_class():
     x = torch.randn(3)
     with pytest.raises(CaptureError, match="Nothing was captured"):
         capture(nn.Sequential(), x)
@@ -61,7 +61,7 @@ def test_a_module_without_ops_does_not_hide_others_of_its_class():
     assert capture(nn.Sequential(nn.ReLU()), x).frames
 
 
-def test_nothing_of_the_users_changes():
+def test_exploring_changes_nothing_of_the_users():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     x = torch.randn(4, 3)
     for parameter in model.parameters():
@@ -125,7 +125,7 @@ def test_gradients_through_users_graph_are_refused(used):
     assert weight.grad is not None
 
 
-def test_gradients_are_those_of_autograd_for_fixed_cotangents():
+def test_gradients_equal_autograds_for_fixed_cotangents():
     x, y = programs.pair()
     call = Call(programs.textbook, (x, y))
     gradients = call.backward(call.forward())
@@ -158,7 +158,7 @@ REFUSED = [
     (lambda x: asynchronous(x + 0), "returns a coroutine of asynchronous, whose body has not run"),
     (yields, "returns a generator of yields, whose body has not run"),
     (lambda x: x.detach() + 1, "no-gradient.*no output depends on a tensor that requires grad"),
-    (makes_what_requires_grad, "no-gradient.*the call makes them itself"),
+    (makes_what_requires_grad, "no-gradient.*The call creates these tensors itself"),
     (
         lambda x: torch.nested.as_nested_tensor([x[None], x[None]], layout=torch.jagged),
         r"no-gradient. The call returns a nested tensor \(output\).*grad=False",
@@ -177,7 +177,7 @@ def test_calls_that_cannot_be_explored_are_refused(fn, said):
     assert torch.equal(x.grad, torch.ones(3))
 
 
-def test_calls_that_are_odd_can_be_explored():
+def test_odd_calls_can_be_explored():
     assert capture(makes_what_requires_grad, torch.ones(3), grad=False).graphs
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
     (cotangent,) = Call(lambda x: x.to(torch.float8_e4m3fn), (torch.ones(4, requires_grad=True),))._cotangents.values()
@@ -241,7 +241,7 @@ def test_outputs_of_any_shape_are_carried():
 
 
 def test_no_two_outputs_have_the_same_cotangent():
-    """Else the gradients of sums and differences cancel, and a backward that mixes them up looks right."""
+    """Equal cotangents would let gradients of sums and differences cancel, and hide a backward that mixes them up."""
     for shape in ((3,), ()):
         h, g = torch.randn(shape, requires_grad=True), torch.randn(shape, requires_grad=True)
         call = Call(lambda h, g: (h + g, h - g), (h, g))
@@ -362,7 +362,7 @@ def test_attention_draws_random_numbers_only_with_dropout(dropout):
         torch.testing.assert_close(exact, truth, rtol=1e-12, atol=1e-12)
 
 
-def test_any_number_of_captures_of_one_function_give_the_same():
+def test_repeated_captures_of_one_function_are_equal():
     model, args = nn.Sequential(nn.Linear(4, 4)), programs.pair()
     with torch._dynamo.config.patch(recompile_limit=2, accumulated_recompile_limit=2):
         for fn, given in ((programs.textbook, args), (programs.with_break, args), (model, (torch.randn(2, 4),))):
@@ -372,13 +372,13 @@ def test_any_number_of_captures_of_one_function_give_the_same():
             assert len(kept[0].graphs) in (3, 6)
 
 
-def test_torch_like_module_name_is_the_users():
+def test_a_user_module_with_a_torch_like_name_belongs_to_the_user():
     packages = Path(torch.__file__).parent.parent
     assert is_internal(str(packages / "torch" / "nn" / "functional.py"))
     assert not is_internal(str(packages / "torchvision" / "models" / "resnet.py"))
 
 
-def test_lines_are_those_of_the_module_as_it_was_reloaded(tmp_path, monkeypatch):
+def test_lines_are_those_of_the_reloaded_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "reloaded_step.py"
 
@@ -511,7 +511,7 @@ def test_jagged_arguments_are_explored(call, dynamic):
     assert any(graph.ops for graph in ex.session.graphs)
 
 
-def test_what_the_users_code_annotates_is_known_of_the_ops_in_all_graphs():
+def test_annotations_of_the_users_code_are_recorded_in_all_graphs():
     def step(x):
         with annotate({"stage": 1}):
             y = x.sin()

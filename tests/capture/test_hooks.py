@@ -1,4 +1,4 @@
-"""What hooks keep is put back or named, and right results are never called wrong for it."""
+"""State that hooks keep is restored or named, and right results are never called wrong because of it."""
 
 import itertools
 import sys
@@ -52,7 +52,7 @@ def test_state_of_every_hook_kind_is_restored(kind, holder):
 
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("kind", ["forward", "leaf"])
-def test_hook_state_is_restored_wherever_it_is(kind, holder):
+def test_hook_state_is_restored_in_every_place(kind, holder):
     assert_put_back(kind, holder, "function")
 
 
@@ -71,7 +71,7 @@ def collecting():
 
 
 @pytest.mark.compiles
-def test_a_list_of_activations_is_as_before_at_every_step():
+def test_a_list_of_activations_is_restored_after_every_step():
     fn, x, kept = collecting()
     fn(x)
     before = [*kept]
@@ -115,7 +115,7 @@ def test_activations_collected_by_name_are_put_back():
     assert len(lists["relu"]) == 1
 
 
-def test_a_mean_that_a_hook_starts_is_named():
+def test_a_running_mean_created_by_a_hook_is_named_as_kept():
     model, means = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {}
 
     def hook(module, _inputs, output):
@@ -129,7 +129,7 @@ def test_a_mean_that_a_hook_starts_is_named():
     assert means[model[1]] is first
 
 
-def test_a_count_that_a_hook_goes_on_with_is_named():
+def test_a_counter_that_a_hook_continues_is_named_as_kept():
     model, numbers = nn.Linear(4, 4), itertools.count()
     model.register_forward_hook(lambda *_: print(next(numbers)))
     call = Call(model, (X,))
@@ -238,7 +238,7 @@ def test_unrestorable_state_does_not_make_results_wrong(calls_before):
 @pytest.mark.parametrize(
     ("units", "are_known", "expected"), [(800, False, "not comparable"), (800, True, "failed"), (2000, False, "failed")]
 )
-def test_hidden_runs_leave_rounding_open(units, are_known, expected):
+def test_unknown_moves_leave_the_verdict_open(units, are_known, expected):
     value = torch.tensor(1e-4)
     eager = Values((("output", value),), ())
     moves = Moves(lambda _: eager, are_known=lambda: are_known)

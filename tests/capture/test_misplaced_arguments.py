@@ -86,13 +86,13 @@ def test_a_list_that_is_the_one_argument_is_explained(call):
         call()
 
 
-def test_another_type_error_has_no_such_remedy():
+def test_an_unrelated_type_error_has_no_remedy_about_arguments():
     with pytest.raises(rx.CaptureError) as raised:
         rx.explore(model, (ids, mask, labels, ids))
     assert "one argument" not in str(raised.value)
 
 
-def test_without_a_source_the_form_is_shown():
+def test_without_source_the_error_shows_the_general_form():
     program = "import torch, regional_explorer as rx; rx.explore(torch.sin, torch.ones(2), out=None)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "rx.explore(fn, (x, y), {'out': …})" in ran.stderr

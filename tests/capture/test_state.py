@@ -112,7 +112,7 @@ def test_state_made_by_first_call_stays_and_is_named():
 
 
 class FirstBatch(nn.Module):
-    """Sets something in its first call, and a flag that it did; each call counts in a buffer."""
+    """Sets a value and a flag in its first call, and counts all calls in a buffer."""
 
     def __init__(self, first):
         super().__init__()
@@ -159,7 +159,7 @@ def test_first_call_writes_stay_with_their_flag(first, kept):
     assert model.seen.item() == 1, "what every call writes is restored"
 
 
-def test_a_write_that_stays_is_seen_by_graphs_of_the_users_own():
+def test_a_kept_write_is_seen_by_the_users_own_graphs():
     x = torch.randn(8, 4)
     model = FirstBatch(write)
     loss = model.loc.square().sum()
@@ -189,7 +189,7 @@ def test_repeated_writes_are_restored():
 
 
 @pytest.mark.compiles
-def test_a_module_gets_no_attribute_of_torchs():
+def test_a_module_gets_no_attribute_from_torch():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     compiled = nn.Linear(4, 4)
     torch.compile(compiled, backend="eager")
@@ -363,7 +363,7 @@ def test_a_write_that_cannot_be_detached_is_refused_before_it_is_made():
     assert not row.requires_grad
 
 
-def test_tensor_attached_meanwhile_is_refused():
+def test_a_tensor_attached_since_the_exploration_is_refused():
     fn, args, written = writing_programs()["argument"]
     ex = rx.explore(fn, args)
     fn(*args)
@@ -373,7 +373,7 @@ def test_tensor_attached_meanwhile_is_refused():
     ex.benchmark(variants=("eager",), budget_s=0.05)
 
 
-def test_output_made_under_no_grad_of_a_leaf_is_no_error():
+def test_a_view_of_a_leaf_under_no_grad_as_output_is_no_error():
     x = torch.randn(3, 4, requires_grad=True)
     assert rx.explore(lambda x: x.t(), (x,), grad=False).session.graphs
 
@@ -416,7 +416,7 @@ def test_assignments_in_users_modules_are_restored(tmp_path, monkeypatch):
     assert "state-kept" not in codes(ex)
 
 
-def test_tensors_that_an_op_returns_of_a_list_are_not_taken_for_new_ones():
+def test_list_elements_that_an_op_returns_are_not_taken_for_new_tensors():
     def step(a, b):
         c, d = torch.broadcast_tensors(a, b)
         a.add_(1)
@@ -439,7 +439,7 @@ def cached(n):
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
-def test_a_function_under_lru_cache_is_looked_into_and_its_cache_is_named():
+def test_a_function_under_lru_cache_is_searched_and_its_cache_is_named():
     cached.cache_clear()
     ex = repeated(lambda x: x * cached(2), X)
     assert "cached.cache" in only(ex, "state-kept").message
@@ -489,7 +489,7 @@ def test_unreadable_state_is_left_out():
     Call(lambda x, given: (x, given), (X, GONE))
 
 
-def test_all_that_a_call_does_to_its_arguments_is_put_back():
+def test_all_changes_of_arguments_by_a_call_are_restored():
     def change(x, cache, one, other):
         cache["new"] = cache.pop("old")
         cache["seen"].append(x)
@@ -538,7 +538,7 @@ def test_default_device_of_the_call_is_used():
 
 
 @pytest.mark.parametrize("ends_in_run", [None, 1, 2])
-def test_flags_of_torch_that_the_call_sets_are_put_back(ends_in_run):
+def test_torch_flags_that_the_call_sets_are_restored(ends_in_run):
     before, runs = {name: read() for name, (read, _) in FLAGS.items()}, itertools.count(1)
 
     @torch._dynamo.disable

@@ -1,4 +1,4 @@
-"""Drawn calls that write what a user may own, also when they fail or are interrupted: all is as it was, or is named."""
+"""Drawn calls that write a user's state, also when they fail or are interrupted: all state is restored or named."""
 
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 
 class Owned:
-    """All that a user owns in one of these programs."""
+    """The state that a user owns in one of the drawn programs."""
 
     def __init__(self):
         self.net, self.slots, self.hooked = Net(), Slots(), Program()
@@ -189,7 +189,7 @@ HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS,
     error=st.sampled_from([ValueError, KeyboardInterrupt]),
 )
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_all_that_a_call_writes_is_as_it_was_or_is_named(writes, hooks, ends_in_run, error):
+def test_everything_that_a_call_writes_is_restored_or_named(writes, hooks, ends_in_run, error):
     owned, runs, x = Owned(), itertools.count(1), torch.ones(2, 4)
     kept = [HOLDERS[holder]() for _, holder, _ in hooks]
 

@@ -1,4 +1,4 @@
-"""How a call is traced: the options of a plan, kept in files and in production, and what the graphs consist of."""
+"""The tracing of a call: the options of a plan, in files and in production, and the ops of the graphs."""
 
 import pytest
 import torch
@@ -111,7 +111,7 @@ def test_options_override_the_plan(tmp_path):
     assert rx.status(compiled).plan.tracing == rx.Tracing(joint_passes=True)
 
 
-def test_a_plan_with_another_tracing_traces_the_call_again():
+def test_setting_a_plan_with_other_tracing_retraces_the_call():
     net, x = programs.Stack(2), torch.randn(4, 16)
     ex = rx.explore(net, (x,), plan=MLP)
     ex.plan = MLP.traced(AS_TORCH_COMPILE)
@@ -122,7 +122,7 @@ def test_a_plan_with_another_tracing_traces_the_call_again():
     assert "aten.gelu.default" in targets(ex, "forward")
 
 
-def test_a_new_trace_keeps_regions_configs_and_way():
+def test_a_new_trace_keeps_regions_configs_and_tracing():
     net, x = programs.Stack(2), torch.randn(4, 16)
     ex = rx.explore(net, (x,), plan=MLP, partitioner="min_cut").configure("mlp", PRESETS["no fusion"])
     ex.retrace(joint_passes=True)
@@ -133,7 +133,7 @@ def test_a_new_trace_keeps_regions_configs_and_way():
     assert ex.plan.tracing == rx.Tracing("min_cut", joint_passes=True)
 
 
-def test_the_plan_as_python_traces_it_again():
+def test_the_plan_as_python_keeps_its_tracing():
     net, x = programs.Stack(2), torch.randn(4, 16)
     ex = rx.explore(net, (x,), plan=MLP.traced(AS_TORCH_COMPILE))
     other = rx.explore(net, (x,))
@@ -158,7 +158,7 @@ def test_every_view_says_how_the_call_was_traced():
         ({"decompositions": "yes"}, "decompositions='yes'"),
     ],
 )
-def test_a_wrong_option_is_refused_at_every_door(option, text):
+def test_a_wrong_tracing_option_is_refused_by_every_function(option, text):
     x = torch.randn(4, 4, requires_grad=True)
     ex = rx.explore(dropped, (x,))
     for door in (
@@ -195,7 +195,7 @@ def test_kept_lists_each_tensor_of_the_forward_once_with_its_size_and_region():
     assert kept.line.str.contains("in gated").all()
 
 
-def test_less_is_kept_where_the_backward_computes_it_again():
+def test_fewer_tensors_are_kept_if_the_backward_recomputes_them():
     kept = {
         name: rx.explore(gated, pair_of(), plan=rx.Plan(tracing=way)).kept
         for name, way in {"default": rx.Tracing(), "as torch.compile": AS_TORCH_COMPILE}.items()

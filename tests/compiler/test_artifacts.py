@@ -1,4 +1,4 @@
-"""Artifacts on disk: another process starts from them without compiling, and what does not fit is told."""
+"""Artifacts on disk: another process starts from them without compiling, and reports those that do not fit."""
 
 import functools
 import json
@@ -106,7 +106,7 @@ def caches(compiled):
 
 
 def silence():
-    """A block in which a warning is an error."""
+    """Context manager: turn warnings into errors."""
     return warnings.catch_warnings(action="error", category=UserWarning)
 
 
@@ -206,7 +206,7 @@ PACKED = Packed(b"code", {"x": b"library"})
 
 
 def listed(folder: Path) -> list[Entry]:
-    """Return what all manifests list."""
+    """Return the entries of all manifests."""
     return [entry for path in sorted(folder.glob("manifest-*.json")) for entry in read_manifest(path.read_bytes())]
 
 
@@ -326,7 +326,7 @@ def newer(folder: Path) -> None:
 
 
 def exchanged(folder: Path) -> None:
-    """Let each entry name the file of another one."""
+    """Let each entry name the file of another entry."""
     entries = listed(folder)
     others = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
     replace_manifests(folder, manifest_content(others))
@@ -400,7 +400,7 @@ def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
 
 @pytest.mark.parametrize("times", COUNTS)
 def test_bytes_that_were_changed_are_noticed(saved, tmp_path, times):
-    """Whichever file it is: what is loaded is what was written, and what is not loaded is said."""
+    """A damaged file loads as it was written, or is reported, whichever file it is."""
     _, folder = saved
     entries, files = listed(folder), sorted(folder.iterdir())
     written = {entry.label.key: read(folder, entry) for entry in entries}
@@ -508,13 +508,13 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("why", DIFFERENT)
-def test_reason_for_misfit_is_reported(why, folder):
+def test_the_reason_why_an_artifact_does_not_fit_is_reported(why, folder):
     message = told_of(folder, DIFFERENT[why])
     assert message.startswith(f"Region 'r' is compiled again: no artifact in {folder} fits, ")
     assert why in message
 
 
-def test_nearest_artifact_explains_the_misfit(folder):
+def test_the_nearest_artifact_explains_why_none_fits(folder):
     setting, config = {"settings": {"threads": "1"}}, {"config": {"max_fusion_size": "4"}}
     assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
 
@@ -526,7 +526,7 @@ def test_newer_processor_runs_older_artifacts():
 def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
     here = torch.get_num_threads()
     configured = PLAN.configured("act", {"max_fusion_size": 4})
-    why = "'act'.*compiled under max_fusion_size=8, here 4.*write them where the program runs, and the way it runs"
+    why = "'act'.*compiled under max_fusion_size=8, here 4.*write them on the machine and in the way the program runs"
     with pytest.raises(PlanError, match=f"artifact-differs.*{why}"):
         rx.compile(net, configured, artifacts=filled, strict=True)(x)
     # The wider inputs last: from then on Dynamo takes the size for a dynamic one, until it is reset.
@@ -541,7 +541,7 @@ def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
 
 
 @pytest.mark.parametrize("code", ["artifact-differs", "artifact-damaged"])
-def test_with_strict_it_is_an_error_in_every_call(code, net, x, filled):
+def test_with_strict_a_missing_artifact_is_an_error_in_every_call(code, net, x, filled):
     plan = PLAN.configured("act", {"max_fusion_size": 4}) if code == "artifact-differs" else PLAN
     if code == "artifact-damaged":
         DAMAGES["no libraries"](filled)

@@ -1,4 +1,4 @@
-"""What is built ahead of time and beside the lowering of other partitions, and what child processes are asked."""
+"""Builds ahead of time and beside the lowering of other partitions, and the commands of child processes."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.record.regions import region_summaries
-from regional_explorer.torch_api.inductor import covered
+from regional_explorer.torch_api.inductor import covered_s
 from tests.shared.checks import states
 from tests.shared.processes import ROOT, is_running, python, until
 
@@ -60,7 +60,7 @@ def fill(path, *, age, content=b"built"):
     os.utime(path, (time.time() - age,) * 2)
 
 
-def test_caches_that_hold_all_are_known_without_torch(surroundings, monkeypatch):
+def test_complete_caches_are_recognized_without_torch(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 0")
     library = surroundings / "cache" / "ab" / "cab.so"
     assert not toolchain.toolchain_is_built()
@@ -84,11 +84,11 @@ def test_warming_needs_a_compiler(surroundings, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "expected"), [("0", False), ("1", True), (None, True)])
-def test_the_off_switch(monkeypatch, value, expected):
+def test_the_environment_variable_turns_warming_off(monkeypatch, value, expected):
     monkeypatch.delenv(toolchain.WARM_VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(toolchain.WARM_VARIABLE, value)
-    assert toolchain.wanted() is expected
+    assert toolchain.is_warming_wanted() is expected
 
 
 @posix
@@ -139,8 +139,8 @@ def test_concurrent_compile_shares_builds(surroundings, monkeypatch):
 
 
 def test_time_is_counted_once_however_many_builds_there_are():
-    assert covered([]) == 0
-    assert covered([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
+    assert covered_s([]) == 0
+    assert covered_s([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
 
 
 def three(x, w):

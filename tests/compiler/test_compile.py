@@ -43,7 +43,7 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
 
 
-def test_other_autocast_gives_the_same_results():
+def test_a_call_under_other_autocast_gives_the_same_results():
     weight, x = torch.randn(64, 64), torch.randn(64, 64)
 
     def product(x):
@@ -59,7 +59,7 @@ def test_other_autocast_gives_the_same_results():
         torch.testing.assert_close(ex.compiled(x), x @ weight)
 
 
-def test_view_of_relaid_result_compiles():
+def test_a_view_of_a_result_with_other_strides_compiles():
     def f(x):
         return torch.cat([torch.empty(0), x.transpose(1, 2)], -2).view(8, 6, 3).sin()
 
@@ -127,7 +127,7 @@ def test_stale_after_settings_change():
     assert set(ex.partitions.state) == {"compiled"}
 
 
-def test_the_users_inductor_config_is_kept_and_counts():
+def test_the_users_inductor_config_is_kept_and_changes_the_key():
     from torch._inductor import config
 
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
@@ -249,7 +249,7 @@ def counted(x, mask):
         return (x * count + torch.ones(count).sum()).sin()
 
 
-def test_code_from_a_cache_is_the_same_code_for_other_numbers():
+def test_cached_code_is_recognized_for_other_numbers():
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         for seen in (3, 2):
             ex = rx.explore(counted, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
@@ -299,7 +299,7 @@ def test_upstream_does_not_compile_batch_norm_under_dynamic_shapes():
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_other_shapes_are_traced_under_the_same_plan_and_say_so(grad):
+def test_other_shapes_are_traced_under_the_same_plan_with_a_warning(grad):
     ex = rx.explore(programs.textbook, programs.pair(grad=grad))
     ex.configure("middle", {"max_fusion_size": 3})
     compiled = ex.compiled
@@ -471,7 +471,7 @@ def chain(x):
 
 
 def test_inputs_of_a_piece_are_freed():
-    """Then it can free them while it runs, which upstream's pieces cannot."""
+    """A piece that empties its argument list can free its inputs while it runs; upstream's pieces cannot."""
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
     ex.compiled(torch.randn(64))
@@ -539,7 +539,7 @@ def test_an_input_that_dynamo_guards_is_checked_by_the_code_alone():
     assert "refused" in first.refusal
 
 
-def test_after_a_reset_of_dynamo_compiling_goes_on_in_silence(recwarn):
+def test_compiling_continues_without_warnings_after_a_dynamo_reset(recwarn):
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
     torch._dynamo.reset()
@@ -563,7 +563,7 @@ def test_without_a_compiler_eager_is_still_measured(monkeypatch):
     assert "apt-get install g++" in found.message
 
 
-def test_closing_frees_and_says_so():
+def test_closing_frees_everything_and_later_calls_raise():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.compile()
     before = ex.partitions
@@ -588,7 +588,7 @@ def test_close_frees_full_compile():
     assert seen() is None
 
 
-def test_saved_and_loaded_again(tmp_path):
+def test_a_saved_session_is_loaded_unchanged(tmp_path):
     ex = rx.explore(programs.neighbours, programs.pair()).rename("second", "float")
     ex.benchmark(variants=("eager", "regional"), budget_s=0.2)
     for ending in ("json", "html", "svg", "csv"):

@@ -1,4 +1,4 @@
-"""Configs that differ between forward and backward, and presets to find out what is wrong in a region."""
+"""Configs that differ between forward and backward, and presets that help to debug a region."""
 
 import json
 import re
@@ -127,7 +127,7 @@ def test_the_source_of_a_plan_sets_its_cut(ex):
     assert ex.plan == plan
 
 
-def test_a_block_cannot_say_it(tmp_path):
+def test_a_source_mark_cannot_express_a_backward_config(tmp_path):
     ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["config-direction"], tmp_path)
     source = plan_source(ex.plan)
     assert "with rx.region('r', max_fusion_size=8):" in source
@@ -136,7 +136,7 @@ def test_a_block_cannot_say_it(tmp_path):
     assert "max_fusion_size" in ex.diagnostics[0].message
 
 
-def test_merge_asks_about_backward_configs_and_split_keeps_them(ex):
+def test_merge_refuses_differing_backward_configs_and_split_keeps_them(ex):
     ex.mark("norm", modules="layers.*.norm").configure("norm", FEW, direction="backward")
     with pytest.raises(rx.PlanError, match=r"backward \{'max_fusion_size': 1\}"):
         ex.merge("norm", "up")
@@ -146,7 +146,7 @@ def test_merge_asks_about_backward_configs_and_split_keeps_them(ex):
     assert {region.backward_config["max_fusion_size"] for region in ex.plan.regions} == {1}
 
 
-def test_tables_previews_and_differences_have_both(ex):
+def test_tables_previews_and_differences_show_configs_of_both_directions(ex):
     assert ex.regions.backward_config.tolist() == [None]
     before = ex.plan
     after = ex.draft().configure("up", FEW, direction="backward").plan

@@ -1,4 +1,4 @@
-"""What fails, in a partition or around it (disk, memory, cache, compiled code): it is told, and the rest goes on."""
+"""Failures of a partition or around it (disk, memory, cache, compiled code): they are reported, the rest goes on."""
 
 import errno
 import os
@@ -158,7 +158,7 @@ def test_failing_variant_leaves_other_results():
         (lambda _ex: switch, "layouts_of"),
     ],
 )
-def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owner, name):
+def test_a_failure_in_one_partition_leaves_the_other_partitions(monkeypatch, owner, name):
     x = torch.randn(8)
     ex = rx.explore(programs.two, (x,))
     original = getattr(owner(ex), name)
@@ -227,7 +227,7 @@ def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
 
 
-def test_checks_before_an_edit_do_not_apply_after():
+def test_numerics_before_an_edit_do_not_apply_after_it():
     ex, told_of = rx.explore(programs.two, (torch.randn(8),)), []
     run = rx.Run(lambda: "checking numerics: regional" in told_of, lambda doing, _: told_of.append(doing))
     ex.benchmark(("eager", "regional"), 0.05, run=run)
@@ -334,7 +334,7 @@ def test_raising_region_stays_eager_after_undo(explored):
     assert b.artifact is not None
 
 
-def test_shared_error_is_no_failure_of_the_region():
+def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
     def f(table, index):
         with rx.region("r"):
             return torch.nn.functional.embedding(index, table).sin()
@@ -379,7 +379,7 @@ def test_machine_failure_is_reported_and_retried(monkeypatch, error):
     assert not failed(ex)
 
 
-def test_a_compiler_that_finds_no_room_is_a_full_disk():
+def test_a_compiler_without_disk_space_is_reported_as_a_full_disk():
     text = "C++ compile error: fatal error: error writing to /tmp/x.s: No space left on device"
     error = torch_compile._compile_error(RuntimeError(text))
     assert isinstance(error, rx.errors.CompileEnvironmentError)
@@ -416,7 +416,7 @@ print("mended")
 
 @pytest.mark.skipif(os.name != "posix", reason="limits as POSIX has them")
 @pytest.mark.parametrize("how", [pytest.param("full", marks=pytest.mark.slow), "no directory"])
-def test_no_file_can_be_written(how, tmp_path):
+def test_compiling_recovers_from_an_unwritable_disk(how, tmp_path):
     """No file may grow, as on a full disk; or Inductor's cache directory is below a file."""
     assert_mended(FULL, how, tmp_path)
 

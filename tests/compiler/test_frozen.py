@@ -38,7 +38,7 @@ def states(ex):
 
 
 def assert_as_eager(ex, module, *args):
-    """Twice: the first call of an artifact is checked more than later ones."""
+    """Called twice, because the first call of an artifact is checked more than later calls."""
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(ex.compiled(*args), module(*args))
@@ -170,7 +170,7 @@ def replaces_a_module(net, _x):
         replaces_a_module,
     ],
 )
-def test_a_changed_weight_is_told_and_never_computed_with(compiled, change):
+def test_a_changed_weight_is_reported_and_its_old_value_never_used(compiled, change):
     ex, net, x = compiled
     before, layers = copy.deepcopy(net.state_dict()), list(net.layers)
     compiles = ex.live.program.store.compiles
@@ -190,7 +190,7 @@ def test_a_changed_weight_is_told_and_never_computed_with(compiled, change):
     assert_as_eager(ex, net, x)
 
 
-def test_stale_before_any_call_where_torch_counts_the_write(compiled):
+def test_a_counted_write_to_a_weight_makes_the_partition_stale_before_a_call(compiled):
     ex, net, x = compiled
     with torch.no_grad():
         net.layers[0].up.bias.add_(1)
@@ -213,7 +213,7 @@ def test_stale_before_any_call_where_torch_counts_the_write(compiled):
     ],
     ids=lambda tensor: f"{list(tensor.shape)} {tensor.stride()}",
 )
-def test_a_call_sees_a_write_that_torch_does_not_count(tensor):
+def test_a_call_detects_a_weight_write_that_torch_does_not_count(tensor):
     weight = nn.Parameter(tensor)
     weights = Weights.of(SimpleNamespace(inputs=("x", "w"), unwritten={"w"}), {"w": weight})
     check = weights.are_among()
@@ -225,7 +225,7 @@ def test_a_call_sees_a_write_that_torch_does_not_count(tensor):
     assert weights.changed([None, weight]) == [1] * is_seen
 
 
-def test_a_write_that_calls_do_not_see_is_found_by_the_next_compile():
+def test_next_compile_finds_a_frozen_weight_write_that_calls_miss():
     net, x = nn.Linear(64, 64), torch.randn(8, 64)
     ex = frozen(net, x)
     ex.compile()
@@ -269,7 +269,7 @@ class Shows(nn.Module):
         return x @ self.weight * self.scale, self.weight.t(), self.weight * 2
 
 
-def test_a_result_shows_the_weight_itself_and_never_a_constant():
+def test_a_returned_view_is_of_the_weight_and_never_of_a_constant():
     net, x = Shows(), torch.randn(4, 8)
     ex = frozen(net, x)
     ex.compile()
@@ -282,8 +282,8 @@ def test_a_result_shows_the_weight_itself_and_never_a_constant():
         torch.testing.assert_close(fn(x), net(x))
 
 
-def test_a_number_that_code_contains_is_that_of_its_own_weights():
-    """Inductor's cache takes the code of the one for that of the other (docs/upstream.md)."""
+def test_a_number_in_the_code_comes_from_its_own_weights():
+    """Inductor's cache confuses the code of two pieces that differ only in weights (docs/upstream.md)."""
     for scale in (2.0, 3.0):
         net = Shows()
         net.scale.data.fill_(scale)
@@ -292,14 +292,14 @@ def test_a_number_that_code_contains_is_that_of_its_own_weights():
         assert_as_eager(ex, net, torch.randn(4, 8))
 
 
-def test_dynamic_sizes_are_served(net, x):
+def test_frozen_code_serves_dynamic_sizes(net, x):
     ex = frozen(net, x, plan=LAYERS, dynamic=True)
     ex.compile()
     assert_as_eager(ex, net, torch.randn(7, 16))
     assert {switch.mode.name for switch in ex.live.program.switches} == {"SETTLED"}
 
 
-def test_weights_beside_a_random_op_stay_inputs_and_it_is_said(x):
+def test_weights_beside_a_random_op_stay_inputs_with_a_diagnostic(x):
     linear = nn.Linear(16, 16)
     ex = frozen(lambda x: F.dropout(linear(x), 1.0), x)
     ex.compile()
@@ -311,7 +311,7 @@ def test_weights_beside_a_random_op_stay_inputs_and_it_is_said(x):
     assert states(ex) == ["compiled"]
 
 
-def test_training_is_refused_at_every_door(net, x):
+def test_training_with_frozen_weights_is_refused_by_every_function(net, x):
     ex = rx.explore(net, (x,))
     for door in (
         lambda: rx.explore(net, (x,), frozen=True),
@@ -350,12 +350,12 @@ def test_a_key_without_effect_says_what_freezes(net, x):
     assert "freezing=True has no effect" in found.message
 
 
-def test_a_search_tries_it_for_inference_alone():
+def test_a_search_tries_frozen_weights_for_inference_alone():
     assert [way for way in ways(grad=False) if way.frozen] == [FROZEN]
     assert not any(way.frozen for way in ways(grad=True))
 
 
-def test_production_loads_its_code_and_reports_other_weights(net, x, tmp_path, monkeypatch):
+def test_production_loads_frozen_code_and_reports_other_weights(net, x, tmp_path, monkeypatch):
     ex = frozen(net, x, plan=LAYERS)
     ex.compile()
     ex.save_artifacts(tmp_path / "artifacts")

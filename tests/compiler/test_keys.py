@@ -1,4 +1,4 @@
-"""What makes two pieces the same: whatever reaches the generated code tells them apart, and nothing else does."""
+"""The keys of pieces: they differ if and only if something differs that affects the generated code."""
 
 import time
 from contextlib import contextmanager
@@ -92,7 +92,7 @@ def test_pieces_that_differ_have_different_keys(one, other):
     assert key(*one) == key(*one)
 
 
-def test_names_and_identities_do_not_count():
+def test_names_and_identities_do_not_change_the_key():
     def renamed(value):
         something = value + torch.tensor([1.0] * 6)
         return something.sin()
@@ -204,7 +204,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
-def test_surroundings_that_reach_the_code_change_the_key(around):
+def test_settings_that_affect_the_code_change_the_key(around):
     before = key(torch.sin, [x()])
     with around():
         assert key(torch.sin, [x()]) != before

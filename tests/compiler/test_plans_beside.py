@@ -43,7 +43,7 @@ def beside():
 
 
 def ran_in(call):
-    """Return what a call ran."""
+    """Return the pieces that a call ran."""
     ex, _, ran = call
     ran.clear()
     run_once(ex.live.call, ex.live.capture.run)

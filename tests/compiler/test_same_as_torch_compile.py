@@ -96,7 +96,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
 
 @contextlib.contextmanager
 def lowering_alone(codes):
-    """A block in which Inductor writes code, which is added to ``codes``, and builds none of it."""
+    """Context manager: let Inductor generate code, added to ``codes``, without building it."""
 
     def not_built(*_args, **_kwargs):
         return lambda *_: None
@@ -227,7 +227,7 @@ def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
         *(pytest.param(name, torch.float32, marks=pytest.mark.slow) for name in ("norms", "GPT", "Llama", "attention")),
     ],
 )
-def test_the_code_of_a_frozen_region_is_that_of_torch_compile_that_freezes(name, dtype):
+def test_the_code_of_a_frozen_region_is_that_of_freezing_torch_compile(name, dtype):
     make, arguments = MODELS[name]
     fn = make().eval().to(dtype)
     args = [value.to(dtype) if value.is_floating_point() else value for value in arguments()]
@@ -287,7 +287,7 @@ def test_autograd_notices_a_write_to_a_result_of_which_a_view_is_kept():
 
 
 @pytest.mark.compiles
-def test_views_are_made_of_those_results_alone_that_can_be_written():
+def test_only_results_that_can_be_written_are_made_views():
     args = (floats(4, 8), floats(6, 8))
     ex = as_torch_compile(parts_kept, args)
     expected = torch.autograd.grad(parts_kept(*args), args)
@@ -312,7 +312,7 @@ def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
     assert {part.state for part in rx.status(compiled).partitions} == {"compiled"}
 
 
-def test_equal_graphs_of_other_traces_are_compiled_anew():
+def test_equal_graphs_of_different_tracings_are_compiled_anew():
     x = torch.randn(8)
     one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
     prints = [[switch.known.fingerprint for switch in ex.live.program.stale().values()] for ex in (one, other)]

@@ -81,7 +81,7 @@ def test_a_value_without_effect_is_reported_though_another_value_has_one():
 
 
 @pytest.mark.compiles
-def test_code_under_other_settings_does_not_count():
+def test_code_under_other_settings_is_not_compared():
     ex = loop()
     with torch._inductor.config.patch(max_fusion_size=1):
         ex.compile()
@@ -115,7 +115,7 @@ def test_initial_config_is_compared_by_diagnose():
     assert "max_fusion_size=9 has no effect" in only(ex, "config-inert").message
 
 
-def test_the_largest_sets_that_all_partitions_share_count():
+def test_the_largest_key_sets_without_effect_in_all_partitions_are_reported():
     def of(*sets):
         return Partition("r", "r", 0, "0/inference", (), State.COMPILED, same_without=sets)
 
@@ -143,7 +143,7 @@ def test_cuda_graphs_are_never_without_effect():
 
 
 @pytest.mark.compiles
-def test_plans_of_equal_code_have_one_set_of_figures_and_are_named():
+def test_plans_of_equal_code_share_one_set_of_figures_and_are_named():
     ex = attention()
     ex.benchmark(("regional",), budget_s=0.05)
     first = ex.session
@@ -162,7 +162,7 @@ def test_plans_of_equal_code_have_one_set_of_figures_and_are_named():
 
 
 @pytest.mark.compiles
-def test_plans_of_other_code_keep_their_own_figures():
+def test_plans_of_different_code_keep_their_own_figures():
     ex = loop()
     ex.benchmark(("regional",), budget_s=0.05)
     first = ex.session
@@ -184,7 +184,7 @@ def with_code(session, config, *hashes):
     return replace(session, plan=plan, partitions=tuple(parts))
 
 
-def test_plans_with_the_same_code():
+def test_same_code_compares_plans_by_their_code():
     base = measured(trained(2))
     hashes = [f"code {number}" for number in range(len(base.partitions))]
     one, other = (with_code(base, config, *hashes) for config in ({}, {"max_fusion_size": 9}))

@@ -61,7 +61,7 @@ def raised_elsewhere(work):
 
 @contextmanager
 def held_elsewhere(lock):
-    """A block in which another thread holds ``lock``."""
+    """Context manager: another thread holds ``lock``."""
     taken, release = threading.Event(), threading.Event()
 
     def hold():
@@ -130,7 +130,7 @@ def test_compile_between_regions_is_waited_for():
 
 
 @pytest.mark.compiles
-def test_a_panel_that_waits_says_so_and_can_be_cancelled():
+def test_a_waiting_panel_shows_that_and_can_be_cancelled():
     ex = explored()
     control = control_of(ex)
     doing = []
@@ -310,7 +310,7 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
         assert not run(lambda: False).empty
 
 
-def test_who_waits_for_a_new_trace_goes_on_with_it():
+def test_a_thread_that_waits_for_a_new_trace_continues_with_it():
     ex, profiles, waiting = explored(), [], threading.Event()
 
     def profile():
@@ -390,7 +390,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
     assert not owns_compile_lock()
 
 
-def test_threads_that_need_a_new_cut_at_once_get_the_same(monkeypatch):
+def test_threads_that_need_a_new_cut_at_once_share_it(monkeypatch):
     program, both, found = explored().live.program, threading.Barrier(2), []
     program.cut(program.plan)
 

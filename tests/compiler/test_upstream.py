@@ -23,7 +23,7 @@ compiles = pytest.mark.compiles
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()]
 )
-def test_compiled(name):
+def test_compiled_pieces_match_eager_under_either_cut(name):
     """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
     program = PROGRAMS[name]
     with program.explore() as ex:
@@ -95,7 +95,7 @@ def test_variants_of_torch_recompile_under_other_settings():
         ("upstream-ignored", "", {"eager", "lite"}),
     ],
 )
-def test_program_of_the_page_runs(code, said, variants, tmp_path):
+def test_programs_of_the_page_run_under_upstreams_compilers(code, said, variants, tmp_path):
     ex = diagnostics_programs.explored(diagnostics_programs.page_programs()[code], tmp_path)
     assert said in only(ex, code).message
     assert set(ex.timings.variant) == variants
@@ -103,7 +103,7 @@ def test_program_of_the_page_runs(code, said, variants, tmp_path):
 
 
 @compiles
-def test_instances_of_ids_of_their_own_are_not_joined():
+def test_instances_with_different_ids_are_not_joined():
     def layers(x):
         for index in range(3):
             with fx.traceback.annotate({"compile_with_inductor": {"inductor_region": ("layers", index)}}):

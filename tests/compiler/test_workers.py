@@ -37,7 +37,7 @@ def test_a_process_answers_raises_or_is_lost():
 
 
 @posix
-def test_a_cancelled_question_leaves_no_process(monkeypatch):
+def test_a_cancelled_task_leaves_no_process(monkeypatch):
     started = []
     submit = Workers.submit
     monkeypatch.setattr(Workers, "submit", lambda self, *task: started.append(self) or submit(self, *task))
@@ -48,7 +48,7 @@ def test_a_cancelled_question_leaves_no_process(monkeypatch):
 
 
 @posix
-def test_a_crash_costs_what_its_process_was_doing_alone():
+def test_a_crash_loses_only_the_task_of_its_process():
     with Workers(2) as workers:
         sleeping, crash = workers.submit(time.sleep, 1000), workers.submit(os.abort)
         with pytest.raises(LostWorkerError, match="SIGABRT") as lost:
@@ -191,7 +191,7 @@ def test_other_versions_and_machines_refuse_each_other(sent, monkeypatch):
         (ZeroDivisionError("of Inductor's"), False),
     ],
 )
-def test_what_a_worker_lacks_is_not_the_fault_of_a_piece_but_memory_is(sent, monkeypatch, error, of_worker):
+def test_a_lack_of_memory_is_the_fault_of_a_piece_and_other_lacks_are_the_workers(sent, monkeypatch, error, of_worker):
     def fail(_shipment):
         raise error
 
@@ -201,7 +201,7 @@ def test_what_a_worker_lacks_is_not_the_fault_of_a_piece_but_memory_is(sent, mon
 
 
 @pytest.mark.compiles
-def test_compiled_code_that_raises_where_the_piece_does_not_is_a_failure(sent, monkeypatch):
+def test_compiled_code_that_raises_unlike_its_eager_piece_is_a_failure(sent, monkeypatch):
     _, _, content = sent
     compile_piece = shipment.compile_piece
 

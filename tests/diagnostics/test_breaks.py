@@ -90,7 +90,7 @@ def test_break_in_a_hook_names_its_modules(register, hook, kind):
     assert "reorderable_logging_functions" in found.remedy
 
 
-def test_a_hook_of_all_modules_is_named_as_one():
+def test_a_hook_of_all_modules_is_named_as_such_a_hook():
     handle = nn.modules.module.register_module_forward_hook(printing)
     try:
         found = only(exploring(layers()), "graph-break")
@@ -143,7 +143,7 @@ def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
     assert "The call has 3 graphs." in found.message
 
 
-def test_a_region_lost_to_a_hook_says_so():
+def test_a_region_lost_to_a_hook_names_the_hook():
     model = nn.Identity()
     model.register_forward_hook(printing)
 
@@ -238,7 +238,7 @@ def breaks_elsewhere(x):
         (lambda x: plain(x.exp()).sin(), {"plain": 2}, {}),
     ],
 )
-def test_ops_have_a_break_as_their_cause_only_where_it_is_the_only_one(call, known, unknown):
+def test_ops_have_a_break_as_their_cause_only_if_it_is_the_only_one(call, known, unknown):
     ex = rx.explore(call, (X,))
     counts = Counter()
     for item in ex.session.breaks:
@@ -265,7 +265,7 @@ def test_remedy_for_several_breaks_is_given_once():
     assert found.remedy.count(advice) == 1
 
 
-def test_the_breaks_table_says_where_a_break_in_a_library_is():
+def test_the_breaks_table_locates_a_break_in_a_library():
     table = breaks_table(exploring(averaging()).session)
     (row,) = table.rows
     texts = {column.name: column.value(row) for column in table.columns}

@@ -104,7 +104,7 @@ def test_an_assert_that_a_config_enables_names_the_op():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=asserts_more)])
-def test_input_assert_is_reported_as_such(config):
+def test_an_assert_about_an_input_is_reported_as_one(config):
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*").configure("r", config)
     ex.compile()
     (switch,) = ex.live.program.switches
@@ -327,7 +327,7 @@ def test_superseded_trace_is_no_branch_not_taken(reset):
 
 
 @pytest.mark.compiles
-def test_branch_not_taken_is_reported_as_such():
+def test_a_branch_not_taken_is_reported_as_one():
     def either(x):
         return torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.relu().cos(), (x,))
 

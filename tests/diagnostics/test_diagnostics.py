@@ -284,7 +284,7 @@ def a_config_at_its_default(x):
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_messages_of_programs(name: str) -> None:
+def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
     fn, args, code, edit, never, said = SAID[name]
     ex = edit(rx.explore(fn, args))
     if never:
@@ -428,7 +428,7 @@ def test_unmarked_backward_of_write_has_a_gradient(write) -> None:
     assert "the backward ops of writes in place" in only(ex, "region-empty").message
 
 
-def test_the_later_mark_wins_and_says_so() -> None:
+def test_the_later_mark_wins_with_a_diagnostic() -> None:
     ex = rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layer", modules="layers.*")
     ex.mark("up", modules="layers.*.up")
     found = only(ex, "region-shrunk")
@@ -549,7 +549,7 @@ def test_disabled_region_is_not_reported_as_compiled(code: str, region: str, tmp
     assert code not in codes(ex)
 
 
-def test_the_remedy_of_a_nested_config_is_one() -> None:
+def test_a_nested_config_has_one_remedy() -> None:
     ex = rx.explore(inner_block, (X,))
     found = only(ex, "config-nested")
     assert "{'max_fusion_size': 2} does not apply to x_1, no config does" in found.message
@@ -572,7 +572,7 @@ def test_reassigned_ops_are_not_nested() -> None:
 
 
 @pytest.mark.compiles
-def test_a_config_tried_without_effect() -> None:
+def test_a_config_that_was_tried_without_effect_is_reported() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.compile()
     ex.configure("middle", {"max_fusion_size": 7})
@@ -660,7 +660,7 @@ def test_recompiled_without_regions_names_none() -> None:
     assert "trace the call again 2 times" in found.message
 
 
-def test_the_worst_comes_first() -> None:
+def test_the_most_severe_diagnostic_comes_first() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r", max_autotune=True):
             x = x.sin()
@@ -674,7 +674,7 @@ def test_the_worst_comes_first() -> None:
 
 
 @needs_region_ids
-def test_neighbours_are_those_upstream_compiles_under_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which config each piece of upstream's gets is read inside upstream's own compile, left out itself."""
     from torch._dynamo.backends.common import aot_autograd
     from torch.fx.passes.regional_inductor import regional_inductor

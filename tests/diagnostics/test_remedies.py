@@ -187,7 +187,7 @@ def test_the_table_has_every_code() -> None:
 
 
 @pytest.mark.parametrize("code", kinds(Runs))
-def test_a_remedy_does_what_it_says(code: str, tmp_path: Path) -> None:
+def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found, promised = told(ex, code)[0], REMEDIES[code]
     assert isinstance(promised, Runs)
@@ -209,7 +209,7 @@ def test_a_remedy_in_words_has_no_action(code: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", kinds(Edits))
-def test_a_program_changed_as_the_remedy_says_no_longer_has_the_diagnostic(code: str, tmp_path: Path) -> None:
+def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tmp_path: Path) -> None:
     promised = REMEDIES[code]
     assert isinstance(promised, Edits)
     if code == "backward-only" and not REGION_IDS:
@@ -338,7 +338,7 @@ def a_key_without_effect_in_the_backward(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_another_remedy_does_what_it_says(name: str, tmp_path: Path) -> None:
+def test_applying_a_remedy_removes_its_diagnostic(name: str, tmp_path: Path) -> None:
     fn, first, code, promised = OTHERS[name]
     ex = rx.explore(fn, (X if code != "region-split" else X.detach(),))
     first(ex)

@@ -196,13 +196,13 @@ NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "roofline")
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door not in NOTHING_FITS])
-def test_the_arguments_that_are_good_are_taken(ex, door):
+def test_good_arguments_are_accepted(ex, door):
     call, args, kwargs = DOORS[door]
     with contextlib.redirect_stdout(io.StringIO()):
         call(ex, *(args(ex) if callable(args) else args), **kwargs)
 
 
-def test_no_public_method_is_left_out():
+def test_every_public_method_is_tested():
     public = {name for name in vars(Edits) if not name.startswith("_")}
     public |= {name for name, value in inspect.getmembers(rx.Exploration, callable) if not name.startswith("_")}
     public |= {name for name in rx.__all__ if callable(getattr(rx, name)) and not name.endswith("Error")}
@@ -253,7 +253,7 @@ def test_the_error_says_what_to_do(ex, refused, said):
         refused(ex)
 
 
-def test_a_copy_of_the_record_can_be_had(ex):
+def test_a_record_can_be_copied(ex):
     assert copy.deepcopy(ex.session) == ex.session
     assert pickle.loads(pickle.dumps(ex.plan)) == ex.plan  # noqa: S301 - our own
 
@@ -328,7 +328,7 @@ def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, said
         ("fx_graph_cache", rx.InvalidConfigKeyError, "cannot be set for one region"),
     ],
 )
-def test_a_config_key_that_is_none_is_refused(ex, key, error, said):
+def test_an_unknown_config_key_is_refused(ex, key, error, said):
     with pytest.raises(error, match=said):
         ex.draft().configure("act", {key: False})
     with pytest.raises(rx.UnknownRegionError, match="Did you mean 'act'"):
@@ -350,7 +350,7 @@ def test_arguments_of_torch_are_accepted():
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(3000, marks=pytest.mark.slow)])
-def test_a_mutated_plan_is_taken_or_refused_by_an_exploration(ex, tmp_path, count):
+def test_a_mutated_plan_is_accepted_or_refused_by_an_exploration(ex, tmp_path, count):
     mine = rx.Plan((rx.Region("act", ex.plan["act"].selectors, {"max_fusion_size": 8}), *PLAN.regions))
 
     def check(path: Path) -> None:
@@ -367,7 +367,7 @@ TEXTS = ["", " ", "x", "=", ":", "a=b", "a:b", "a=ops:*", "a:b=c", "-1", "1e400"
 
 
 @pytest.mark.parametrize("option", ["-r", "-c", "--variants", "--budget", "--plan", "--save"])
-def test_every_text_for_an_option_is_taken_or_refused(tmp_path, capsys, option):
+def test_every_text_for_an_option_is_accepted_or_refused(tmp_path, capsys, option):
     file = tmp_path / "model.py"
     file.write_text("import torch\ndef f(x): return x.sin()\nx = torch.ones(3)\n", encoding="utf-8")
     for text in TEXTS:
@@ -386,7 +386,7 @@ def test_every_text_for_an_option_is_taken_or_refused(tmp_path, capsys, option):
 @pytest.mark.parametrize(
     "call", ["", " ", "\0", "f(" + "(" * 2000, "f(x" + ")" * 5, "f(" + "-" * 100_000 + "x)", "f(\ud800)"]
 )
-def test_every_text_for_the_call_is_taken_or_refused(tmp_path, capsys, call):
+def test_every_text_for_the_call_is_accepted_or_refused(tmp_path, capsys, call):
     (tmp_path / "model.py").write_text("", encoding="utf-8")
     assert main(["run", str(tmp_path / "model.py"), call, "--no-bench"]) == EXIT_MISUSED
     err = capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_strides_of_another_size_are_compared_by_their_order():
     ],
     ids=lambda asked: f"{tuple(asked.shape)}-{asked.stride()}",
 )
-def test_results_are_laid_out_as_eager_lays_them_out(asked):
+def test_results_have_eagers_strides(asked):
     """Compiled code returns slices packed; what is compiled for the slice would refuse that."""
     (layout,) = layouts_of([asked])
     made = laid_out(asked.contiguous(), layout)
@@ -83,7 +83,7 @@ def test_results_are_laid_out_as_eager_lays_them_out(asked):
 
 
 @pytest.mark.compiles
-def test_results_have_the_dtype_that_eager_gives_them():
+def test_results_have_eagers_dtype():
     """Inductor makes the statistics of this norm in bfloat16; what reads them was compiled for float32."""
     norm, x = nn.LayerNorm(16), torch.randn(6, 16, requires_grad=True)
 
@@ -117,7 +117,7 @@ def test_code_for_other_dtypes_is_not_called():
 
 
 @pytest.mark.compiles
-def test_a_view_with_its_sign_in_a_bit_is_not_read_without_it():
+def test_a_view_with_the_negative_bit_is_not_read_without_its_sign():
     """Plain torch.compile misreads such an argument, too; inside a graph it is right (torch 2.13)."""
 
     def fn(z):

@@ -121,7 +121,7 @@ def test_impossible_retrace_is_refused(ex: rx.Exploration) -> None:
         ex.retrace(dynamic=True)
 
 
-def test_regions_marked_by_names_say_if_they_get_other_ops(ex: rx.Exploration) -> None:
+def test_a_region_marked_by_names_that_are_other_ops_is_reported(ex: rx.Exploration) -> None:
     assert not ex.diagnostics
     ex.mark("named", nodes=["0/forward:sin", "0/forward:mul"])
     ex.retrace(dynamic=True)

@@ -36,7 +36,7 @@ def compiled_alone():
 
 
 @pytest.mark.compiles
-def test_the_only_region_is_meant(compiled_alone):
+def test_without_a_name_the_only_region_is_used(compiled_alone):
     ex = compiled_alone
     assert [of(ex) for of in ONE_REGION] == ["up", "up"]
     assert [of(ex.results) for of in ONE_REGION] == ["up", "up"]
@@ -54,7 +54,7 @@ def test_several_regions_are_listed(compiled, of):
 
 
 @pytest.mark.compiles
-def test_kernel_times_are_those_of_all_regions(compiled, compiled_alone):
+def test_without_a_name_kernel_times_cover_all_regions(compiled, compiled_alone):
     times = compiled.kernel_times(budget_s=0.1)
     assert set(times["region"]) == {"up", "down"}
     wasted = times["wasted_us"].dropna()

@@ -438,7 +438,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_changed_source_gives_the_same(program, case):
+def test_the_patched_source_gives_the_same_partitions(program, case):
     text, mark, *written = CASES[case]
     patched = program(text, mark).patched()
     assert [line for line in written if line not in patched] == []
@@ -456,7 +456,7 @@ def test_bytes_that_no_mark_touches_stay(program, start):
     assert parts(one.explore()) == parts(one.ex)
 
 
-def test_the_diff_is_one_that_git_applies(program, tmp_path):
+def test_git_applies_the_diff(program, tmp_path):
     one = program(TEXT, lines("call:2-5"))
     diff = one.ex.to_source()
     assert one.path.read_bytes() == one.before
@@ -535,7 +535,7 @@ def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
     assert applied(ex, path, tmp_path / "größe mit leerzeichen")
 
 
-def test_a_region_in_the_source_may_hold_one_that_is_not(program):
+def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program):
     """The text has the calls that mark the other one in the changed source."""
     text = """
         def call(x):
@@ -795,7 +795,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_region_that_no_mark_can_say_is_named(explored, case):
+def test_a_region_that_no_mark_can_express_is_named(explored, case):
     text, mark, reason = REFUSED[case]
     one = explored(text)
     one.ex.plan = rx.Plan()
@@ -818,7 +818,7 @@ def test_line_numbers_are_labelled_as_old(shared):
     assert said.index("ex.mark('off', lines='gate:3-3')") < said.index("+++ ")
 
 
-def test_a_file_that_changed_since_is_not_guessed_at(shared):
+def test_a_file_that_changed_since_the_trace_is_not_patched(shared):
     shared.path.write_text(shared.path.read_text().replace("x.sin()", "x.cos()"))
     assert "program.py has changed since the call was traced: explore again" in shared.ex.to_source()
 
@@ -874,7 +874,7 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["/tmp/ipykernel_1/2.py", "/tmp/ipython-input-1-2.py"])  # noqa: S108 - they exist nowhere
-def test_a_cell_of_a_notebook_is_given_anew(name):
+def test_a_notebook_cell_is_returned_as_new_text(name):
     import linecache
 
     text = "get_ipython().run_line_magic('time', '')\ndef call(x):\n    y = torch.sin(x)\n    return y + 1\n"

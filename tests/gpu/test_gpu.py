@@ -6,7 +6,14 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall, clock_for
-from regional_explorer.measure.machine import LAUNCH_BOUND, AllocatorGauge, device_state, gauge_for, launch_share, peak
+from regional_explorer.measure.machine import (
+    LAUNCH_BOUND,
+    AllocatorGauge,
+    device_state,
+    gauge_for,
+    launch_share,
+    measure_peak,
+)
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import Figure
@@ -37,7 +44,7 @@ def products(count, size):
     return call
 
 
-def test_events_see_the_work_of_the_device_not_of_the_host(clock):
+def test_events_time_the_work_of_the_device_not_of_the_host(clock):
     result = run_rounds(
         [TimedCall("eager", products(4, 2048)), TimedCall("double", products(8, 2048))],
         2.0,
@@ -60,14 +67,14 @@ def test_small_ops_are_launch_bound_and_large_ones_are_not(clock):
     assert launch_share(TimedCall("large", products(4, 8192)), clock) < LAUNCH_BOUND
 
 
-def test_the_allocator_tells_the_peak_exactly():
+def test_the_allocator_has_the_exact_peak():
     gauge = gauge_for("cuda:0 (whatever it is called)")
     assert isinstance(gauge, AllocatorGauge)
-    found = peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
+    found = measure_peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
     assert (found.peak_bytes, found.how, found.least_bytes) == (Figure(64 * MIB, 64 * MIB, 64 * MIB), "allocator", 0)
 
 
-def test_the_state_of_the_device_is_read():
+def test_device_state_has_used_and_total_memory():
     state = device_state("cuda:0 (whatever it is called)")
     assert 0 < state.used_bytes <= state.total_bytes
 

@@ -95,7 +95,7 @@ class Known(CustomGraphPass):
         return b"known"
 
 
-def test_given_default_is_no_change():
+def test_a_config_set_to_its_default_is_no_change():
     assert not [*changes_of_key(content_of(), content_of(max_fusion_size=inductor_config.max_fusion_size))]
     first, second = (content_of(pre_grad_custom_pass=Known()) for _ in range(2))
     assert first == second
@@ -244,7 +244,7 @@ def test_cache_bypass_and_disabled_caches_are_named():
 
 @pytest.mark.compiles
 @pytest.mark.skipif(BEFORE_2_13, reason="torch does not say yet when they run")
-def test_when_passes_before_autograd_run():
+def test_pre_grad_passes_are_reported_with_when_they_run():
     with inductor_config.patch(pre_grad_custom_pass=Known()):
         assert cache_row()["pre_grad_passes"] == "after the look-up: skipped on a hit"
     with inductor_config.patch(pre_grad_custom_pass=same):

@@ -197,7 +197,7 @@ def test_equal_partitions_share_the_code_but_not_the_nodes():
     assert str(ex.code("r")).count("async_compile.cpp_pybinding") == 1
 
 
-def test_a_training_step_is_linked_whole_forward_and_backward():
+def test_all_nodes_of_a_training_step_are_linked_in_forward_and_backward():
     code = compiled(training_step(), torch.randn(8, 64)).code("r")
     assert {part.partition.graph for part in code} == {"0/forward", "0/backward"}
     assert code.coverage.share == 1.0
@@ -224,7 +224,7 @@ def test_nodes_made_by_inductor_are_inferred():
     assert code.coverage.linked_kernels == code.coverage.kernels
 
 
-def test_dynamic_sizes():
+def test_kernels_of_dynamic_sizes_are_linked():
     (part,) = compiled(rx.region("r")(lambda x: torch.sin(x) * 2), torch.randn(40, 64), dynamic=True).code("r")
     assert part.coverage.share == 1.0
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
@@ -262,7 +262,7 @@ def test_missing_code_explains_why():
         ex.code("r")
 
 
-def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch):
+def test_unreadable_code_is_shown_once_it_can_be_read(monkeypatch):
     ex = explored()
     with monkeypatch.context() as patched:
         patched.setattr(lowered_code, "lower_piece", Mock(side_effect=RegionCompileError("no room")))
@@ -325,7 +325,7 @@ def test_option_without_effect_is_reported(norm):
     assert "Nothing changed" in diff._repr_mimebundle_()["text/html"]
 
 
-def test_the_code_generated_is_the_code_that_would_be_compiled(norm):
+def test_the_generated_code_is_the_code_that_would_be_compiled(norm):
     (seen,) = first = norm.code("r", config={"max_fusion_size": 1})
     norm.configure("r", {"max_fusion_size": 1})
     norm.compile()
@@ -357,14 +357,14 @@ def test_an_unknown_config_and_a_difference_from_no_code_are_refused(norm):
         norm.code("r", config={}).diff("other")
 
 
-def test_names_and_comments_do_not_count():
+def test_names_and_comments_do_not_make_code_different():
     one = "# graph 0\ncpp_fused_sin_0 = f()\ncpp_fused_sin_0(x)\n"
     other = "# graph 7\n\ncpp_fused_cos_3 = f()\ncpp_fused_cos_3(x)\n"
     assert code_hash(one) == code_hash(other)
     assert code_hash(one) != code_hash(one.replace("(x)", "(y)"))
 
 
-def test_code_that_is_built_otherwise_is_not_the_same():
+def test_code_with_another_build_command_is_different():
     loop = '# graph 0\n#include "/tmp/of/this/process.h"\n    #pragma omp parallel num_threads({})\n    { f(x); }\n'
     assert code_hash(loop.replace("{}", "2")) != code_hash(loop.replace("{}", "4"))
     assert code_hash(loop) == code_hash(loop.replace("/this/", "/that/"))
@@ -388,7 +388,7 @@ def test_two_megabytes_of_code_are_shown_in_part_and_folded(read, lines):
     assert ("The code goes on for" in page) is (lines > CODE_LIMIT)
 
 
-def test_a_kernel_of_no_known_node_is_counted_and_shown_without():
+def test_a_kernel_without_known_nodes_is_counted_and_shown():
     ex = explored()
     (part,) = ex.code("r")
     first, *others = part.code.kernels

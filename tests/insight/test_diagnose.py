@@ -13,7 +13,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.diagnose import from_times, recomputed_in_kernels, remedies, wins
+from regional_explorer.insight.diagnose import from_times, is_faster_and_never_slower, recomputed_in_kernels, remedies
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import alone, partitions, timings
 from regional_explorer.measure.__main__ import torch_threads
@@ -90,7 +90,7 @@ def test_a_region_without_kernels_launches_none():
         (BoundBy.MATRIX, "90.0 µs for their matrix products (90%)", "Compute less"),
     ],
 )
-def test_limit_of_the_code_has_a_remedy(bound_by, needs, remedy):
+def test_code_at_its_limit_has_a_remedy(bound_by, needs, remedy):
     (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
     assert f"Of the 100 µs (100 µs to 100 µs) of region 'r', its kernels need at least {needs}" in item.message
     assert item.remedy.startswith(remedy)
@@ -107,10 +107,10 @@ def test_remedy_must_not_be_slower_anywhere():
     faster, slower, same = (
         timing("remedy", 1.0, None, verdict=verdict) for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
     )
-    assert wins([faster])
-    assert wins([faster, same])
+    assert is_faster_and_never_slower([faster])
+    assert is_faster_and_never_slower([faster, same])
     for lost in ([same], [faster, slower], [faster, None]):
-        assert not wins(lost)
+        assert not is_faster_and_never_slower(lost)
 
 
 def plant_times(monkeypatch, kernel_s, bound_s, between_s):
@@ -158,7 +158,7 @@ def test_erf_three_times_is_found_and_the_remedy_was_measured():
 
 
 @pytest.mark.compiles
-def test_a_finding_is_of_the_code_that_was_measured(monkeypatch):
+def test_a_finding_is_about_the_measured_code(monkeypatch):
     ex = compiled(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
@@ -184,7 +184,7 @@ def test_a_finding_is_of_the_code_that_was_measured(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_equal_layers_count_each(monkeypatch):
+def test_each_equal_layer_counts(monkeypatch):
     def layers(x, *weights):
         for weight in weights:
             with rx.region("r"):
@@ -357,7 +357,7 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_an_interrupt_while_a_remedy_is_timed_ends_it_all(loops):
+def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(loops):
     seen = []
 
     class Interrupted(SameThread):
@@ -375,7 +375,7 @@ def test_an_interrupt_while_a_remedy_is_timed_ends_it_all(loops):
 
 
 @pytest.mark.compiles
-def test_the_limit_side_by_side_is_a_reason_too():
+def test_refused_side_by_side_fusion_is_recorded_with_its_reason():
     def many(x):
         y = x + 1
         return [y * (number + 1.5) for number in range(20)]

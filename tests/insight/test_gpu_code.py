@@ -62,7 +62,7 @@ def test_unknown_times_are_reported_and_configs_compared(ex):
 
 
 @pytest.mark.slow
-def test_the_process_is_as_before(ex):
+def test_generating_gpu_code_leaves_the_process_unchanged(ex):
     ex.code("r", target="h100")
     assert not torch.cuda.is_available()
     ex.compile()
@@ -108,7 +108,7 @@ def test_impossible_targets_are_refused_and_cancel_cleans_up(ex, monkeypatch):
 
 
 @pytest.mark.slow
-def test_training_both_ways():
+def test_training_has_gpu_code_for_forward_and_backward():
     pytest.importorskip("triton")
     code = rx.explore(training_step(), (torch.randn(8, 64),)).code("r", target="h100")
     assert [part.code.problem for part in code] == [None, None]

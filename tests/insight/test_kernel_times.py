@@ -27,7 +27,7 @@ from regional_explorer.insight.kernel_times import (
 from regional_explorer.measure import rates
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rates import STEPS, Rates, product, rates_of, traffic
+from regional_explorer.measure.rates import STEPS, Rates, product_work, rates_of, traffic_work
 from regional_explorer.measure.rounds import Parts, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
@@ -295,36 +295,40 @@ def test_faster_kernel_raises_the_rate():
     rates, bound_s = planted_rates(), 2 * MIB / 1e10
     for beaten_by, bound in ((1.2, pytest.approx(bound_s / 1.2)), (9, None)):
         assert kernel_time(LOOP, Parts({0: np.full(9, bound_s / beaten_by)}), 0, rates).bound_s == bound
-        assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
+        assert rates.seconds(traffic_work(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_rate_is_of_a_step_within_the_size():
+def test_a_rate_is_of_a_step_within_the_size():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
-    assert rates.seconds(traffic(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), "not that of 64 MiB"
-    assert rates.seconds(traffic(32 * MIB, 32 * MIB)) == pytest.approx(64 * MIB / 1e10)
+    assert rates.seconds(traffic_work(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), (
+        "not that of 64 MiB"
+    )
+    assert rates.seconds(traffic_work(32 * MIB, 32 * MIB)) == pytest.approx(64 * MIB / 1e10)
     rates.fastest["copy", STEPS[0]] = 1.0
-    assert rates.seconds(traffic(100, 100)) == pytest.approx(200 / 4e10), "starting the copy of a few bytes counts not"
+    assert rates.seconds(traffic_work(100, 100)) == pytest.approx(200 / 4e10), (
+        "starting the copy of a few bytes counts not"
+    )
 
 
 def test_reading_or_writing_is_no_slower_than_copying():
     rates = planted_rates()
     rates.fastest |= {("read", step): 2e10 for step in STEPS} | {("write", step): 1e9 for step in STEPS}
-    assert rates.seconds(traffic(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
-    assert rates.seconds(traffic(0, 2 * MIB)) == pytest.approx(2 * MIB / 1e10)
-    assert rates.seconds(traffic(3 * MIB, MIB)) == pytest.approx(2 * MIB / 1e10 + 2 * MIB / 2e10)
+    assert rates.seconds(traffic_work(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
+    assert rates.seconds(traffic_work(0, 2 * MIB)) == pytest.approx(2 * MIB / 1e10)
+    assert rates.seconds(traffic_work(3 * MIB, MIB)) == pytest.approx(2 * MIB / 1e10 + 2 * MIB / 2e10)
 
 
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
 def test_one_bad_burst_sets_no_bound(disturbed, monkeypatch):
     """A rate is the fastest seen, so that a pause while it was measured does not stay for the life of the process."""
-    planted, works = Rates("cpu"), [traffic(MIB, MIB), product(10**9, "float32")]
+    planted, works = Rates("cpu"), [traffic_work(MIB, MIB), product_work(10**9, "float32")]
     for burst in range(3):
         slow = 390 if burst == disturbed else 1
         monkeypatch.setattr(rates, "_seconds", lambda _device, _call, calls, slow=slow: [slow * 1e-3] * calls)
         planted.measure(works, 3600)
-    assert planted.seconds(traffic(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (4 * MIB))
-    assert planted.seconds(product(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
+    assert planted.seconds(traffic_work(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (4 * MIB))
+    assert planted.seconds(product_work(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
 
 
 def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
@@ -337,7 +341,7 @@ def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
 
     monkeypatch.setattr(rates, "_seconds", seconds)
     with torch_setting("default_dtype", torch.float64), torch.device("meta"):
-        Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")], 3600)
+        Rates("cpu").measure([traffic_work(8, 8), product_work(1, "bfloat16")], 3600)
         rates.copy_bandwidth("cpu:0", MIB)
     assert moved == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
 
@@ -359,10 +363,10 @@ class SlowMachine:
 
 
 SLOW_WORKS = {
-    "products": [product(1, "float16")],
-    "products of two dtypes": [product(1, "float16"), product(1, "float64")],
-    "copies": [traffic(128 * MIB, 128 * MIB)],
-    "reads beside products": [traffic(128 * MIB, 0), product(1, "int8")],
+    "products": [product_work(1, "float16")],
+    "products of two dtypes": [product_work(1, "float16"), product_work(1, "float64")],
+    "copies": [traffic_work(128 * MIB, 128 * MIB)],
+    "reads beside products": [traffic_work(128 * MIB, 0), product_work(1, "int8")],
 }
 
 
@@ -379,7 +383,7 @@ def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
         assert not works[0].keys() - measured.fastest.keys(), "a fast one reaches every step that is asked for"
 
 
-def test_copies_to_fresh_memory_stop_too(monkeypatch):
+def test_copies_to_fresh_memory_stop_at_their_limit(monkeypatch):
     now_s = iter(range(1000))
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(now_s)))
     found = rates.copy_bandwidth("cpu", MIB)

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 import regional_explorer as rx
 from regional_explorer.diagnostics.measured import pattern_diagnostics
 from regional_explorer.record.json_file import dump_session, load_session
-from regional_explorer.record.region_code import pattern_matches
+from regional_explorer.record.region_code import pattern_match_counts
 from regional_explorer.tables.compile import patterns_table
 from regional_explorer.torch_api.compile_notes import CacheAnswers
 from tests.shared import diagnostics_programs
@@ -74,7 +74,7 @@ def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
 
 
 @pytest.mark.parametrize(("cache", "key"), [("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit")])
-def test_nothing_is_known_of_cached_code(cache, key, monkeypatch):
+def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
     answers = CacheAnswers.now()
     assert answers.if_nothing_cached({ATTENTION: 1}) == {ATTENTION: 1}
     monkeypatch.setitem(counters[cache], key, counters[cache][key] + 1)
@@ -98,32 +98,32 @@ def session_of(*, trace=None, region=None, full=None):
 
 
 def lost_in(session):
-    return [found.name for found in pattern_matches(session) if found.is_lost]
+    return [found.name for found in pattern_match_counts(session) if found.is_lost]
 
 
-def test_pattern_of_torch_compile_alone_is_lost():
+def test_a_pattern_matched_by_torch_compile_alone_is_lost():
     everywhere = {ATTENTION: 2, IDLE: 9}
     assert lost_in(session_of(region={}, full=everywhere)) == [ATTENTION, IDLE]
     assert lost_in(session_of(region={ATTENTION: 1}, full=everywhere)) == [IDLE]
     assert lost_in(session_of(trace={ATTENTION: 1}, region={}, full=everywhere)) == [IDLE]
 
 
-def test_nothing_is_lost_where_it_is_not_known():
+def test_unknown_pattern_counts_are_not_reported_as_lost():
     unknown_region = session_of(region=None, full={ATTENTION: 2})
     assert lost_in(unknown_region) == []
     assert pattern_diagnostics(unknown_region) == []
-    (row,) = pattern_matches(unknown_region)
+    (row,) = pattern_match_counts(unknown_region)
     assert set(row.regions.values()) == {None}
     unknown_full = session_of(region={ATTENTION: 2}, full=None)
-    assert [row.full for row in pattern_matches(unknown_full)] == [None]
+    assert [row.full for row in pattern_match_counts(unknown_full)] == [None]
     cached = "Not known of torch.compile: its code came from Inductor's cache."
     assert cached in patterns_table(unknown_full).text()
     assert cached in patterns_table(session_of(region={}, full=None)).text()
 
 
-def test_every_partition_of_a_region_counts():
+def test_matches_in_every_partition_of_a_region_count():
     session = session_of(region={ATTENTION: 2}, full={})
-    (row,) = pattern_matches(session)
+    (row,) = pattern_match_counts(session)
     (total,) = row.regions.values()
     assert total == 2 * len(session.partitions)
 
@@ -138,8 +138,8 @@ def test_remedy_is_a_larger_region_where_the_trace_runs_the_passes():
     assert found.remedy.startswith("Mark a larger region")
 
 
-def test_a_saved_session_keeps_them(tmp_path):
+def test_a_saved_session_keeps_pattern_counts(tmp_path):
     session = session_of(trace={ATTENTION: 1}, region={IDLE: 2}, full={ATTENTION: 1})
     path = tmp_path / "session.json"
     path.write_text(dump_session(session), encoding="utf-8")
-    assert pattern_matches(load_session(path)) == pattern_matches(session)
+    assert pattern_match_counts(load_session(path)) == pattern_match_counts(session)

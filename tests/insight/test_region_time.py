@@ -167,7 +167,7 @@ def test_a_warning_of_inductor_is_a_finding_of_the_region(fn, args, config, text
 
 
 @pytest.mark.compiles
-def test_a_warning_is_of_its_region_alone_and_once_for_equal_partitions():
+def test_a_warning_belongs_to_its_region_and_appears_once_for_equal_partitions():
     def f(a, b, x):
         with rx.region("complex"):
             c = a + b

@@ -172,7 +172,7 @@ def test_a_region_that_fails_fails_the_same_way(outputs):
     assert found.message.splitlines()[-1] in outputs["a failure"]
 
 
-def test_an_operator_of_a_library_cannot_be_written():
+def test_an_operator_of_a_library_is_refused_in_a_script():
     def custom(x):
         with rx.region("r"):
             return torch.ops.repro_test.twice(x.sin()) + 1

@@ -19,7 +19,7 @@ from regional_explorer.insight.roofline import (
     bitwise_trials,
     full_graphs,
     op_differences,
-    reached,
+    phase_reaches,
     region_reaches,
     share_of_gain,
 )
@@ -73,7 +73,7 @@ def test_full_is_called_no_faster_only_if_certain(verdict, text):
         timing(name, seconds, 1e-3 / seconds, phase=Phase.FORWARD, verdict=verdict)
         for name, seconds in (("eager", 1e-3), ("regional", 1e-3), ("full", 2e-3))
     )
-    assert text in reach_table(reached(replace(session(), timings=timings)), None, ()).text()
+    assert text in reach_table(phase_reaches(replace(session(), timings=timings)), None, ()).text()
 
 
 def test_every_dtype_has_its_own_size():
@@ -91,13 +91,13 @@ def reach(eager_s, regional_s, full_s, share, **more):
     return PhaseReach(Phase.FORWARD, *map(exactly, times), share, **more)
 
 
-def test_shares_are_withheld_where_full_gains_nothing():
+def test_shares_are_withheld_if_full_gains_nothing():
     assert reach(3.0, 2.0, 1.0, HALF).share == HALF
     assert reach(1.0, 2.0, 3.0, HALF).share is None
     assert reach(3.0, 2.0, 2.9, HALF, full_wins=False).share is None
 
 
-def test_a_share_is_that_of_each_round_with_its_interval():
+def test_a_share_is_the_median_over_rounds_with_its_interval():
     even = np.ones(20)
     assert share_of_gain(3 * even, 2 * even, even) == HALF_EXACTLY
     drift = np.linspace(1.0, 3.0, 20)
@@ -126,11 +126,11 @@ def test_intervals_of_shares_have_their_coverage():
 def test_roofline_reports_the_measured_times():
     eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
     measured = replace(trained(2), timings=(eager, regional, timing("full", 1.0, None)))
-    (reach,) = reached(measured)
+    (reach,) = phase_reaches(measured)
     assert (reach.share, reach.gain_s) == (HALF_EXACTLY, exactly(2.0))
     assert region_reaches(measured, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
-        reached(replace(measured, timings=(eager, regional)))
+        phase_reaches(replace(measured, timings=(eager, regional)))
 
 
 @pytest.mark.compiles
@@ -226,7 +226,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert len(found.reach) == 1
     for shown in found._repr_mimebundle_().values():
-        assert "Cancelled: what was not determined by then is left out." in shown
+        assert "Cancelled: what was not determined yet is left out." in shown
         for left_out in ("launches", "crosses a border", "decomposes no op"):
             assert left_out not in shown
     assert found.border_frame.empty
@@ -240,7 +240,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_every_op_left_to_eager_is_bitwise_marks_or_not():
+def test_full_with_all_ops_left_to_eager_is_bitwise_equal_with_or_without_marks():
     """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
 

@@ -32,7 +32,7 @@ def op(name, target):
     return Node(name, Role.OP, target)
 
 
-def test_changes_are_counted():
+def test_a_stage_counts_its_changes():
     before = [op("view", "aten.view.default"), op("gelu", "aten.gelu.default"), op("mm", "aten.mm.default")]
     before += [op("add", "aten.add.Tensor"), op("clone", "aten.clone.default")]
     after = [op("mul", "aten.mul.Tensor"), op("erf", "aten.erf.default"), op("addmm", "aten.addmm.default")]
@@ -47,14 +47,14 @@ def test_changes_are_counted():
     assert "1 of 1 views elided" in str(found)
 
 
-def test_an_unchanged_stage_says_so():
+def test_an_unchanged_stage_is_labelled_unchanged():
     node = op("mul", "aten.mul.Tensor")
     assert str(change([node], [node], {"mul": ("mul",)})) == "1 op → 1: none changed."
     assert str(change([node], [node], {"mul": ("mul",)}, kernels=True)) == "1 op → 1 kernel: one for each."
 
 
 @pytest.mark.compiles
-def test_each_stage_of_a_forward(ex):
+def test_a_forward_has_its_stages_in_order(ex):
     stages = ex.stages("mlp")
     (part,) = stages
     assert [stage.kind for stage in part.stages] == list(StageKind)
@@ -72,7 +72,7 @@ def test_each_stage_of_a_forward(ex):
 
 
 @pytest.mark.compiles
-def test_a_node_is_followed_both_ways(ex):
+def test_following_a_node_finds_it_in_earlier_and_later_stages(ex):
     followed = ex.stages("mlp").follow("gelu")
     (part,) = followed
     found = part.followed(followed.nodes)
@@ -113,7 +113,7 @@ def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path
 
 
 @pytest.mark.compiles
-def test_out_of_the_cache_they_are_the_same(ex):
+def test_stages_of_cached_code_are_the_same(ex):
     second = explored()
     second.compile()
     assert set(second.partitions.cache) == {"warm"}

@@ -13,7 +13,7 @@ import regional_explorer as rx
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
 from regional_explorer.measure.__main__ import torch_threads
-from regional_explorer.measure.alone import copied, record_inputs
+from regional_explorer.measure.alone import copied_tensors, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.timings import MeasureContext
@@ -225,7 +225,7 @@ def test_refused_inputs_are_reported_not_timed(two):
     assert ex.partitions.state.tolist() == ["failed", "compiled"]
 
 
-def test_curing_config_is_found():
+def test_a_config_that_corrects_results_is_found():
     """Where a twin refuses them the eager piece runs in its place, and gives of course what eager gives."""
     ex = rx.explore(lambda x, y: F.gelu(x * y) * x + y, programs.pair(grad=False)).mark("r", ops="*")
     ex.compile()
@@ -270,16 +270,16 @@ def test_inputs_are_those_of_the_call_not_copies():
     assert recorded.runs == {switch: 1}
 
 
-def test_views_of_one_storage_stay_so_when_copied():
+def test_copied_views_of_one_storage_still_share_a_storage():
     base, known = torch.arange(12.0), {}
-    whole, part, number = copied((base.view(3, 4).T, base[4:8], 3), known)
+    whole, part, number = copied_tensors((base.view(3, 4).T, base[4:8], 3), known)
     assert torch.equal(whole, base.view(3, 4).T)
     assert (whole.stride(), part.storage_offset(), number) == ((1, 4), 4, 3)
     assert whole.untyped_storage().data_ptr() == part.untyped_storage().data_ptr() != base.data_ptr()
-    (again,) = copied((base[:2],), known)
+    (again,) = copied_tensors((base[:2],), known)
     assert again.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr(), "one copy of all that share it"
     base.data.zero_()
-    (zeros,) = copied((base[4:8],), known)
+    (zeros,) = copied_tensors((base[4:8],), known)
     assert torch.equal(zeros, torch.zeros(4)), "what was written since is not taken for what it was"
     assert torch.equal(part, torch.arange(4.0, 8.0))
 

@@ -27,7 +27,7 @@ def test_a_ratio_comes_with_its_interval() -> None:
     assert f"1.00 ({low:.2f}–{high:.2f})" in line(found)
 
 
-def test_the_result_says_whether_the_interval_leaves_it_open() -> None:
+def test_a_result_whose_interval_includes_one_is_called_open() -> None:
     assert row(*[0.98, 0.99, 1.0] * 30).result == "met"
     assert row(*[1.1, 1.2, 1.3] * 30).result == "missed"
     assert row(0.9, 1.0, 1.2).result == "met, not sure"
@@ -36,7 +36,7 @@ def test_the_result_says_whether_the_interval_leaves_it_open() -> None:
     assert row(1.1).interval is None
 
 
-def test_a_row_that_cannot_be_measured_keeps_no_other_from_it(
+def test_an_unmeasurable_row_leaves_the_other_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = Mock(side_effect=RuntimeError("there is no Chromium"))

@@ -20,7 +20,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.measure.numerics import Reference, compare_results, run_once, verdict
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.measure.tolerances import Arithmetic, Values, arithmetic_of, dense
+from regional_explorer.measure.tolerances import Arithmetic, Values, arithmetic_of, as_dense
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict
 from tests.measure.planted import (
     MANY,
@@ -77,9 +77,9 @@ def test_a_nested_tensor_is_not_compared_and_not_ok(layout: torch.layout) -> Non
 def test_sparse_tensors_are_compared_as_dense_ones() -> None:
     eager = torch.randn(8, 8).relu()
     for sparse in (eager.to_sparse(), eager.to_sparse_csr()):
-        assert torch.equal(dense(sparse), eager)
+        assert torch.equal(as_dense(sparse), eager)
     huge = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64), torch.ones(1), (1 << 20, 1 << 20))
-    values = Values((("output", dense(huge)),), ())
+    values = Values((("output", as_dense(huge)),), ())
     (row,) = compare_results("regional", values, Reference(values))
     assert (row.verdict, row.note) == ("not checked", "a sparse_coo tensor: its elements cannot be compared")
 
@@ -144,7 +144,7 @@ def _beyond(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) 
     return not within or bool(difference.norm() > few.norm() + exact.norm() / 4)
 
 
-def test_enough_are_planted() -> None:
+def test_enough_wrong_results_are_planted() -> None:
     assert (len(WRONG), len(WRONG_BY_LITTLE), len(WRONG_TRACES)) == (101, 15, 12)
     assert (len(RIGHT), len(ROUNDED_OTHERWISE)) == (65, 19)
 
@@ -234,7 +234,7 @@ def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
 
 
 @pytest.mark.compiles
-def test_a_compiled_region_before_a_step_is_measured() -> None:
+def test_a_compiled_region_before_a_rounding_step_is_measured() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         with rx.region("before"):
             scaled = (x * 0.37 + 0.11) * 7.3

@@ -37,7 +37,7 @@ def cached(x):
     return {"out": y + 1, "caches": [Cache(y, x.cos())]}
 
 
-def test_objects_are_looked_into_by_the_names_of_their_attributes():
+def test_tensors_inside_objects_are_compared_under_their_attribute_names():
     one = Cache(torch.ones(1), (torch.zeros(2), Slotted(torch.ones(3))))
     one.itself = one
     assert [name for name, _ in tensors_in(one, "o")] == ["o.keys", "o.values[0]", "o.values[1].held"]

@@ -209,7 +209,7 @@ def test_difference_has_no_interval_if_a_total_has_none() -> None:
     assert found[BORDERS].bounds is not None
 
 
-def test_withheld_gain_is_named_in_the_rest() -> None:
+def test_a_region_with_a_withheld_gain_is_named_in_the_rest() -> None:
     found = rows(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
     assert "mlp" not in found
     assert "mlp, whose gain is unknown" in found[REST].note
@@ -227,7 +227,7 @@ def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
     assert "1.25 times as long eagerly as the whole of aot_eager" in found[0].note
 
 
-def test_variants_left_out_leave_out_their_steps() -> None:
+def test_reconciliation_skips_the_steps_of_unmeasured_variants() -> None:
     some = [row for row in variants() if row.variant in ("eager", "regional")]
     assert [row.part for row in reconcile(some, region_timings(measured_alone()), None)] == ["eager", "regional"]
 
@@ -339,7 +339,7 @@ def test_slower_whole_region_is_not_enlarged() -> None:
 
 
 @pytest.mark.parametrize("change", ["two partitions", "an op outside", "a later call"])
-def test_whether_every_op_is_in_one_region(change: str) -> None:
+def test_a_region_of_every_op_is_recognized(change: str) -> None:
     whole = of_one_region(measured_alone())
     assert is_one_region(whole)
     first = whole.partitions[0]
@@ -355,7 +355,7 @@ def late_graph() -> Graph:
     return replace(measured_alone().graphs[0], id="1/forward")
 
 
-def test_speedup_over_slow_trace_says_so() -> None:
+def test_a_speedup_over_a_slow_trace_is_labelled() -> None:
     over = with_trace(1.25, Verdict.FASTER, eager_s=5e-4)  # its regions take 600 µs eagerly, alone
     assert step(over).over_trace
     assert speedup(step(over)) == "2.00× over the trace"
@@ -376,7 +376,7 @@ def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
 
 
 @pytest.mark.parametrize("why", ["cheap", "not slower", "not measured", "of another plan", "no region gains"])
-def test_free_trace_is_not_mentioned(why: str) -> None:
+def test_a_trace_without_cost_is_not_mentioned(why: str) -> None:
     session = with_trace(1.25, Verdict.FASTER, traced_s=1.1e-3 if why == "cheap" else 3e-3, eager_s=1e-3)
     eager, traced, regional = session.timings
     session = {

@@ -10,7 +10,7 @@ from torch import fx
 
 import regional_explorer as rx
 from regional_explorer.measure.clock import CpuClock, overhead_s
-from regional_explorer.measure.profile import OpTimer, around, bytes_moved, moved_bytes
+from regional_explorer.measure.profile import OpTimer, bytes_moved, moved_bytes, spans_around_graphs
 from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
@@ -116,7 +116,7 @@ def test_the_profile_is_shown_saved_and_read_again(stack, tmp_path):
     assert rx.load(path).op_times.empty
 
 
-def test_a_plan_does_not_matter_and_nothing_is_compiled(stack):
+def test_profiling_ignores_the_plan_and_compiles_nothing(stack):
     before = stack.session.profile
     stack.mark("layers", modules="layers.*")
     assert (stack.session.profile, set(stack.partitions.state)) == (before, {"stale"})
@@ -216,7 +216,7 @@ def test_op_times_add_up_to_the_graph():
 
 def test_time_around_graphs_is_named_and_adds_up():
     runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
-    found = list(around(FakeClock(), (0.0, 5.0, 10.0), runs))
+    found = list(spans_around_graphs(FakeClock(), (0.0, 5.0, 10.0), runs))
     assert [name.partition(":")[0] for name, _ in found] == [
         "before the first graph",
         "between graphs",
@@ -227,7 +227,7 @@ def test_time_around_graphs_is_named_and_adds_up():
     ]
     assert [seconds for _, seconds in found] == [1.0, 0.5, 1.0, 1.0, 0.5, 1.0]
     assert sum(seconds for _, seconds in found) + sum(end - begin for begin, end in runs) == 10.0
-    assert [seconds for _, seconds in around(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
+    assert [seconds for _, seconds in spans_around_graphs(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
 def test_graph_size_follows_its_trace(monkeypatch):
@@ -253,7 +253,7 @@ def test_a_call_of_views_alone_has_a_profile(monkeypatch):
     assert ex.session.profile.bandwidth.bytes_per_s.value > 0
 
 
-def test_unknown_size_moves_unknown_bytes():
+def test_an_op_of_unknown_size_moves_unknown_bytes():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(lambda x: x[x > 0] * 2, (torch.randn(16),))
     assert all("mul" not in bytes_moved(live.gm) for live in ex.live.program.capture.live)

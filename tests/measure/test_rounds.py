@@ -39,8 +39,8 @@ from regional_explorer.measure.machine import (
     gauge_for,
     launch_share,
     launch_warnings,
+    measure_peak,
     others_s,
-    peak,
 )
 from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
@@ -146,7 +146,7 @@ def test_outputs_and_gradients_are_freed_outside_of_the_clock(clock: FakeClock) 
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_rests_in_a_sample_and_is_left_as_it_was(clock: FakeClock, *, enabled: bool) -> None:
+def test_the_garbage_collector_is_paused_in_a_sample_and_restored(clock: FakeClock, *, enabled: bool) -> None:
     seen: list[bool] = []
 
     def fail() -> None:
@@ -401,7 +401,7 @@ def test_a_call_has_its_parts_from_the_call_of_median_time(clock: FakeClock, rou
     assert list(rounds(TimedCall("eager", call)).parts) == []
 
 
-def test_times_and_ratios_are_figures_exact_on_a_steady_clock(rounds: Rounds, taking: Make) -> None:
+def test_times_and_ratios_are_exact_on_a_steady_clock(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG), taking("full", LONG / 4))
     assert result.samples["full"][FORWARD] == (LONG / 4,) * result.rounds
     control = result.control_ratios(FORWARD)
@@ -432,7 +432,7 @@ def test_work_between_rounds_is_not_charged(clock: FakeClock, taking: Make) -> N
     assert all(later - earlier > 10 for earlier, later in pairwise(places))
 
 
-def test_first_calls_can_be_fewer(clock: FakeClock, taking: Make) -> None:
+def test_the_number_of_first_calls_can_be_reduced(clock: FakeClock, taking: Make) -> None:
     run_rounds([taking("eager", 8.0)], 4.0, clock=clock, first_calls=1)
     assert clock.log == ["eager"] * 3, "one first call, one that warms up, and a round"
 
@@ -587,7 +587,7 @@ def test_noise_of_two_runs_counts_by_their_rounds() -> None:
     assert (QUIET + QUIET).others is None
 
 
-def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:
+def test_a_quiet_machine_is_not_mentioned(clock: FakeClock) -> None:
     result = Disturbed(clock, repeat(1.0)).run()
     assert (result.noise.disturbed, result.noise.left_out) == (0, 0)
     assert replace(result.noise, others=None).sentence == ""
@@ -722,26 +722,26 @@ class FakeGauge(AllocatorGauge):
 
 def test_a_peak_is_the_median_of_as_many_calls_as_its_interval_needs() -> None:
     work = Mock()
-    found = peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
+    found = measure_peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
     assert (found.variant, found.peak_bytes, found.how) == ("regional", Figure(110, 100, 140), "allocator")
     assert work.call_count == LEAST_SAMPLES
-    assert peak("full", work, FakeGauge(*[64] * 8)).peak_bytes == Figure(64, 64, 64), "exact"
-    long = peak("full", work, FakeGauge(64), 0.0).peak_bytes
+    assert measure_peak("full", work, FakeGauge(*[64] * 8)).peak_bytes == Figure(64, 64, 64), "exact"
+    long = measure_peak("full", work, FakeGauge(64), 0.0).peak_bytes
     assert long == Figure(64, why="a call takes too long for 8 of them")
 
 
-def test_reading_a_peak_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_a_peak_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     monkeypatch.setattr(time, "perf_counter", clock.now)
 
     def work() -> None:
         clock.spend(1.0)
 
-    assert peak("full", work, FakeGauge(*[64] * 8), 3.5).peak_bytes == Figure(
+    assert measure_peak("full", work, FakeGauge(*[64] * 8), 3.5).peak_bytes == Figure(
         64, why="a call takes too long for 8 of them"
     )
     assert clock.now() == 3.0
-    assert peak("full", work, FakeGauge(*[64] * 8), 8.0).peak_bytes == Figure(64, 64, 64)
+    assert measure_peak("full", work, FakeGauge(*[64] * 8), 8.0).peak_bytes == Figure(64, 64, 64)
     assert clock.now() == 11.0
 
 
@@ -776,14 +776,16 @@ def test_memory_is_read_in_a_part_of_the_budget(
     assert list(results.conditions.memory_left_out) == left_out
     session = Session("f", ENVIRONMENT, grad=False, conditions=results.conditions, memory=tuple(results.memory))
     text = memory_table(session).text()
-    assert (f"Not read of {', '.join(left_out)}: one call takes too long" in " ".join(text.split())) is bool(left_out)
+    assert (f"Not measured for {', '.join(left_out)}: one call takes too long" in " ".join(text.split())) is bool(
+        left_out
+    )
 
 
 @linux
 def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
     gauge = gauge_for("cpu")
     assert isinstance(gauge, ResidentGauge)
-    found = peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
+    found = measure_peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
     assert 60 * MIB < found.peak_bytes.value < 80 * MIB
     assert found.how == "resident set"
     assert found.least_bytes >= LEAST_RESIDENT
@@ -820,7 +822,7 @@ def test_pruned_variant_gives_its_time_to_others(clock: FakeClock, taking: Make)
     assert len(pruned.control[FORWARD]) == len(pruned.samples["eager"][FORWARD]) == pruned.rounds
 
 
-def test_samples_before_and_after_pruning_are_of_as_many_calls(clock: FakeClock, taking: Make) -> None:
+def test_samples_before_and_after_pruning_have_as_many_calls(clock: FakeClock, taking: Make) -> None:
     blocks: list[int] = []
 
     def short(name: str, seconds: float) -> TimedCall:

@@ -115,5 +115,5 @@ def test_no_message_of_a_finding_names_an_exploration() -> None:
 
 
 @pytest.mark.parametrize("text", ["a row of −26 %", "needs 8752% of it", "takes nan µs", "pays off after inf calls"])
-def test_a_text_that_cannot_be_is_found(text: str) -> None:
+def test_an_impossible_text_is_found(text: str) -> None:
     assert wrong(text_claims(text))

@@ -56,7 +56,7 @@ def test_medians_and_ratios_of_the_rounds_that_both_have() -> None:
     assert np.isfinite(paired_ratios([0.0, 0.0], [0.0, 1.0])).all()
 
 
-def test_the_interval_is_the_binomial_one() -> None:
+def test_the_interval_is_binomial() -> None:
     # P(at most 1 of 10 heads) = 11/1024 and P(at most 2) = 56/1024: at 95 %, 2.5 % a side, the second from each end.
     assert confidence_interval(counted(10), 0.95) == (2.0, 9.0)
     # P(no head in 10) = 1/1024: at 99.8 % the ends themselves, and nine are too few.
@@ -121,7 +121,7 @@ def test_measuring_more_until_there_is_a_verdict_rarely_calls_equals_different(b
     assert wrong / len(runs) <= 0.01
 
 
-def test_three_per_cent_are_found_and_called_by_their_side() -> None:
+def test_a_three_per_cent_difference_is_found_with_its_sign() -> None:
     ratios, control = noise(11, 200, 320), noise(12, 200, 320)
     floors = [floor_of(equal) for equal in control]
     for factor, wanted in ((1.03, Verdict.FASTER), (1 / 1.03, Verdict.SLOWER)):
@@ -151,7 +151,7 @@ def test_a_wide_interval_is_inconclusive_and_not_called_no_difference() -> None:
     ]
 
 
-def test_undecided_beside_other_work_is_busy() -> None:
+def test_an_undecided_verdict_beside_other_work_is_busy() -> None:
     busy, too_busy = Noise(rounds=100, disturbed=20, left_out=20), Noise(rounds=100, disturbed=80)
     beside = Noise(rounds=100, others=0.5, cores=2)
     wide, near, faster = np.linspace(0.5, 2.0, 20), np.full(20, 1.001), np.full(20, 1.2)
@@ -381,7 +381,7 @@ def timing_of(
     return next(timing for timing in timings_of(result, {variant: numerics}) if timing.variant == variant)
 
 
-def test_a_run_becomes_a_record(clock: FakeClock, taking: Make) -> None:
+def test_measured_rounds_give_timings_and_conditions(clock: FakeClock, taking: Make) -> None:
     timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
     result = run_rounds(timed_calls, 4.0, clock=clock)
     timings, conditions = timings_of(result, {"regional": NumericsVerdict.OK}), conditions_of(result, ENVIRONMENT)
@@ -457,7 +457,7 @@ def test_differing_control_raises_the_floor() -> None:
     assert conditions_of(unsteady, ENVIRONMENT).smallest_difference == pytest.approx(0.0408, abs=1e-4)
 
 
-def test_warning_stands_at_its_variant() -> None:
+def test_a_warning_is_at_its_variant() -> None:
     eager, warming = [1.0] * 60, np.linspace(1.2, 1.0, 60).tolist()
     assert timing_of({"eager": eager, "full": warming}).warnings == (
         "the speedup drifted while measuring, by +13%: the variant may not have been warm",

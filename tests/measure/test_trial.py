@@ -52,7 +52,7 @@ def test_command_refuses_invalid_options(arguments: list[str], text: str, capsys
 
 
 @pytest.mark.slow
-def test_the_command_runs() -> None:
+def test_the_self_test_command_runs() -> None:
     command = [sys.executable, "-m", "regional_explorer.measure", "--self-test", "--pairs", "1", "--budget", "0.05"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

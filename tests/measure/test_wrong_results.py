@@ -144,7 +144,7 @@ def test_a_wrong_full_is_found_with_its_first_tensors_and_their_errors(
     )
 
 
-def test_right_full_gives_no_finding() -> None:
+def test_a_right_full_gives_no_finding() -> None:
     assert CODE not in codes(measured(plant_full(rx.explore(two, pair()), two), "aot_eager", "full"))
 
 
@@ -171,7 +171,7 @@ def test_chaotic_rounding_is_one_finding() -> None:
     assert "the plan (regional) and of plain torch.compile (full)" in found.message
 
 
-def test_a_plan_that_is_right_is_the_way_around_a_wrong_full() -> None:
+def test_a_right_plan_is_the_remedy_for_a_wrong_full() -> None:
     ex = rx.explore(two, pair()).mark("r", ops="aten.sin*")
     found = only(measured(plant_full(ex, lambda x, y: two(x * 2, y)), "aot_eager", "regional", "full"), CODE)
     assert "Those of aot_eager and regional are right." in found.message
@@ -361,7 +361,7 @@ def row(variant: str, tensor: str, error: float, verdict: NumericsVerdict = Nume
     return Numerics(variant, tensor, "float32", error=error, max_error=error, tolerance=0.1, verdict=verdict)
 
 
-def test_wrong_graphs_are_one_finding() -> None:
+def test_wrong_results_of_the_graphs_are_one_finding() -> None:
     rows = [row(name, "output", 1.0) for name in ("aot_eager", "regional", "full")]
     session = replace(sessions.measured(), numerics=(*rows, row("full", "grad w", 2.0)))
     trace, full = sorted(wrong_variants(session, ()), key=lambda found: "plain" in found.message[:40])
@@ -382,7 +382,7 @@ def drift(x: torch.Tensor) -> torch.Tensor:
 untraced_drift: Any = torch.compiler.disable(drift)
 
 
-def test_a_call_that_does_not_repeat_itself_is_the_cause_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nondeterministic_call_is_the_cause_of_all_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows in the check of the second variant; what the first was called does not stand beside that."""
     ex = rx.explore(lambda x: untraced_drift(x.sin()) * 2, (torch.rand(8),)).mark("r", ops="*")
     plant_full(ex, lambda x: x.sin() * 3)
@@ -473,7 +473,7 @@ def counted_twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield compiled
 
 
-def test_a_twin_is_one_task_more_is_compiled_once_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_is_an_extra_task_compiled_once_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     ex, tasks = drawing(), []
     with counted_twins(monkeypatch) as compiled:
         for _ in range(2):

@@ -156,7 +156,7 @@ def test_variants_with_the_results_of_the_trace_are_timed_against_it(monkeypatch
 
 
 @pytest.mark.compiles
-def test_any_other_trace_that_differs_is_a_baseline_too(monkeypatch):
+def test_every_trace_that_differs_from_eager_is_a_baseline(monkeypatch):
     _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64))
     assert [name for name, comparison in compared.items() if comparison] == ["aot_eager", "regional", "full"]
 
@@ -218,7 +218,7 @@ def test_first_difference_is_found_on_any_default_device(function, first_node, m
     assert message in found.message
 
 
-def test_other_ways_to_the_same_values_are_no_difference():
+def test_other_ops_or_summation_order_with_close_results_are_no_difference():
     turns = iter(range(100))
 
     def other_ops(x):
@@ -283,7 +283,7 @@ class Dropping(nn.Module):
         return x.sum()
 
 
-def test_layers_that_the_trace_drops_and_eager_does_not():
+def test_layers_that_only_the_trace_drops_are_reported():
     found = difference(Dropping(), torch.randn(4, 8))
     assert "(output: off by up to " in found.message
     assert "; 7 of 7 tensors)" in found.message, "gradients of the layers that one of the two drops among them"
@@ -298,7 +298,7 @@ def noise():
 
 
 @pytest.mark.compiles
-def test_a_call_that_does_not_repeat_itself_is_not_comparable():
+def test_a_nondeterministic_call_is_not_comparable():
     ex = rx.explore(lambda x: x.sin() + noise(), (torch.randn(64),)).mark("r", ops="aten.sin*")
     ex.compile()
     change_code(ex, lambda right: lambda args: tuple(value * 0 for value in right(args)))
@@ -355,7 +355,7 @@ def drift_after(calls):
     Drift.added = itertools.chain([0.0] * calls, itertools.repeat(1.0))
 
 
-def test_eager_is_rerun_before_blaming():
+def test_eager_runs_again_before_a_variant_is_called_wrong():
     ex = rx.explore(drifting, (torch.randn(8),))
     drift_after(2)  # eager, and eager again
     found = find_reference(ex.live.call, ex.live.program)
@@ -540,7 +540,7 @@ def in_a_checkpoint(x):
 
 
 @pytest.mark.parametrize("fn", [by_item, by_branch, in_a_loop, in_a_checkpoint])
-def test_other_callees_are_explored(fn):
+def test_calls_of_other_callables_are_explored(fn):
     ex = rx.explore(fn, (torch.randn(3, requires_grad=True),))
     assert [item.region for item in told(ex, "region-lost")] == ["lost"]
     functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}

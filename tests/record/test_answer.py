@@ -22,7 +22,7 @@ from regional_explorer.record.answer import (
     Answer,
     AnswerState,
     answer_of,
-    ends,
+    interval_ends,
     plan_speed,
 )
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
@@ -92,7 +92,7 @@ def figures(answer: Answer) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def test_all_states_are_among_them() -> None:
+def test_the_drawn_sessions_have_every_answer_state() -> None:
     states = Counter(answer.state for _, answer in answers())
     assert set(states) == set(AnswerState) - {AnswerState.FAILED}
     assert min(states.values()) > 3
@@ -100,18 +100,18 @@ def test_all_states_are_among_them() -> None:
     assert sum(finding.share is not None for _, answer in answers() for finding in answer.findings) > 5
 
 
-def test_no_figure_is_without_an_interval_or_outside_of_it() -> None:
+def test_every_figure_lies_inside_an_interval() -> None:
     for _, answer in answers():
         for figure in figures(answer):
             assert figure.bounds is not None
-            low, value, high = ends(figure)
+            low, value, high = interval_ends(figure)
             assert 0.0 < low <= value <= high
 
 
 def test_meaningless_ratio_is_left_out() -> None:
     ratios = [speed.speedup for _, answer in answers() for speed in answer.speeds if speed.speedup is not None]
     assert ratios
-    assert all(ends(ratio)[2] <= WIDEST * ends(ratio)[0] for ratio in ratios)
+    assert all(interval_ends(ratio)[2] <= WIDEST * interval_ends(ratio)[0] for ratio in ratios)
 
 
 def test_no_gain_exceeds_the_whole() -> None:
@@ -120,7 +120,7 @@ def test_no_gain_exceeds_the_whole() -> None:
             if finding.gain_s and answer.times:
                 assert finding.gain_s.value <= max(seconds.value for seconds in answer.times.values())
             if finding.share is not None:
-                assert ends(finding.share)[2] <= 1.0
+                assert interval_ends(finding.share)[2] <= 1.0
                 assert finding.gain_s
                 assert finding.gain_s.value <= answer.times[PLAN].value
 
@@ -131,9 +131,9 @@ def test_faster_means_ratio_above_one() -> None:
         for speed in answer.speeds:
             seen[speed.verdict] += speed.speedup is not None
             if speed.speedup is not None and speed.verdict == Verdict.FASTER:
-                assert ends(speed.speedup)[0] > 1.0
+                assert interval_ends(speed.speedup)[0] > 1.0
             if speed.speedup is not None and speed.verdict == Verdict.SLOWER:
-                assert ends(speed.speedup)[2] < 1.0
+                assert interval_ends(speed.speedup)[2] < 1.0
     assert seen[Verdict.FASTER]
     assert seen[Verdict.SLOWER]
 
@@ -177,7 +177,7 @@ def test_only_faster_plans_are_repaid() -> None:
             (of_eager,) = (speed for speed in answer.speeds if (speed.of, speed.against) == (PLAN, EAGER))
             assert of_eager.verdict == Verdict.FASTER
             assert answer.waited_s is not None
-            assert ends(answer.repaid_after)[0] >= answer.waited_s / ends(answer.times[EAGER])[2]
+            assert interval_ends(answer.repaid_after)[0] >= answer.waited_s / interval_ends(answer.times[EAGER])[2]
     assert repaid
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.answer import answer_nodes, answer_text
 from regional_explorer.page.answer_chart import chart_nodes
-from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of, ends
+from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of, interval_ends
 from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
@@ -126,7 +126,7 @@ def test_bars_are_as_long_as_their_ratios_say_and_medians_may_say_otherwise() ->
             assert bar.drawn_s == eager / bar.speed.speedup
     assert drawn["your plan"].seconds == faster.median_s
     assert BEST in drawn, "of other rounds"
-    longest_s = max(max(ends(bar.drawn_s)) for bar in drawn.values() if bar.drawn_s)
+    longest_s = max(max(interval_ends(bar.drawn_s)) for bar in drawn.values() if bar.drawn_s)
     own = drawn["your plan"].drawn_s
     assert own
     assert f"width:{100 * own.value / longest_s:.1f}%" in str(chart_nodes(tuple(drawn.values())))
@@ -141,7 +141,7 @@ def test_a_plan_that_only_raced_torch_compile_is_drawn_by_that() -> None:
     assert bars[SO_FAR].drawn_s == full.value / Figure(1.5, 1.4, 1.6)
 
 
-def test_chart_has_its_words() -> None:
+def test_the_chart_has_its_texts() -> None:
     chart = chart_nodes(bars_of(searched()))
     (said,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
     for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):

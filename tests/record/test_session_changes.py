@@ -23,7 +23,7 @@ def test_comparison_finds_slow_downs_and_rarely_errs() -> None:
     assert sum(found.verdict == "slower" for found in planted) >= 36
 
 
-def test_changes_are_named_and_judged() -> None:
+def test_changes_between_sessions_are_named_with_a_verdict() -> None:
     first = measured(1.3, 1)
     other = replace(first.environment, torch="2.15.0", device="cpu (another)", threads=8)
     slower = replace(measured(1.0, 2), environment=other, partitions=first.partitions[:2])
@@ -53,7 +53,7 @@ def test_graphs_and_generated_code_are_compared() -> None:
     assert changes(coded("call()", 1), first) == []
 
 
-def test_incomparable_sessions_say_so() -> None:
+def test_incomparable_sessions_have_a_problem() -> None:
     first = measured(1.3, 1)
     for timings in ((), first.timings[:1]):
         assert list(compare(first, replace(first, timings=timings))["difference"]) == ["first", "not comparable"]

@@ -270,7 +270,7 @@ def test_sums_of_gradients_belong_to_a_region(name):
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_marked_alone_and_upstreams_cut_leave_sums_eager(tmp_path):
+def test_the_marked_cut_and_upstreams_cut_leave_sums_eager(tmp_path):
     ex = rx.explore(thrice, (vector(),))
     assert set(backward(ex)["r"][0]) == set(ex.session.members["r"]["0/backward"])
     assert not ex.diagnostics
@@ -296,7 +296,7 @@ def tangents_alone(x):
     [(programs.Stack(), (torch.randn(4, 16),), 3), (tangents_alone, (vector(),), 1)],
     ids=["residuals", "tangents"],
 )
-def test_every_op_marked_gives_one_partition_per_graph(fn, args, pieces):
+def test_marking_every_op_gives_one_partition_per_graph(fn, args, pieces):
     ex = rx.explore(fn, args).mark("all", ops="*")
     ops = {graph.id: {node.name for node in graph.ops} for graph in ex.session.graphs if graph.kind != "dynamo"}
     assert {part.graph: set(part.nodes) for part in ex.session.partitions} == ops
@@ -315,7 +315,7 @@ def test_the_marked_cut_leaves_the_sums_of_both_residuals():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("fn", [thrice, two_residuals])
-def test_compiled_with_their_sums(fn):
+def test_partitions_with_sums_of_gradients_compile_and_match_eager(fn):
     assert_compiled_is_right(rx.explore(fn, (vector(),)))
 
 

@@ -249,7 +249,7 @@ CHOICES: list[tuple[list[str], SelectorKind | None, str, str, int]] = [
 
 
 @pytest.mark.parametrize(("nodes", "clicked", "this", "alike", "count"), CHOICES)
-def test_this_one_or_all_alike(
+def test_a_selection_is_stored_as_this_one_or_all_alike(
     ex: rx.Exploration, nodes: list[str], clicked: SelectorKind | None, this: str, alike: str, count: int
 ) -> None:
     choice = choice_for(nodes, ex.session.graphs, clicked)

@@ -111,7 +111,7 @@ def test_merged_region_takes_the_place_of_the_first(ex):
     assert [(region.name, region.enabled) for region in ex.plan.regions] == [("c", True), ("b", True)]
 
 
-def test_a_merge_that_joins_nothing_says_so(ex):
+def test_a_merge_that_joins_nothing_is_reported(ex):
     found = told(norm_and(ex, "down"), "region-split")
     assert len(found) == 2
     assert "modules:layers.*.norm" in found[0].message
@@ -149,7 +149,7 @@ def test_connected_parts_become_regions():
         ex.split("r.1")
 
 
-def test_a_part_that_does_not_hang_together_stays_one_piece():
+def test_an_unconnected_part_of_a_region_stays_one_piece():
     def in_source(model, x):
         with rx.region("attention"):
             return model(x)
@@ -194,7 +194,7 @@ def test_a_name_that_two_graphs_have_is_not_enough():
 # ------------------------------------------------------------------------------------------------------------- carving
 
 
-def test_one_op_comes_back_and_is_a_member_again(ex):
+def test_an_uncarved_op_is_a_member_again(ex):
     carved(ex).uncarve("layer", nodes="gelu_1")
     assert ops(ex, "layer") == ["nm", "ma", "nmgma", "nm", "ma"]
     nodes, members = ex.session.graph("0/forward").by_name, ex.session.members["layer"]["0/forward"]
@@ -305,7 +305,7 @@ def test_preview_changes_nothing(ex):
 
 
 @pytest.mark.compiles
-def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
+def test_edited_regions_compile_under_their_configs_and_match_eager(ex):
     ex.mark("layer", modules="layers.*").split("layer", at="gelu").carve("layer.2", nodes="add")
     ex.mark("loss", ops="aten.pow*").mark("mean", ops="aten.mean*").merge("loss", "mean", config={"max_fusion_size": 5})
     ex.configure("layer.1", {"max_fusion_size": 3})

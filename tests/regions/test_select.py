@@ -23,11 +23,11 @@ def names(ex, region, graph="0/forward"):
 
 
 def named(**modules):
-    """Return a module that calls these one after the other."""
+    """Return a module that calls the given modules one after the other."""
     return nn.Sequential(collections.OrderedDict(modules))
 
 
-def test_no_region_is_a_state(ex):
+def test_a_plan_may_have_no_region(ex):
     assert ex.regions.empty
     assert ex.partitions.empty
     assert "ex.mark" in repr(ex)
@@ -169,7 +169,7 @@ def test_a_glob_keeps_the_number_that_tells_classes_apart():
     assert equal_layers({"0": "A", "1": "B", "2": "A"}) == {"0": ["0"], "1": ["1"], "2": ["2"]}
 
 
-def test_a_path_with_characters_of_globs_means_that_module():
+def test_a_path_with_glob_characters_picks_that_module():
     acts = {"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()}
     ex = rx.explore(named(acts=named(**acts)), (torch.ones(3),))
     found = {"acts.a[0]": "relu", "acts.a0": "tanh", "acts.x*": "sigmoid", "acts.xy": "gelu"}
@@ -197,7 +197,7 @@ class Averaging(nn.Module):
         return self.down(x).sin()
 
 
-def test_a_module_that_a_graph_break_made_run_eagerly_says_so_and_where(tmp_path):
+def test_marking_a_module_left_eager_by_a_graph_break_names_the_break(tmp_path):
     ex = rx.explore(Averaging(), (torch.randn(8, 4),))
     first = next(item.stack[-1] for item in ex.session.breaks)
     for pattern, (line, module, broken) in {
@@ -221,7 +221,7 @@ def test_a_module_that_a_graph_break_made_run_eagerly_says_so_and_where(tmp_path
     assert rx.load(ex.save(tmp_path / "session.json")).session.breaks == ex.session.breaks
 
 
-def test_a_break_in_torchs_own_code_alone_has_its_line():
+def test_a_break_without_user_lines_is_located_in_torchs_code():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None))
     with pytest.raises(rx.CaptureError, match=r"at batchnorm.py:\d+ in forward: Unsupported Tensor.item"):
         rx.explore(model, (torch.randn(8, 4),))
@@ -301,7 +301,7 @@ def test_a_short_name_of_several_ops_is_refused():
     assert names(ex, "r", "0/inference") == ["cos", "sin"]
 
 
-def test_edits_by_name(ex):
+def test_regions_are_edited_by_name(ex):
     ex.mark("x", ops="aten.gelu*")
     ex.rename("x", "y").disable("y")
     assert ex.regions[["region", "enabled", "state"]].to_numpy().tolist() == [["y", False, "eager"]]
@@ -402,7 +402,7 @@ class Shared(nn.Module):
         return self.act(self.up(x)) + x
 
 
-def test_mark_on_caller_of_shared_body_is_of_that_call():
+def test_mark_on_caller_of_shared_body_marks_that_call_only():
     two = nn.Sequential(Shared(), Shared()), nn.Sequential(Shared(), Shared())
     first, wrap = Shared(), nn.Sequential(Shared())  # calls of the same body from two depths
     models = named(left=two[0], right=two[1]), named(first=first, wrap=wrap), named(wrap=wrap, first=first)

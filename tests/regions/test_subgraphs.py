@@ -33,7 +33,7 @@ def options_are_on():
 
 
 def options(config=None, **others):
-    """Return such options; a test that asks for some is skipped where torch has none."""
+    """Return options of ``nested_compile_region``; skip the test if torch has none."""
     if not HAS_OPTIONS:
         pytest.skip(NO_OPTIONS)
     return MODULE.get_invoke_subgraph_compile_options(config, **others)
@@ -127,7 +127,7 @@ def test_the_directions_of_the_options_are_those_of_the_region():
     assert table[table.graph.str.contains("backward")].config_applied.tolist() == [backward] * 3
 
 
-def test_functions_of_other_options_are_regions_of_their_own():
+def test_functions_with_different_options_are_separate_regions():
     one = sine(options=options(ASKED))
 
     @torch.compiler.nested_compile_region(options=options({}))
@@ -139,7 +139,7 @@ def test_functions_of_other_options_are_regions_of_their_own():
     assert len(ex.session.partitions) == 2
 
 
-def test_a_marked_block_around_gives_the_body_away():
+def test_a_body_with_options_is_no_part_of_a_marked_block_around_it():
     g = sine(options=options(ASKED))
 
     def f(x):
@@ -166,7 +166,7 @@ def test_the_source_marks_the_same_bodies(asking):
     ex.plan = before
 
 
-def test_a_key_that_is_not_one_regions_is_left_out():
+def test_a_global_config_key_of_a_body_is_left_out():
     ex = explored(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
     assert ex.plan["Block"].config == ASKED
     assert ("config-global" in codes(ex)) is not HAS_DIRECTIONS
@@ -175,7 +175,7 @@ def test_a_key_that_is_not_one_regions_is_left_out():
 # ------------------------------------------------------------------------------------------- options no plan can hold
 
 
-def test_a_partitioner_and_decompositions_are_followed():
+def test_a_partitioner_and_decompositions_in_the_options_are_followed():
     """Decompositions shape the trace, and only that of the body."""
 
     def tanh(x):
@@ -194,7 +194,7 @@ def test_a_partitioner_and_decompositions_are_followed():
 
 
 @pytest.mark.skipif(not HAS_OPTIONS, reason=NO_OPTIONS)
-def test_a_compiler_is_ignored():
+def test_a_compiler_in_the_options_is_ignored():
     def mine(gm, inputs, **_):
         raise NotImplementedError
 

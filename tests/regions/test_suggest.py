@@ -204,7 +204,7 @@ def test_a_profile_gives_shares_and_the_order(tmp_path: Path) -> None:
     assert not ex.session.artifacts
 
 
-def test_a_suggestion_is_marked_by_the_call_that_its_text_has() -> None:
+def test_the_call_in_a_suggestions_text_marks_it() -> None:
     with rx.explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
         text = repr(ex.suggest())
         call = text.split("To try one: ")[1].split(", then")[0]
@@ -212,7 +212,7 @@ def test_a_suggestion_is_marked_by_the_call_that_its_text_has() -> None:
         assert [region.selection for region in ex.plan.regions] == ["-ops:linear"]
 
 
-def test_regions_that_were_marked_do_not_matter() -> None:
+def test_suggestions_ignore_marked_regions() -> None:
     with rx.explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
         before = ex.suggest()
         ex.mark("mlp", modules="layers.*.up")

@@ -1,4 +1,4 @@
-"""The answer in every form: how long it is, its keys, its words."""
+"""The answer in every form: its length, keys and words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown_sessions() -> dict[str, Session]:
 
 
 @pytest.mark.parametrize("name", shown_sessions())
-def test_an_exploration_is_shown_as_its_answer_in_a_few_lines(name: str) -> None:
+def test_the_repr_of_an_exploration_is_its_answer(name: str) -> None:
     session = shown_sessions()[name]
     lines = repr(Results(session)).splitlines()
     assert len(lines) <= MOST_LINES

@@ -1,4 +1,4 @@
-"""Generated code as HTML: sections, links, colours, and what a page can stand."""
+"""Generated code as HTML: sections, links, colours, and the limits of its size."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline
-from regional_explorer.picture.open_folds import BOX_BUDGET, compose, ending, shown
+from regional_explorer.picture.open_folds import BOX_BUDGET, compose, path_ending, shown_folds
 from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from tests.shared import sessions
 
@@ -34,7 +34,7 @@ def names(folds: Iterable[Fold]) -> list[str]:
 
 
 def opened(of: Graph, *pieces: RegionPiece, everything: bool = False) -> list[str]:
-    return names(shown(outline(of, pieces), everything=everything))
+    return names(shown_folds(outline(of, pieces), everything=everything))
 
 
 def norm(path: str, name: str) -> list[Node]:
@@ -184,7 +184,7 @@ def test_the_budget_bounds_what_opens_by_itself() -> None:
 
 
 @pytest.mark.parametrize("kind", ["functions", "modules"])
-def test_five_hundred_levels_are_no_too_many(kind: str) -> None:
+def test_five_hundred_nested_levels_are_folded(kind: str) -> None:
     nodes = [
         op(f"n{depth}", stack=[line(level, f"f{level}") for level in range(depth + 1)])
         if kind == "functions"
@@ -197,5 +197,5 @@ def test_five_hundred_levels_are_no_too_many(kind: str) -> None:
 
 
 def test_a_long_path_keeps_its_end() -> None:
-    assert ending("model.layers.0.norm") == "model.layers.0.norm"
-    assert ending("model.encoder.layers.0.attention.query") == "…layers.0.attention.query"
+    assert path_ending("model.layers.0.norm") == "model.layers.0.norm"
+    assert path_ending("model.encoder.layers.0.attention.query") == "…layers.0.attention.query"

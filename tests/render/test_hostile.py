@@ -1,4 +1,4 @@
-"""Whatever a user's program calls its things is text: nowhere markup, and without what cannot be seen."""
+"""Names in a user's program are shown as text, never as markup, and without invisible characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures: what is in them, how it is folded, and that nothing of the user's breaks out of them."""
+"""Pictures: their contents and folds, and that no text of the user's breaks out of them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
         ("abcabcabcabcabc", [Stretch(0, 3, 5)]),
     ],
 )
-def test_stretches(keys: str, found: list[Stretch]) -> None:
+def test_repeated_patterns_are_found_as_stretches(keys: str, found: list[Stretch]) -> None:
     assert stretches(keys) == found
 
 
@@ -184,7 +184,7 @@ def test_a_layout_that_fails_or_takes_too_long_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
-def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None) -> None:
+def test_a_picture_is_laid_out_without_graphviz(answer: bytes | None) -> None:
     scene = compose(sessions.trained(3))
     svg = draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: answer))
     assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
@@ -244,7 +244,7 @@ def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
     assert add.y + add.height <= hull.y
 
 
-def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
+def test_a_cycle_of_edges_does_not_stop_the_layout() -> None:
     a, b = sessions.op("a", "aten.mul.Tensor", "b"), sessions.op("b", "aten.mul.Tensor", "a")
     session: Session = sessions.session((Graph("0", GraphKind.INFERENCE, 0, (a, b)),))
     placed: PlacedScene = layers(compose(session))
@@ -265,7 +265,7 @@ def test_picture_needs_no_dot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_graphviz
-def test_users_own_statements_are_drawn() -> None:
+def test_the_users_own_dot_statements_are_drawn() -> None:
     made = digraph(sessions.trained(1))
     made.node("mine", label="added by hand")
     svg = made._repr_svg_()
@@ -274,7 +274,7 @@ def test_users_own_statements_are_drawn() -> None:
     assert "added by hand" in "".join(parse(svg).itertext())
 
 
-def test_the_process_that_shows_it_never_loads_pygraphviz() -> None:
+def test_the_showing_process_never_loads_pygraphviz() -> None:
     python("""
 import sys
 from regional_explorer.picture.svg import digraph

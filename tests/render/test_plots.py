@@ -1,4 +1,4 @@
-"""Drawings by matplotlib: what they show is what the tables say, and without figures they say what to measure."""
+"""Drawings by matplotlib: they agree with the tables, and without figures they name the method to call."""
 
 from __future__ import annotations
 
@@ -115,6 +115,6 @@ def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
-def test_without_figures_it_is_said_what_measures_them(name: str) -> None:
+def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
     with pytest.raises(MeasureError, match=r"nothing to draw yet: ex\.\w+\(\) measures"):
         getattr(Plots(sessions.trained(1)), name)()

@@ -93,7 +93,7 @@ def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
     assert state_and_note(half) == ("failed", "mlp: 1 failed, 3 compiled")
 
 
-def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None:
+def test_a_config_not_applied_as_requested_is_flagged_with_a_word() -> None:
     base = sessions.trained(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
     done = {"max_autotune": True, "epilogue_fusion": True, "cpp_wrapper": True}
     (part, *_), made = base.partitions, base.artifacts["artifact-0/forward"]
@@ -150,7 +150,7 @@ def test_informational_tables_are_folded() -> None:
     assert diagnostics_nodes(()) == []
 
 
-def test_results_say_one_thing_first() -> None:
+def test_every_result_begins_with_the_answer() -> None:
     answer = answer_of(sessions.measured())
     (shown,) = answer_nodes(answer)
     first = shown[2][2]
@@ -245,7 +245,7 @@ def test_a_saved_result_stays_small() -> None:
     assert len(session_html(session, picture=session_svg(session)).encode()) < 100_000
 
 
-def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
+def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
     timings = sessions.measured().timings
     scale = Scale.of(timings)
     assert scale.low < 0.72

@@ -86,7 +86,7 @@ def test_a_fold_is_closed_unless_a_row_is_bad() -> None:
     assert "<details><summary>" in to_html(*replace(steps(), fold="closed").nodes())
 
 
-def test_figures_of_another_plan_say_so() -> None:
+def test_figures_of_another_plan_are_labelled() -> None:
     found = replace(steps(), outdated=True)
     assert found.dataframe()["plan"].tolist() == ["another", "another"]
     assert found.text().startswith("Steps of another plan")
@@ -140,14 +140,14 @@ def test_figures_are_in_the_unit_that_the_column_names(name: str) -> None:
             assert text == NONE or float(text.replace(",", "")) == pytest.approx(value, rel=0.01)
 
 
-def test_a_title_names_no_unit_where_a_figure_has_its_own() -> None:
+def test_a_title_names_no_unit_if_its_figures_have_their_own() -> None:
     session = sessions.profiled(sessions.measured())
     for shown in (session_text(session), words(session_html(session))):
         assert UNIT_TEXT.search(shown)
         assert not re.search(r"\w_(us|bytes)\b", shown)
 
 
-def test_every_table_is_shown_alike_and_has_its_columns_when_empty() -> None:
+def test_every_table_is_shown_and_has_its_columns_when_empty() -> None:
     session = sessions.measured()
     code, stages = RegionCode.of(session, "mlp"), RegionStages("mlp", session, ())
     found = Roofline((), (), (), Launches(0, 0, 0), Roundings(0, 0))

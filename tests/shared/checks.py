@@ -39,7 +39,7 @@ def told(ex: rx.Exploration, code: str) -> list[Diagnostic]:
 
 
 def only(ex: rx.Exploration, code: str) -> Diagnostic:
-    """Return the one diagnostic of this code."""
+    """Return the only diagnostic with a code."""
     (found,) = told(ex, code)
     return found
 
@@ -110,7 +110,7 @@ def change_code(ex, change, graph=""):
 
 
 def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
-    """Cut, with eager pieces, the call gives bitwise what it gives uncut."""
+    """Assert that the call, cut into eager pieces, gives bitwise the results of the uncut call."""
     program, call = ex.live.program, ex.live.call
     assert call is not None
     program.select_regional(on=False)

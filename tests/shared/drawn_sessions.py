@@ -14,8 +14,8 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, region_diag
 from regional_explorer.exploration.code_results import Roofline
 from regional_explorer.insight.diagnose import from_times, region_time
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
-from regional_explorer.insight.roofline import reached, region_reaches
-from regional_explorer.measure.machine import LEAST_RESIDENT, peak
+from regional_explorer.insight.roofline import phase_reaches, region_reaches
+from regional_explorer.measure.machine import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
 from regional_explorer.measure.rates import STEPS, Rates
@@ -159,7 +159,7 @@ class Drawn:
             base,
             timings=timings_of(whole, verdicts),
             conditions=conditions_of(whole, ENVIRONMENT),
-            memory=tuple(peak(variant, int, gauge) for variant in VariantName),
+            memory=tuple(measure_peak(variant, int, gauge) for variant in VariantName),
             variant_costs=(CompileCost("full", self.magnitude(1e-3, 1e3), "cold"),),
             partition_timings=self.partition_timings(base),
             profile=self.profile(base.graphs),
@@ -172,7 +172,7 @@ class Drawn:
         return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
 
     def roofline(self, session: Session) -> Roofline:
-        reach = reached(session)
+        reach = phase_reaches(session)
         size = int(self.magnitude(1.0, 1e12))
         border = Border("mlp", "eager ops", 2, size, 1, self.one_of(size, size // 3))
         return Roofline(

@@ -27,7 +27,7 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """Return what the last line of its output says."""
+        """Return the value in the last line of its output."""
         return json.loads(self.out.splitlines()[-1])
 
 

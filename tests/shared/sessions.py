@@ -376,7 +376,7 @@ def huge(count: int) -> Session:
 
 
 def parse(svg: str | bytes) -> ET.Element:
-    """Return the root of ``svg``; what is not well formed raises."""
+    """Return the root of ``svg``; raise if it is not well formed."""
     return ET.fromstring(svg)  # noqa: S314 - our own output
 
 

@@ -80,7 +80,7 @@ ENDS: list[Any] = [
     [pytest.param(*row[:3], marks=row[3:], id=row[0]) for row in RAISES],
     indirect=["program"],
 )
-def test_a_program_raises(program, error, said):
+def test_the_program_of_an_upstream_bug_raises(program, error, said):
     """As a file of its own: Dynamo reads its lines."""
     counters.clear()
     with pytest.raises(error, match=said):
@@ -90,6 +90,6 @@ def test_a_program_raises(program, error, said):
 @pytest.mark.parametrize(
     ("program", "ends"), [pytest.param(*row[:2], marks=row[2:], id=row[0]) for row in ENDS], indirect=["program"]
 )
-def test_a_program_ends_its_process(program, ends):
+def test_the_program_of_an_upstream_bug_ends_its_process(program, ends):
     done = python(program, status=None)
     assert ends(done), f"{done.status}: {done.err[-2000:]}"

@@ -1,4 +1,4 @@
-"""A search whose times are not those of the machine."""
+"""A search with planted times instead of the machine's."""
 
 from __future__ import annotations
 

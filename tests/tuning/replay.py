@@ -30,7 +30,7 @@ ENVIRONMENT = Environment(torch="2.13.0", python="3.11", device="cpu", threads=2
 
 @dataclass(frozen=True)
 class Planted:
-    """What a plan does: its time relative to ``torch.compile``, what it costs, how it fails."""
+    """The planted behaviour of a plan: its time relative to ``torch.compile``, its cost, its failure."""
 
     over: float = 1.0
     compile_s: float = 5.0
@@ -195,7 +195,7 @@ class ReplayBench:
             self.drifted += self.random.gauss(0.0, self.drift)
         return math.exp(self.drifted) * self.random.uniform(1 - self.noise, 1 + self.noise)
 
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak:
+    def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak:
         del limit_s
         return MemoryPeak(call.name, Figure(peaks[call.name], why="too few"), "replay", 0)
 

@@ -1,4 +1,4 @@
-"""Pieces of a search that other processes compile: what goes wrong there, and who takes over."""
+"""Pieces of a search that other processes compile: failures there, and which process takes over."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ def test_entries_are_read_back_and_the_last_one_of_a_key_holds(tmp_path: Path) -
 @pytest.mark.parametrize(
     "torn", [b'{"key":"k9","tit', b"\xff\xfe", b"{}", b'{"key":"k9","title":"","outcome":"measured","format":99}']
 )
-def test_a_line_that_is_torn_or_of_another_format_is_left_out_and_the_next_one_is_whole(
-    torn: bytes, tmp_path: Path
-) -> None:
+def test_a_torn_or_foreign_line_is_left_out_and_the_next_line_is_read(torn: bytes, tmp_path: Path) -> None:
     path = tmp_path / "tries.jsonl"
     Ledger(path).add(ENTRY)
     with path.open("ab") as file:
@@ -155,7 +153,7 @@ search.tune(ReplayBench(PARTS), LIMITS, Killed(sys.argv[1]))
 """
 
 
-def test_a_search_that_was_killed_goes_on_where_it_stood(tmp_path: Path) -> None:
+def test_a_killed_search_resumes_from_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "tries.jsonl"
     killed = subprocess.run([sys.executable, "-c", KILLED, path], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The search, replayed: what it tries, what it finds, what it says; and that its budget holds."""
+"""The search, replayed: its tries, its answer, its texts, and that it keeps its budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from regional_explorer.tuning import search
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole, whole_graph
+from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
@@ -44,7 +44,7 @@ def outcome(tuning: Tuning, title: str) -> Outcome:
 
 
 def title(tracing: Tracing, **config: Any) -> str:
-    return whole(SearchStage.KEYS, tracing, config).title
+    return whole_graph_candidate(SearchStage.KEYS, tracing, config).title
 
 
 def test_the_fastest_plan_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
@@ -117,7 +117,7 @@ def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
     assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
 
 
-def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
+def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
     slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
@@ -128,8 +128,8 @@ def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledg
     assert (by_eager.answer, by_eager.gain) == (EAGER, None)
 
 
-def test_a_plan_that_seems_faster_comes_with_what_counted_as_none() -> None:
-    plan = whole(SearchStage.TRACING, JOINT)
+def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() -> None:
+    plan = whole_graph_candidate(SearchStage.TRACING, JOINT)
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
     said = answer(Tuning((full, fast), TORCH_COMPILE, TORCH_COMPILE, floor=0.034))
@@ -254,7 +254,7 @@ def test_the_budget_is_kept_and_untried_plans_are_listed(budget_s: float, ledger
     assert compiled + len(left_out) <= len(tuning.tries) + len([one for one in tuning.tries if one.final])
 
 
-def test_torch_compile_that_fails_is_told_and_plans_are_compared_with_eager(ledger: Ledger) -> None:
+def test_a_failing_torch_compile_is_reported_and_plans_are_compared_with_eager(ledger: Ledger) -> None:
     bench = ReplayBench(by_parts({JOINT: 0.9}, {}), full_fails="no lowering\nfor this op")
     tuning = tune(bench, limits(), ledger)
     assert tuning.by_title[TORCH_COMPILE].why == "RuntimeError: no lowering"
@@ -320,7 +320,7 @@ def test_traces_without_a_plan_in_the_race_are_freed(ledger: Ledger) -> None:
     assert all(JOINT in kept for kept in freed[1:])
 
 
-def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger) -> None:
+def test_the_table_has_every_try_and_texts_only_timed_tries(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
     frame = table.dataframe()
@@ -336,20 +336,20 @@ def test_cpp_wrappers_are_tried_on_the_best_tracings_only(ledger: Ledger) -> Non
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
     tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
-    assert wrapped.pop(whole(SearchStage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
+    assert wrapped.pop(whole_graph_candidate(SearchStage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
     assert set(wrapped.values()) == {Outcome.NOT_TRIED}
 
 
-def test_an_unexpected_error_is_raised_with_what_was_found_and_the_record_is_kept(ledger: Ledger) -> None:
+def test_an_unexpected_error_is_raised_with_the_best_so_far_and_the_record_is_kept(ledger: Ledger) -> None:
     bench, kept = ReplayBench(by_parts({JOINT: 0.9}, {})), list[Tuning]()
-    read = bench.peak
+    read = bench.peak_memory
 
-    def peak(call: Any, limit_s: float) -> Any:
+    def peak_memory(call: Any, limit_s: float) -> Any:
         if len(bench.asked("check")) >= 4:
             raise ZeroDivisionError("nobody expected that")
         return read(call, limit_s)
 
-    bench.peak = peak  # type: ignore[method-assign]
+    bench.peak_memory = peak_memory  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError) as raised:
         tune(bench, limits(), ledger, kept.append)
     assert "Best so far, while searching: whole graph, default partitioner, joint passes" in raised.value.__notes__[0]
@@ -357,7 +357,7 @@ def test_an_unexpected_error_is_raised_with_what_was_found_and_the_record_is_kep
     assert kept[-1].counts[Outcome.MEASURED] >= 3
 
 
-def test_a_short_budget_still_compares_one_plan_or_says_what_it_lacked(tmp_path: Path) -> None:
+def test_a_short_budget_still_compares_one_plan_or_names_the_missing_time(tmp_path: Path) -> None:
     slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=30.0), at_hand=MARKED)
     tuning = tune(slow, limits(60.0), Ledger(tmp_path / "a"))
     assert tuning.answer == title(JOINT)
@@ -404,7 +404,7 @@ def test_each_region_gets_the_config_under_which_all_its_pieces_together_take_le
     assert "tiny" not in bench.asked("race piece")
 
 
-def test_the_plan_at_hand_is_traced_in_other_ways_and_suggestions_are_tried(ledger: Ledger) -> None:
+def test_other_tracings_of_the_plan_at_hand_and_suggestions_are_tried(ledger: Ledger) -> None:
     loss = Suggestion("loss", SuggestionKind.LOSS, (Selector(SelectorKind.OPS, ("*loss*",)),), "why", 3, 3, 1, 1)
     everything = Suggestion("all", SuggestionKind.WHOLE, (Selector(SelectorKind.OPS, ("*",)),), "why", 9, 9, 1, 1)
 

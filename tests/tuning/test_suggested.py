@@ -37,7 +37,7 @@ def results(*pieces: PartitionTiming, cut_s: float = 1.1e-3) -> BenchmarkResults
     return BenchmarkResults(partition_timings=list(pieces), cut=cut)
 
 
-def test_a_gain_is_that_of_all_instances_less_the_cost_of_the_cut() -> None:
+def test_a_gain_is_the_sum_over_instances_less_the_cost_of_the_cut() -> None:
     piece = PartitionTiming(
         "mlp", timing(VariantName.EAGER, 2e-3), timing("compiled", 1e-3, Figure(2.0, 1.6, 2.5)), runs=3
     )
@@ -48,7 +48,7 @@ def test_a_gain_is_that_of_all_instances_less_the_cost_of_the_cut() -> None:
     assert (gain_s.value, *gain_s.bounds) == pytest.approx((2.9e-3, 2.15e-3, 3.5e-3))
 
 
-def test_a_gain_is_unknown_if_that_of_one_piece_is() -> None:
+def test_a_gain_is_unknown_if_one_pieces_gain_is() -> None:
     piece = PartitionTiming("mlp", timing(VariantName.EAGER, 2e-3), timing("compiled", 1e-3))
     assert gain_alone_less_cut_s(results(piece), Phase.FORWARD) is None
     assert gain_alone_less_cut_s(BenchmarkResults(), Phase.FORWARD) is None

@@ -1,4 +1,4 @@
-"""A search takes a turn for each step: what other threads may do meanwhile, and what is refused."""
+"""A search takes a turn for each step: what other threads may do between steps, and what is refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_measurement_that_would_wait_for_the_cell_of_the_search_is_refused() -
         elsewhere(lambda: measure(use))
 
 
-def test_a_search_on_another_thread_waits_for_what_a_cell_measures() -> None:
+def test_a_search_on_another_thread_waits_for_a_cells_measurement() -> None:
     use, began, order = ExclusiveUse(), threading.Event(), list[str]()
 
     def search() -> None:

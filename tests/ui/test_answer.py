@@ -1,4 +1,4 @@
-"""The answer in the panel: its buttons do what they say, and undo takes it back."""
+"""The answer in the panel: its buttons have their effect, and undo reverts it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def advised(panel: Panel, control: Control) -> Panel:
     return panel
 
 
-def test_a_finding_is_applied_where_its_gain_was_measured_and_tried_where_not(
+def test_the_button_of_a_finding_says_apply_if_its_gain_was_measured_else_try(
     advised: Panel, exploration: Exploration
 ) -> None:
     presses = {one[1]["data-of"]: words(one) for one in elements(advised.part("answer"), data_do="apply")}
@@ -116,7 +116,7 @@ def test_first_measurement_is_offered_as_long_as_a_verdict_takes(control: Contro
     assert "a call takes 1.5 s" in " ".join(map(words, told))
 
 
-def test_torch_compile_is_measured_once_it_is_asked_for_and_from_then_on(
+def test_torch_compile_is_measured_from_its_first_request_on(
     control: Control, panel: Panel, exploration: Exploration
 ) -> None:
     measured = sessions.measured()
@@ -131,14 +131,14 @@ def test_torch_compile_is_measured_once_it_is_asked_for_and_from_then_on(
     assert work.calls[0][0] == control.state.variants == BY_DEFAULT
 
 
-def test_a_panel_goes_on_comparing_torch_compile_where_that_was_measured_before(
+def test_a_panel_compares_torch_compile_if_it_was_measured_before(
     exploration: Exploration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Exploration, "session", sessions.measured())
     assert Control(exploration).state.variants == BY_DEFAULT
 
 
-def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_button_waits_for_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0.0]
     monkeypatch.setattr(machine, "others_s", lambda: used[0])
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""How a region stands, and its figures, are the same wherever they are shown, and come back with what is compiled."""
+"""The state and figures of a region are the same in all views, and come back with its compiled code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedu
 from regional_explorer.style.formats import word as word_for
 from regional_explorer.tables.benchmark import regions_table
 from regional_explorer.ui.state import PanelState, Shown, Sort
-from regional_explorer.ui.tables import ordered, region_table
+from regional_explorer.ui.tables import region_table, sorted_summaries
 from tests.shared import programs, sessions
 
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
@@ -159,9 +159,9 @@ def test_rows_without_a_figure_come_last(measured: Session) -> None:
     facts = region_summaries(replace(measured, plan=replace(measured.plan, regions=regions)))
     assert [one.region.name for one in facts] == ["other", "mlp"]
     for descending in (False, True):
-        assert [one.region.name for one in ordered(facts, Sort("gain", descending))] == ["mlp", "other"]
-    assert [one.region.name for one in ordered(facts, Sort("name"))] == ["mlp", "other"]
-    assert [one.region.name for one in ordered(facts, Sort("picks", descending=True))] == ["mlp", "other"]
+        assert [one.region.name for one in sorted_summaries(facts, Sort("gain", descending))] == ["mlp", "other"]
+    assert [one.region.name for one in sorted_summaries(facts, Sort("name"))] == ["mlp", "other"]
+    assert [one.region.name for one in sorted_summaries(facts, Sort("picks", descending=True))] == ["mlp", "other"]
 
 
 def pieces_of(session: Session) -> list[Any]:
@@ -340,7 +340,7 @@ class Editor:
         return part.graph, part.nodes, tuple(sorted(part.config_requested.items()))
 
     def check(self) -> None:
-        """Compare what is shown with what was measured, and every view with the DataFrames."""
+        """Compare shown figures with measured ones, and every view with the DataFrames."""
         session = self.ex.session
         frame = self.ex.partition_timings.set_index("partition")
         known = {**self.alone, **self.own.get(plan_content(session.partitions), {})}
@@ -361,7 +361,7 @@ class Editor:
 
 
 @pytest.mark.parametrize("edits", [100, pytest.param(200, marks=pytest.mark.slow)])
-def test_every_figure_shown_is_that_of_the_plan_after_any_edits(edits: int) -> None:
+def test_every_figure_shown_is_the_plans_after_any_edits(edits: int) -> None:
     ex = rx.explore(programs.Stack(2, 8), (torch.randn(2, 8),), plan=Plan())
     editor = Editor(ex, random.Random(0))  # noqa: S311 - edits, no secret
     kinds = set()

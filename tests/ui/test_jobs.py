@@ -50,7 +50,7 @@ def on_a_thread(work: Callable[[], Any]) -> Future[Any]:
 # --------------------------------------------------------------------------------------- what a job shows, and its end
 
 
-def test_a_profile_that_nobody_asked_for_ends_when_something_is_asked_for(
+def test_a_background_profile_ends_when_a_job_is_requested(
     own_exploration: Exploration,
 ) -> None:
     control = control_of(own_exploration)
@@ -88,7 +88,7 @@ def test_a_profile_that_nobody_asked_for_ends_when_something_is_asked_for(
     panel.close()
 
 
-def test_why_finds_out_in_the_background_what_is_not_known(
+def test_the_why_pane_diagnoses_a_region_in_the_background(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     exploration.diagnose = work = Blocked()  # type: ignore[method-assign]
@@ -135,7 +135,7 @@ def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_me
     other.close()
 
 
-def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocked_work: Blocked) -> None:
+def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked_work: Blocked) -> None:
     panel.press("compile")
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
@@ -276,7 +276,7 @@ def test_what_a_cell_has_measured_until_its_end_is_shown_and_can_be_worked_with(
     panel.close()
 
 
-def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, control: Control) -> None:
+def test_progress_does_not_undo_presses_during_a_job(panel: Panel, control: Control) -> None:
     go_on, told, end = threading.Event(), threading.Event(), threading.Event()
 
     def work(_exploration: Exploration, _state: PanelState, run: Run) -> None:
@@ -299,7 +299,7 @@ def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, contro
     assert control.jobs.wait(10)
 
 
-def test_a_job_that_nobody_can_be_told_of_or_without_a_thread_is_not_begun(
+def test_a_job_whose_start_fails_is_not_begun(
     panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
@@ -363,7 +363,7 @@ def test_jobs_run_under_the_inductor_settings_of_their_creator() -> None:
 
 
 def asked_of_the_main_thread(request: Callable[[MainThread], object], loop: MainLoop | None = None) -> Future[Any]:
-    """Have another thread ask the main one, until it has what it asked for."""
+    """Let another thread request work from the main thread, and wait for its result."""
     loop = loop or MainLoop()
     threads = MainThread(loop, never_cancelled)
     other = on_a_thread(lambda: request(threads))

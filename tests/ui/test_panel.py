@@ -70,7 +70,7 @@ def test_each_region_has_a_row_with_its_state_whoever_changed_it(panel: Panel, e
     assert list(rows(panel)) == ["product", "act"]
 
 
-def test_a_busy_machine_is_told_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_mentioned_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
     said = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
     assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["answer"]
@@ -336,7 +336,7 @@ def test_early_messages_wait_for_the_missing_one() -> None:
     assert done == [("two", 1), ("one", 1), ("one", 2), ("one", 3), ("two", 2)]
 
 
-def test_a_message_that_is_lost_is_not_waited_for_without_end() -> None:
+def test_a_lost_message_is_not_waited_for_forever() -> None:
     done: list[int] = []
     in_order = InOrder(lambda _page, number, _message: done.append(number))
     for number in range(2, MAX_WAITING + 3):
@@ -373,7 +373,7 @@ NAMES = (*sorted(EVENTS), "graph", "shown")
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
-    """An exploration whose jobs end at once: what they would do is not what the page says."""
+    """An exploration whose jobs end at once, because these tests are about messages of the page."""
     with make() as ex:
         ex.profile(0.05)
         jobs = "benchmark compile profile code retrace save save_plan tune to_source diagnose"

@@ -78,7 +78,7 @@ def test_show_selects_the_nodes_of_a_diagnostic_in_their_graph(panel: Panel, con
     assert len(sent) == 2
 
 
-def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(control: Control) -> None:
+def test_a_diagnostic_is_shown_in_full_without_a_show_button_if_it_has_no_place(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
     _, heading, listed = why(with_diagnostics(control, found))
@@ -88,7 +88,7 @@ def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(co
     assert elements([listed], data_do="show") == []
 
 
-def test_why_tells_what_is_computed_again_and_which_configs_were_tried(control: Control) -> None:
+def test_the_why_pane_lists_recomputed_ops_and_tried_configs(control: Control) -> None:
     now = sessions.measured_alone()
     alone = tuple(
         replace(part, compiled=part.compiled and replace(part.compiled, speedup=Figure(0.9, 0.8, 0.95)))
@@ -135,7 +135,7 @@ def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
     ]
 
 
-def test_plans_are_compared_as_a_table_and_only_what_differs_is_told() -> None:
+def test_plans_are_compared_in_a_table_of_their_differences() -> None:
     plain, off = Plan((MM,)), Plan((MM,)).changed("mm", enabled=False)
     sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
     other = Plan((replace(MM, selectors=(Selector(SelectorKind.MODULES, ("mlp",)),)),))
@@ -224,7 +224,7 @@ def test_a_button_of_an_earlier_table_uses_the_plan_that_it_showed(
 # ---------------------------------------------------------------------------------------------------------------- code
 
 
-def test_a_region_that_was_never_compiled_says_so(panel: Panel, control: Control) -> None:
+def test_a_region_that_was_never_compiled_is_labelled(panel: Panel, control: Control) -> None:
     panel.press("pane", "code")
     assert "Not compiled yet." in text(panel, "code")
     assert elements(panel.part("code"), data_do="compile code")
@@ -268,9 +268,7 @@ def test_lines_nodes_and_kernels_light_each_other(
     panel.close()
 
 
-def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
+def test_gpu_code_is_requested_once_per_plan(panel: Panel, control: Control, exploration: Exploration) -> None:
     asked: list[tuple[str, str | None]] = []
 
     def code(name: str, *, target: str | None, **_: Any) -> RegionCode:
@@ -381,7 +379,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return 2.0 * shifted(x)
 
 
-def test_marking_the_row_of_a_line_marks_the_ops_of_the_row_and_none_of_what_it_calls() -> None:
+def test_marking_the_row_of_a_line_marks_its_own_ops_without_called_functions() -> None:
     with explore(doubled, (torch.ones(3),)) as ex:
         ex.profile(0.05)
         panel, shares = Panel(control_of(ex)), shares_of(ex.session)

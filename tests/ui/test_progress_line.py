@@ -157,7 +157,7 @@ def test_the_progress_line_counts_seconds_without_reports(terminal: Terminal, mo
     assert not thread.is_alive()
 
 
-def test_there_is_one_line_whatever_is_called_inside_or_on_other_threads(terminal: Terminal) -> None:
+def test_nested_calls_and_other_threads_share_one_line(terminal: Terminal) -> None:
     def elsewhere() -> None:
         with reporting(PLAIN_RUN) as run:
             run.progress("elsewhere", 0.5)

@@ -1,4 +1,4 @@
-"""The picture of a graph that the page makes of the records that it is sent."""
+"""The picture that the page draws from the records of a graph."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_boxes_show_their_share_of_the_time() -> None:
                 assert tooltip.endswith(" in the backward") == (graph == "0/backward")
 
 
-def test_a_profile_of_a_machine_too_busy_to_tell_is_not_painted() -> None:
+def test_a_profile_of_a_too_busy_machine_is_not_painted() -> None:
     session = sessions.profiled(sessions.trained(3))
     assert session.profile
     busy = replace(session, profile=replace(session.profile, noise=Noise(rounds=30, disturbed=21)))
@@ -196,7 +196,7 @@ def test_special_nodes_are_labelled() -> None:
     assert len(bad.edges) == 3
 
 
-def test_pieces_tell_state_config_and_error() -> None:
+def test_pieces_have_their_state_config_and_error() -> None:
     found = read(sessions.trained(2, state=State.FAILED, error="CppCompileError: no", max_autotune=True), "0/forward")
     piece = found.pieces[0]
     assert piece["state"] == "failed"
@@ -236,7 +236,7 @@ def test_the_tab_of_partitions_has_a_box_for_each() -> None:
     assert [graph["id"] for graph in found.graphs] == ["0/forward", "0/backward"]
 
 
-def test_tabs() -> None:
+def test_graph_tabs_list_the_running_graphs_and_the_partitions() -> None:
     session, empty = sessions.trained(2), sessions.session()
     assert [(tab["id"], tab["title"], tab["graphs"]) for tab in graph_tabs(session)] == [
         ("0/forward", "forward", [0]),

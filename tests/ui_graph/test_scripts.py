@@ -1,4 +1,4 @@
-"""The scripts and styles of the page: what they are, and what Node.js makes of them; where boxes are placed."""
+"""The scripts and styles of the page: their bundling, their results in Node.js, and the placement of boxes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUDGET = 105_000
 FILES = sorted(path for path in static.FOLDER.iterdir() if path.suffix in {".js", ".css"})
 
 
-def test_one_view_sends_little() -> None:
+def test_one_view_sends_few_bytes() -> None:
     for view in (SessionView, Panel):
         assert len(f"{view._esm}{view._css}".encode()) <= BUDGET
 
@@ -42,7 +42,7 @@ def test_scripts_fetch_nothing_and_make_no_markup(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["view", "panel", "page"])
-def test_modules_become_one(name: str) -> None:
+def test_modules_are_bundled_into_one_script(name: str) -> None:
     text = static.script(name)
     assert text.count("export default") == (name != "page")
     assert not re.search(r"^\s*(import|export (?!default))", text, re.MULTILINE)
@@ -56,7 +56,7 @@ def test_page_makes_the_elements_of_the_kernel() -> None:
     assert set(listed[1].replace("h[134]", "h1|h3|h4").split("|")) == TAGS
 
 
-def test_comments_and_indents_stay_at_home() -> None:
+def test_comments_and_indents_are_stripped_from_scripts() -> None:
     assert static._stripped("/** @type {x} gone */ a;\n  /** gone */\n") == "a;"
     assert static._stripped('// gone\nif (a) {\n  b = " // c";\n\n}\n') == 'if (a) {\nb = " // c";\n}'
 

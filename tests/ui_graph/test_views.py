@@ -1,4 +1,4 @@
-"""The widget of a session without its page: graphs as they are asked for, the source beside them, what lights what."""
+"""The widget of a session without its page: requested graphs, the source beside them, and links between rows."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def texts_in(tree: Any) -> list[str]:
     return [tree] if isinstance(tree, str) else [text for part in tree[2:] for text in texts_in(part)]
 
 
-def test_overlays_tell_how_far_up_the_scale_each_partition_is() -> None:
+def test_overlays_have_the_position_of_each_partition_on_the_scale() -> None:
     found = overlay("time", duration, {"a": exactly(1.2345e-6), "b": exactly(2e-3), "c": exactly(inf)})
     assert found["values"] == {"a": [0.0, "1.23 µs"], "b": [1.0, "2.00 ms"]}
     assert texts_in(found["scale"]) == ["time 1.23 µs", "2.00 ms"]
@@ -168,7 +168,7 @@ def test_overlays_tell_how_far_up_the_scale_each_partition_is() -> None:
     assert overlay("none", duration, {"x": exactly(inf)}) | {"title": ""} == {"title": "", "scale": None, "values": {}}
 
 
-def test_ops_can_be_coloured_by_what_the_users_code_says_of_them() -> None:
+def test_ops_can_be_coloured_by_the_users_annotations() -> None:
     graph = sessions.layers(1)
     staged = {"mm0": {"stage": "1"}, "gelu0": {"stage": "2"}, "add0": {"stage": "1"}}
     nodes = tuple(replace(one, annotations=staged.get(one.name, {})) for one in graph.nodes)
@@ -219,7 +219,7 @@ def in_file(path: Path, text: str | None = TEXT) -> Session:
     return replace(graph_of(*nodes), plan=Plan((sessions.region("mlp"),)), members=members)
 
 
-def test_functions_with_their_lines(tmp_path: Path) -> None:
+def test_the_source_pane_lists_functions_with_their_lines(tmp_path: Path) -> None:
     found = source_listing(in_file(tmp_path / "model.py"))
     assert [(one.name, one.lines[0].number) for one in found] == [("Model.forward", 6), ("helper", 1)]
     assert [line.text for line in found[0].lines] == [
@@ -317,7 +317,7 @@ def test_nodes_light_their_kernels_in_all_partitions_of_equal_code() -> None:
     assert code_pane(())[0] == []
 
 
-def test_the_lines_are_sent_again_only_when_they_are_others(tmp_path: Path) -> None:
+def test_lines_are_sent_again_only_when_they_change(tmp_path: Path) -> None:
     session = in_file(tmp_path / "model.py")
     shown = SessionView(session)
     source, links = shown.part_source, shown.links
@@ -329,7 +329,7 @@ def test_the_lines_are_sent_again_only_when_they_are_others(tmp_path: Path) -> N
     assert shown.links is links
 
 
-def test_what_was_found_stands_below_its_line(tmp_path: Path) -> None:
+def test_a_remark_of_a_diagnostic_is_below_its_line(tmp_path: Path) -> None:
     session = in_file(tmp_path / "model.py")
     (mul,) = (node for node in session.graphs[0].ops if node.name == "mul")
     found = DiagnosticCode.REGION_SLOWER.found("It is slower: much.", where=[mul], remedy="Leave it to eager.")
