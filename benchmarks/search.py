@@ -194,21 +194,22 @@ def predicted_rows(
     for name in models:
         model, x, _ = made_anew(TRACED[name])
         with rx.explore(model, (x,)) as ex:
-            gaining = [one for one in ex.suggest(suggest_s) if one.gain_s is not None and not one.brings_nothing]
-            chosen = best_apart(gaining)
+            measured = ex.suggest(suggest_s)
+            chosen = best_apart([one for one in measured if one.gain_s is not None and not one.brings_nothing])
             if not chosen:
-                yield f"{name}: no suggestion was measured to gain anything"
+                whys = "; ".join(f"{one.name}: {one.why_not or 'no gain'}" for one in measured)
+                yield f"{name}: nothing to add up: {whys}"
                 continue
             for one in chosen:
                 ex.mark(one.name, *one.selectors)
             ex.benchmark([VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL], rounds_s, regions=False)
             timings = ex.session.whole_timings
             traced_s, regional_s = (timings[of].samples_s for of in (VariantName.AOT_EAGER, VariantName.REGIONAL))
-        measured = median_figure(paired_gaps(traced_s, regional_s))
+        saved = median_figure(paired_gaps(traced_s, regional_s))
         predicted = sum((one.gain_s for one in chosen if one.gain_s is not None), start=exactly(0.0))
         what = f"what {', '.join(one.name for one in chosen)} of {name} save: the sum of each alone{between(predicted)}"
-        against = f"all of them marked{between(measured)}"
-        yield Row(what, against, [predicted.value * 1e3], [measured.value * 1e3], math.inf, unit="ms")
+        against = f"all of them marked{between(saved)}"
+        yield Row(what, against, [predicted.value * 1e3], [saved.value * 1e3], math.inf, unit="ms")
 
 
 def best_apart(suggestions: Sequence[Suggestion]) -> list[Suggestion]:
