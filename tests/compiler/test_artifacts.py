@@ -555,7 +555,7 @@ def test_unwritable_directory_is_reported(net, x, explored, folder, monkeypatch)
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("regional_explorer.compiler.artifact_folder.replacing", full)
+    monkeypatch.setattr("regional_explorer.compiler.artifact_folder.replacing_file", full)
     compiled = rx.compile(net, PLAN, artifacts=folder)
     with torch.no_grad(), pytest.warns(UserWarning, match=r"\[artifact-unsaved\] .*No space left on device"):
         torch.testing.assert_close(compiled(x), net(x))
