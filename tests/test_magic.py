@@ -269,7 +269,7 @@ def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: Output)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_gets_text_once(run: Run, capsys: Output) -> None:
+def test_a_terminal_shows_the_text_once_and_no_html(run: Run, capsys: Output) -> None:
     run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
     out = capsys.readouterr().out
     assert (out.count("graph breaks"), out.count("ops:aten.relu*"), out.count("<")) == (1, 1, 0)

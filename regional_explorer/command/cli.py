@@ -230,7 +230,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         _print_source_diff,
         "source",
         "show a saved plan as a change of the source, or apply it",
-        "Trace CALL, and print PLAN as a diff of the files it runs through; nothing is compiled.",
+        "Trace CALL, and print a diff that marks PLAN's regions in the source files of the call; nothing is compiled.",
         'Example: regional-explorer source plan.json model.py "step(x)" --apply.',
     )
     _add_plan_and_call_arguments(source_parser)

@@ -84,7 +84,7 @@ class Insights:
             self.revision += 1
 
     def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, Wanted]:
-        """Return what to compile for the partitions of a region under ``changes`` of its config, by partition id.
+        """Return what each partition's artifact is made of under ``changes`` of its config, by partition id.
 
         Partitions whose layouts are not recorded yet, as after an edit of the plan, are left out.
         """

@@ -444,7 +444,7 @@ def _title_span(first: str, last: str) -> str:
 
 
 def _with_op_runs(folds: Sequence[Fold]) -> Iterator[Fold]:
-    """Yield the folds, with consecutive single ops in runs of about equal length."""
+    """Yield the folds, with consecutive single ops grouped into runs of at most ⌈√n⌉ ops, for n folds."""
     length = ceil(sqrt(len(folds)))
     for single, group in groupby(folds, lambda fold: fold.kind is FoldKind.OP):
         alike = tuple(group)

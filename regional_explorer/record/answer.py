@@ -226,7 +226,7 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     own, other = session.whole_timings.get(of), session.whole_timings.get(against)
     if own is None or other is None:
         missing = of if own is None else against
-        return Speed(*words, FAILED if _failed(session, missing) else NOT_MEASURED)
+        return Speed(*words, FAILED if _has_failed(session, missing) else NOT_MEASURED)
     if withheld := withheld_text(own, other):
         return Speed(*words, withheld)
     comparable = NumericsVerdict.NOT_COMPARABLE not in {own.numerics, other.numerics}
@@ -243,7 +243,7 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
 
 
-def _failed(session: Session, variant: VariantName) -> bool:
+def _has_failed(session: Session, variant: VariantName) -> bool:
     return any(found.code is _FAILURES.get(variant) for found in session.diagnostics)
 
 
@@ -258,7 +258,7 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
         (VariantName.REGIONAL, VariantName.FULL),
         (VariantName.FULL, VariantName.EAGER),
     )
-    if not session.timings and not any(_failed(session, variant) for variant in _FAILURES):
+    if not session.timings and not any(_has_failed(session, variant) for variant in _FAILURES):
         return ()
     speeds = [speed_of(session, of, against) for of, against in pairs]
     wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
@@ -517,7 +517,7 @@ def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
     if numerics is not None and numerics.withholds_speedup:
         return AnswerState.WRONG
     if timing is None:
-        return AnswerState.FAILED if _failed(session, VariantName.REGIONAL) else AnswerState.TRACED
+        return AnswerState.FAILED if _has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
     if timing.numerics.withholds_speedup:
         return AnswerState.WRONG
     certain = _is_certain(timing.verdict) and _if_telling(timing.speedup)

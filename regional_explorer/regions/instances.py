@@ -135,7 +135,7 @@ def _unit_dependencies(
 def _joined_units(
     units: Mapping[Unit, Sequence[int]], feeds: Sequence[tuple[int, int]], unit_ancestors: Sequence[int]
 ) -> list[list[Unit]]:
-    """Group units that feed each other directly into instances, but no dependent units of the same selector.
+    """Group units into instances by direct feeds; no instance gets two dependent units of one selector.
 
     So merging two modules of each layer gives one instance per layer, although one layer feeds the next.
     """

@@ -65,7 +65,7 @@ class TimedPiece(NamedTuple):
 
     @property
     def in_a_call(self) -> float:
-        """The seconds that a call spends in partitions of this kind, by the time of one alone."""
+        """The estimated seconds of this kind of partition in a call: its runs × the seconds of one run, timed alone."""
         return self.runs * self.seconds
 
 

@@ -98,7 +98,7 @@ class Crew:
                 if isinstance(answer, bytes):
                     yield wanted, receive(answer)
                 elif isinstance(answer, GivenUpError) or not can_have_workers():
-                    yield wanted, self._failed(key, answer)
+                    yield wanted, self._failed_delivery(key, answer)
                 else:
                     self.remarks[f"the executor failed: {failure_text(answer)}"] += 1
                     if isinstance(answer, BrokenExecutor):
@@ -110,11 +110,11 @@ class Crew:
             if isinstance(answer, bytes):
                 yield wanted, receive(answer)
             elif isinstance(answer, LostWorkerError | GivenUpError):
-                yield wanted, self._failed(key, answer)
+                yield wanted, self._failed_delivery(key, answer)
             else:
                 yield wanted, Delivery(refusal=failure_text(answer))
 
-    def _failed(self, key: str, error: Exception) -> Delivery:
+    def _failed_delivery(self, key: str, error: Exception) -> Delivery:
         if not (isinstance(error, LostWorkerError) and error.crashed):
             self.given_up.add(key)
         if isinstance(error, GivenUpError):

@@ -104,7 +104,7 @@ class LiveBench:
 
     @contextmanager
     def step(self, *, timed: bool) -> Iterator[None]:
-        """Context manager: take a turn of the exploration; afterwards calls run the exploration's own plan again."""
+        """Context manager: hold the turn of the exploration; at its end calls run the exploration's own plan again."""
         with self._turn(timed), self.variants.program.capture.generated.collected():
             captures = [self.variants.program.capture, *(known[0].capture for known in self._programs.values())]
             self._frames = {capture: len(capture.frames) for capture in captures}

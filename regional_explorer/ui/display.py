@@ -302,10 +302,10 @@ class _OpenDisplays:
             self._shell = shell
         publisher: Any = getattr(shell, "display_pub", None)
         if publisher is not self._publisher and hasattr(publisher, "register_hook"):
-            publisher.register_hook(self._on_published_message)
+            publisher.register_hook(self._on_display_message)
             self._publisher = publisher
 
-    def _on_published_message(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _on_display_message(self, message: dict[str, Any]) -> dict[str, Any]:
         """Close the displays that ``clear_output`` removes; with ``wait=True`` not before the next output comes."""
         message_type = message["header"]["msg_type"]
         if message_type == "clear_output" and not _in_output_widget():

@@ -148,7 +148,7 @@ def freeze(model, x):
 @pytest.mark.parametrize(
     ("first", "kept"), [(write, "loc"), (write_data, "loc"), (assign_data, "loc"), (freeze, "frozen")]
 )
-def test_first_call_writes_stay_with_their_flag(first, kept):
+def test_what_only_the_first_call_writes_is_not_restored(first, kept):
     x = torch.randn(8, 4) + 3
     reference, model = FirstBatch(first), FirstBatch(first)
     want = reference(x)
@@ -225,7 +225,7 @@ def captures_nothing(model):
 
 
 @pytest.mark.parametrize("call_of", [trains, captures_nothing])
-def test_lazy_modules_of_a_refused_call_are_made_once(call_of):
+def test_lazy_modules_work_after_a_refused_call(call_of):
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     with pytest.raises(CaptureError, match=r"call-trains|nothing-captured"):
         rx.explore(call_of(model), (X,))

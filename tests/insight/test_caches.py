@@ -148,7 +148,7 @@ def test_known_compiles_take_little_memory():
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
 
-def test_oldest_known_compiles_are_forgotten(monkeypatch):
+def test_the_oldest_compiles_are_dropped_beyond_the_limit(monkeypatch):
     known = KnownCompiles()
     for number in range(key_changes.MOST_KNOWN + 5):
         known.compared(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))

@@ -145,7 +145,7 @@ def test_code_follows_a_cold_recompile():
     assert part.text.endswith(added)
 
 
-def test_code_is_of_one_plan_despite_other_threads(monkeypatch):
+def test_code_is_of_the_plan_before_another_thread_edits_it(monkeypatch):
     ex = uncompiled()
     record_layouts, threads = Program.record_layouts, []
 

@@ -231,7 +231,7 @@ def raced(verdict):
 
 
 @pytest.mark.compiles
-def test_winning_remedy_replaces_the_limit(loops, monkeypatch):
+def test_a_faster_remedy_replaces_the_kernel_bound_finding(loops, monkeypatch):
     (part,) = loops.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}

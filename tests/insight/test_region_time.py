@@ -69,7 +69,7 @@ def test_time_is_divided_by_kind_with_intervals():
     ],
     ids=["generated", "library", "fallback", "outside", "two partitions"],
 )
-def test_the_remedy_is_about_the_largest_part(parts, remedy):
+def test_the_remedy_concerns_the_largest_share_of_the_time(parts, remedy):
     assert remedy in region_time("r", parts, []).remedy
 
 

@@ -637,7 +637,7 @@ def test_failure_after_gpu_rounds_loses_none(
 # --------------------------------------------------------------------------------------------------------- more rounds
 
 
-def test_two_runs_say_as_much_as_one_of_twice_the_time(clock: FakeClock, taking: Make) -> None:
+def test_two_benchmarks_are_as_precise_as_one_of_twice_the_time(clock: FakeClock, taking: Make) -> None:
     def calls() -> list[TimedCall]:
         return [noisy_by(taking, "eager", LONGER), noisy_by(taking, "full", LONGER)]
 

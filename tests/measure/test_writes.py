@@ -202,7 +202,7 @@ def test_a_call_that_keeps_its_outputs_is_run_again_and_measured(kind):
         torch.testing.assert_close(compiled(x), own(x))
 
 
-def test_out_buffers_and_random_numbers_are_compared_from_graph_to_graph():
+def test_writes_and_random_numbers_are_compared_across_a_graph_break():
     out, noise, buf, w = torch.empty(8, 8), torch.empty(8, 8), torch.zeros(8, 8), torch.randn(8, 8)
 
     def step(x):
