@@ -185,6 +185,18 @@ def covered_s(spans: Iterable[tuple[float, float]]) -> float:
 
 
 @contextlib.contextmanager
+def without_autotune_reports() -> Iterator[None]:
+    """Context manager: compile without the tables that ``max_autotune`` writes to stderr, one for each product."""
+    from torch._inductor import select_algorithm  # it takes a second, which only a compile has to spend
+
+    with (
+        mock.patch.object(select_algorithm, "PRINT_AUTOTUNE", new=False),
+        mock.patch.object(select_algorithm, "_log_autotune_choices_stats", lambda *_: None),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def empty_caches() -> Iterator[None]:
     """Context manager: Inductor's caches are empty, in memory and on disk, and keep nothing on disk from the block.
 

@@ -43,6 +43,7 @@ from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
+from regional_explorer.torch_api.inductor import without_autotune_reports
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
 from regional_explorer.tuning.crew import Crew
@@ -162,7 +163,8 @@ class LiveBench:
     def compile(self, prepared: Sequence[LivePlan], run: Run) -> list[Built | None]:
         """Compile plans side by side; None for those that were not reached before ``run`` was cancelled."""
         programs = [one.program for one in prepared]
-        self._untimed(lambda: self._compile(programs, run))
+        with without_autotune_reports():
+            self._untimed(lambda: self._compile(programs, run))
         return [_built(program, self._crew.given_up) for program in programs]
 
     def _compile(self, programs: Sequence[Program], run: Run) -> None:

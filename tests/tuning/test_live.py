@@ -17,12 +17,13 @@ from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.plan import Direction
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
+from regional_explorer.torch_api.inductor import empty_caches
 from regional_explorer.tuning import space
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.space import whole_graph, with_everywhere
+from regional_explorer.tuning.space import TUNED_PRODUCTS, whole_graph, with_everywhere
 from tests.shared.fakes import TickingClock, timed_by
 
 JOINT = Tracing(joint_passes=True)
@@ -205,3 +206,16 @@ def test_bad_arguments_are_refused_before_anything_is_compiled(
         ex.tune(**arguments)
     assert ex.live.program.store.compiles == 0
     assert ex.session.tuning is None
+
+
+@pytest.mark.compiles
+def test_a_search_prints_no_table_of_autotuning(capfd: pytest.CaptureFixture[str]) -> None:
+    model, x = torch.nn.Linear(64, 64).eval(), torch.randn(32, 64)
+    with rx.explore(model, (x,), grad=False) as ex, empty_caches():  # what a cache has is not tuned again
+        bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
+        with bench.closing():
+            plan = bench.prepare(with_everywhere(whole_graph(FROZEN), TUNED_PRODUCTS))
+            (built,) = bench.compile([plan], PLAIN_RUN)
+    assert built is not None
+    assert not built.failure
+    assert "AUTOTUNE" not in capfd.readouterr().err.upper()
