@@ -187,7 +187,7 @@ def covered_s(spans: Iterable[tuple[float, float]]) -> float:
 @contextlib.contextmanager
 def without_autotune_reports() -> Iterator[None]:
     """Context manager: compile without the tables that ``max_autotune`` writes to stderr, one for each product."""
-    from torch._inductor import select_algorithm  # it takes a second, which only a compile has to spend
+    from torch._inductor import select_algorithm  # a slow import, which only a compile needs
 
     with (
         mock.patch.object(select_algorithm, "PRINT_AUTOTUNE", new=False),
