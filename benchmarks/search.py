@@ -189,7 +189,7 @@ def predicted_rows(
 ) -> Iterator[Row | str]:
     """Mark the suggestions that promise most together, and compare what they promised with what a step saves.
 
-    Each was measured alone. They promise the sum of that, beside the traced graphs run eagerly.
+    Each was measured as the only region, beside the trace run eagerly. They promise the sum of these gains.
     """
     for name in models:
         model, x, _ = made_anew(TRACED[name])

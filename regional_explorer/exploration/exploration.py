@@ -411,8 +411,8 @@ class Exploration(Edits, Results):
 
         They follow from the graphs, and from ``ex.profile()`` if it was run. Without a budget nothing is compiled or
         run: those that were measured before come first, and the order of the others is a guess. With one each is
-        compiled and its distinct pieces are measured alone, on the inputs that they get in the call: a suggestion gains
-        what all its pieces do, less the cost of the cut.
+        compiled and checked as the only region, and the call is timed with and without it: what it saves counts the
+        cost of the cut, too.
         Nothing is marked: ``ex.mark(one.name, *one.selectors)`` does that.
 
         Args:

@@ -79,7 +79,7 @@ class SuggestionList(list[Suggestion]):
     def order(self) -> str:
         """How the suggestions were ordered."""
         if any(one.gain_s for one in self):
-            return "The order is measured: what each gains alone in each call, less the cost of its borders."
+            return "The order is measured: what each saves in the whole call, compiled alone."
         if self and self[0].share is None:
             return (
                 "The order is a guess, by the number of ops that could be fused; ex.profile() says how long these take."

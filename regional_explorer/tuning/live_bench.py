@@ -22,23 +22,25 @@ from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
-from regional_explorer.errors import RegionCompileError
+from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.machine import gauge_for
 from regional_explorer.measure.numerics import error_in_words
-from regional_explorer.measure.partitions import benchmark_partitions, distinct_kinds
+from regional_explorer.measure.partitions import distinct_kinds
+from regional_explorer.measure.rounds import Stop, figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
-from regional_explorer.record.figure import exactly
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import kept_for_backward
 from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.statistics import paired_gaps
 from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
@@ -223,6 +225,24 @@ class LiveBench:
         """Return the call under a compiled plan."""
         return dataclasses.replace(prepared.variants.get(VariantName.REGIONAL), name=title)
 
+    def gain_s(self, prepared: LivePlan, budget_s: float) -> Figure:
+        """Return the seconds that a call saves by a compiled plan, beside its trace with every op eager.
+
+        Raises:
+            MeasureError: the plan raised, or no round was complete.
+            CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
+        """
+        traced, planned = (prepared.variants.get(name) for name in (VariantName.AOT_EAGER, VariantName.REGIONAL))
+        with self.measuring():
+            result = measure_rounds([traced, planned], budget_s, self._silent, baseline=traced.name)
+        result.stopped.raise_interrupt()
+        if result.stopped is Stop.CANCELLED:
+            raise CancelledError
+        if trouble := result.dropped.get(planned.name) or self.trouble(prepared):
+            raise MeasureError(trouble)
+        samples = (result.samples[call.name][Phase.STEP if self.grad else Phase.FORWARD] for call in (traced, planned))
+        return figure_of(paired_gaps(*samples), result.noise)
+
     # --------------------------------------------------------------------------------------------------------- pieces
 
     def pieces(self, prepared: LivePlan, budget_s: float) -> list[TimedPiece]:
@@ -251,12 +271,6 @@ class LiveBench:
             for name, one in kinds.items()
             if name in result.samples
         ]
-
-    def alone(self, prepared: LivePlan, budget_s: float) -> BenchmarkResults:
-        """Return the results of a benchmark of each distinct partition of a compiled plan alone, and of the cut."""
-        results = BenchmarkResults()
-        benchmark_partitions(prepared.variants, budget_s, self._silent, results)
-        return results
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
         """Race a piece against itself under other plans of the same cut, without pieces whose results are wrong.

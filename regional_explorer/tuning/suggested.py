@@ -1,18 +1,13 @@
-"""Measures suggested regions: each distinct piece alone, on recorded inputs, times its instances."""
+"""Measures suggested regions: what each saves in the whole call, compiled, beside the trace run eagerly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from functools import partial
 
 from msgspec.structs import replace
 
 from regional_explorer.errors import NoCompilerError, in_a_line
-from regional_explorer.measure.benchmark import BenchmarkResults
-from regional_explorer.measure.partitions import dispatch_s
-from regional_explorer.record.benchmark import Phase
-from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.suggestion import Suggestion, best_first
 from regional_explorer.tuning.budget import Spending
@@ -28,9 +23,9 @@ def measure_suggestions(
 ) -> None:
     """Measure what each suggestion would gain; cancelled, interrupted or not, ``keep`` gets all at the end.
 
-    The best come first, then those that were not measured. What has figures from before is measured last, and keeps
-    them if it is not reached. Nothing is marked, and the plan at hand stays. All have the same time to be measured;
-    pieces of equal code are compiled once.
+    The best come first, then those that were not measured. A suggestion measured before is measured last, and keeps
+    its figures if it is not reached. Nothing is marked, and the plan at hand stays. All have the same time to be
+    measured; pieces of equal code are compiled once.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
@@ -73,37 +68,14 @@ def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timi
         if built is None or built.failure:
             time.stop_if_cancelled()
             return replace(one, why_not=built.failure if built else NO_BUDGET)
-        with time.step("timing", f"timing the pieces of {one.name}", timed=True):
-            results = bench.alone(prepared, timing_s)
+        with time.step("checking", f"checking numerics: {one.name}"):
+            wrong = bench.check(prepared).wrong
+        if wrong:
+            return replace(one, why_not=wrong)
+        with time.step("timing", f"timing {one.name}", timed=True):
+            gain_s = bench.gain_s(prepared, timing_s)
     except (CancelledError, NoCompilerError):
         raise
     except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
         return replace(one, why_not=in_a_line(error))
-    gain_s = gain_alone_less_cut_s(results, Phase.STEP if bench.grad else Phase.FORWARD)
-    return replace(one, gain_s=gain_s, compile_s=built.seconds, why_not="" if gain_s else _why_unknown(results))
-
-
-def gain_alone_less_cut_s(results: BenchmarkResults, phase: Phase) -> Figure | None:
-    """Return the seconds that a call saves by the pieces, less the cost of the cut; None if either is unknown."""
-    dispatch = dispatch_s(phase, results.cut)
-    if dispatch is None:
-        return None
-    gain_s = dispatch * -1.0
-    for timing in results.partition_timings:
-        if timing.compiled is not None and timing.runs > 0:  # else it runs eagerly, or not at all
-            if timing.compiled.speedup is None:
-                return None
-            gain_s += timing.compiled.speedup.map(partial(_saved_s, timing.eager.median_s.value * timing.runs))
-    return gain_s
-
-
-def _saved_s(eager_s: float, speedup: float) -> float:
-    return eager_s - eager_s / speedup
-
-
-def _why_unknown(results: BenchmarkResults) -> str:
-    """Return why the gain of a region is unknown."""
-    if results.diagnostics:
-        return results.diagnostics[0].message
-    withheld = [one.partition for one in results.partition_timings if one.compiled and one.compiled.speedup is None]
-    return f"the speedup of {withheld[0]} is not known" if withheld else "the cost of the cut was not measured"
+    return replace(one, gain_s=gain_s if gain_s.bounds else None, compile_s=built.seconds, why_not=gain_s.why)
