@@ -73,7 +73,7 @@ def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timi
         if wrong:
             return replace(one, why_not=wrong)
         with time.step("timing", f"timing {one.name}", timed=True):
-            gain_s = bench.gain_s(prepared, timing_s)
+            gain_s = bench.gain_s(prepared, timing_s, time.end_s)
     except (CancelledError, NoCompilerError):
         raise
     except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
