@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regional_explorer.errors import count
-from regional_explorer.page.answer import answer_nodes, answer_text
-from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.page.answer import answer_nodes, answer_text, chart_nodes
 from regional_explorer.picture.svg import picture_html
 from regional_explorer.record.answer import answer_of
 from regional_explorer.record.bars import bars_of

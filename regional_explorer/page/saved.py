@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from regional_explorer.errors import sendable
-from regional_explorer.page.answer import answer_nodes
-from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.page.answer import answer_nodes, chart_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
