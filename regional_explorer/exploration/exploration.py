@@ -14,14 +14,12 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
 from regional_explorer.capture.misplaced_arguments import misplaced_arguments
-from regional_explorer.capture.swapped_functions import under_changed_source
-from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import preview_of
-from regional_explorer.compiler.program import Program, stacklevel_of_caller
+from regional_explorer.compiler.program import stacklevel_of_caller
 from regional_explorer.compiler.progress_line import reporting
-from regional_explorer.compiler.region_config import check_plan, configured, source_plan
+from regional_explorer.compiler.region_config import check_plan, configured
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.compiler.workers import AnyExecutor, checked_executor
 from regional_explorer.diagnostics.measured import plan_diagnostics, plan_wrong, slower_than
@@ -45,6 +43,7 @@ from regional_explorer.exploration.live import Live, collect_dropped
 from regional_explorer.exploration.plots import drawings
 from regional_explorer.exploration.results import DRAWING, Results
 from regional_explorer.export.save import save, save_plan
+from regional_explorer.export.to_source import source_patch
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.insight.repro import repro_script
@@ -65,7 +64,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.partition import Preview, State
-from regional_explorer.record.plan import Cut, Plan, Region, the_region
+from regional_explorer.record.plan import Cut, Plan, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
@@ -83,8 +82,6 @@ from regional_explorer.tuning.ledger import Ledger, default_path
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from regional_explorer.export.regions_into_source import Contents, SourcePatch
 
 
 @user_facing_methods
@@ -710,7 +707,7 @@ class Exploration(Edits, Results):
         """
         check_flag("apply", apply)
         with self._turn(run) as run:
-            patch = source_patch(self.live, run)
+            patch = source_patch(self.live.program, run)
         if apply:
             patch.apply()
         return "".join(f"# {found.message}\n" for found in _of_the_plan(self.live.session)) + str(patch)
@@ -908,31 +905,6 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
         sum(len(part.kernels) for part in codes) if len(codes) == len(compiled) else None,
         sum(len(graph.code.kernels) for graph in full.values()),
     )
-
-
-def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
-    """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.regions_into_source import partition_contents, plan_in_source
-
-    plan, capture = live.program.plan, live.capture
-
-    def retraced(texts: Mapping[str, tuple[str, str]], others: Sequence[Region]) -> Contents | None:
-        if run.cancelled():
-            return None
-        run.progress("tracing the changed source", 0.0)
-        changed = under_changed_source(texts, lambda: Capture(live.call, capture.tracing, dynamic=capture.dynamic))
-        try:
-            regions = (*source_plan(changed.graphs)[0].regions, *others)
-            marked = replace(plan, regions=tuple({region.name: region for region in regions}.values()))
-            return partition_contents(preview_of(Program(changed, marked), marked).partitions)
-        finally:
-            changed.close()
-
-    def previewed(changed: Plan) -> Contents:
-        parts = preview_of(live.program, changed).partitions
-        return partition_contents(part for part in parts if part.graph not in capture.late_graphs)
-
-    return plan_in_source(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
 @user_facing

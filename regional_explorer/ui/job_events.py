@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from regional_explorer.compiler.run import PLAIN_RUN, Run
-from regional_explorer.export.plan_as_python import plan_program
+from regional_explorer.export.to_source import plan_program
 from regional_explorer.measure.machine import wait_until_quiet
 from regional_explorer.record.answer import BUDGETS_S
 from regional_explorer.record.benchmark import VariantName

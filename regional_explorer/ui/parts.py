@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.errors import count, listing
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.tracing import AS_TORCH_COMPILE

@@ -15,7 +15,7 @@ from torch import nn
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.exploration import live
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.export.to_source import configure_calls
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.suggestion import Suggestion
