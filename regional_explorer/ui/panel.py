@@ -16,8 +16,7 @@ from regional_explorer.record.json_file import plan_line
 from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind
+from regional_explorer.ui.control import Control, Event, EventKind
 from regional_explorer.ui.job_events import JOB_EVENTS
 from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import code_head, edit_bar, header, plans, problem, progress, tabs, tool_bar
