@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from typing import Any
 
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
-from regional_explorer.compiler.shipment import SentPiece
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.compiler.workers import LostWorkerError, can_have_workers, run_alone
 from regional_explorer.compiler.workpiece import Wanted
-from regional_explorer.errors import CompileEnvironmentError
-from regional_explorer.insight.gpu_worker import GpuQuestion, codes_on_gpu
-from regional_explorer.insight.lowered_code import artifact_code, code_under, node_positions
+from regional_explorer.insight.lowered_code import artifact_code, code_under, codes_on_gpu
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT
-from regional_explorer.torch_api.inductor import (
-    INSTALL_COMPILER,
-    build_command,
-    cxx_compiler,
-    inductor_cache_directory,
-)
-from regional_explorer.torch_api.shipping import ShipmentError, dump
-from regional_explorer.torch_api.torch_config import Settings, surroundings
+from regional_explorer.torch_api.inductor import build_command
+from regional_explorer.torch_api.torch_config import surroundings
 
 
 class Insights:
@@ -119,7 +107,7 @@ class Insights:
         elif missing:
             run.estimate(None)
             run.progress(f"generating the code of {region} for {target.title}", 0.0)
-            known |= _codes_on_gpu(missing, target, run)
+            known |= codes_on_gpu(missing, target, run)
         self._other_codes |= {(key, gpu_name): code for key, code in known.items()}
         return {name: known[wanted.key] for name, wanted in changed.items() if wanted.key in known}
 
@@ -144,69 +132,3 @@ def _with_progress(
         run.estimate(None if mean_s is None else mean_s * (len(missing) - done))
         run.progress(f"reading the code of {region} ({done + 1} of {len(missing)})", done / len(missing))
         yield wanted
-
-
-def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dict[str, ArtifactCode]:
-    """Return the code for ``target`` by key, generated in a child process; nothing if cancelled meanwhile.
-
-    Raises:
-        CompileEnvironmentError: there is no C++ compiler or no cache directory, a setting cannot be serialized, or
-            the process cannot work here.
-    """
-    codes, pieces = {}, {}
-    for wanted in missing:
-        try:
-            piece, gm = SentPiece.of(wanted)
-            dump(piece.config)
-        except ShipmentError as why:
-            problem = f"The partition cannot be sent to another process: {why}."
-            codes[wanted.key] = ArtifactCode("", target=target.name, problem=problem)
-        else:
-            pieces[wanted.key] = piece, node_positions(gm, wanted.workpiece.piece)
-    if not pieces:
-        return codes
-    try:
-        question = GpuQuestion(target, *_surroundings_of_gpu_code(target), pieces)
-        answer = run_alone(codes_on_gpu, question, run.cancelled)
-    except CancelledError:
-        return codes
-    except LostWorkerError as error:
-        raise CompileEnvironmentError(
-            f"The process that generates code for {target.title} could not be started, or ended early, perhaps for "
-            f"lack of memory ({error}). Try again."
-        ) from error
-    if isinstance(answer, str):
-        raise CompileEnvironmentError(f"No code for {target.title}: {answer}.")
-    codes.update(answer)
-    return codes
-
-
-def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
-    """Return the C++ compiler, the folder for what it builds, and this process's settings, pickled.
-
-    Raises:
-        CompileEnvironmentError: one of them cannot be had.
-    """
-    compiler = cxx_compiler()
-    if compiler is None:
-        raise CompileEnvironmentError(
-            f"No code for {target.title}: generating it takes a C++ compiler, too, and none was found. "
-            f"{INSTALL_COMPILER}"
-        )
-    if not can_have_workers():
-        raise CompileEnvironmentError(
-            f"No code for {target.title}: it is generated in a child process, which needs Linux or macOS."
-        )
-    try:
-        settings = dump(Settings.now())
-    except ShipmentError as why:
-        raise CompileEnvironmentError(
-            f"No code for {target.title}: it is generated in another process, and {why}."
-        ) from why
-    try:
-        folder = os.path.join(inductor_cache_directory(), "regional_explorer")  # noqa: PTH118 - sent as text
-    except OSError as error:
-        raise CompileEnvironmentError(
-            f"No code for {target.title}: Inductor's cache directory cannot be used: {error}."
-        ) from error
-    return compiler, folder, settings
