@@ -41,8 +41,8 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.plan_file import (
     Explored,

@@ -156,8 +156,7 @@ class Command:
         """
         from regional_explorer.compiler.region_config import parse_value
         from regional_explorer.export.save import ENDINGS
-        from regional_explorer.record.files import writable_path
-        from regional_explorer.record.json_file import load_plan
+        from regional_explorer.record.files import load_plan, writable_path
         from regional_explorer.regions.select import LineRange
 
         try:

@@ -61,8 +61,8 @@ from regional_explorer.measure.rounds import Stop, check_budget
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.gpu_targets import gpu_target
-from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.partition import Preview, State
 from regional_explorer.record.plan import Cut, Plan, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile

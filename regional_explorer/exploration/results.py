@@ -22,7 +22,7 @@ from regional_explorer.export.save import save
 from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.svg import session_svg
-from regional_explorer.record.json_file import load_session
+from regional_explorer.record.files import load_session
 from regional_explorer.record.session import Session
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import kernel_times_table

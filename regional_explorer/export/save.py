@@ -8,8 +8,7 @@ from pathlib import Path
 from regional_explorer.errors import PlanError, SessionError
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
-from regional_explorer.record.files import file_path, write_file
-from regional_explorer.record.json_file import dump_plan, dump_session
+from regional_explorer.record.files import dump_plan, dump_session, file_path, write_file
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.session import Session

@@ -28,7 +28,7 @@ from regional_explorer.record.bars import Bar
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Severity
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.json_file import to_json
+from regional_explorer.record.files import to_json
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER

@@ -12,7 +12,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
 from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT, VariantName
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code

@@ -12,7 +12,7 @@ from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
 from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor

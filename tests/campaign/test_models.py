@@ -14,7 +14,7 @@ import regional_explorer as rx
 from regional_explorer.export.to_source import source_patch
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.page.saved import page_html
-from regional_explorer.record.json_file import dump_session, load_plan, load_session
+from regional_explorer.record.files import dump_session, load_plan, load_session
 from regional_explorer.record.plan import Cut
 
 transformers = pytest.importorskip("transformers")

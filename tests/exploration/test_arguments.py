@@ -23,7 +23,7 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionStages
 from regional_explorer.exploration.edits import Edits
 from regional_explorer.record.action import looks_at
-from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from tests.record.test_files import PLAN, run_mutations
 from tests.shared.checks import BEFORE_2_13

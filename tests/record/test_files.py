@@ -22,7 +22,7 @@ from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.benchmark import MemoryPeak, Phase, Reconciled
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.json_file import dump_plan, dump_session, json_safe, load_plan
+from regional_explorer.record.files import dump_plan, dump_session, json_safe, load_plan
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
