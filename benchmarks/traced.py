@@ -19,7 +19,7 @@ from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
 from regional_explorer.measure.machine import gauge_for, measure_peak
 from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20
 

@@ -21,8 +21,8 @@ from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.plan import AS_UPSTREAM, Tracing
 from regional_explorer.record.plan_file import CallModes
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
     Break,

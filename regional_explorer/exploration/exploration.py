@@ -64,12 +64,11 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.partition import Preview, State
-from regional_explorer.record.plan import Cut, Plan, the_region
+from regional_explorer.record.plan import AS_UPSTREAM, Cut, Plan, Tracing, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table

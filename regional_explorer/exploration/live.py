@@ -38,7 +38,7 @@ from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.plan import Plan, Region, Tracing
 from regional_explorer.record.plan_file import (
     PlanFile,
     environment_difference,
@@ -50,7 +50,6 @@ from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import Tuning
 from regional_explorer.regions.select import Assignment, assign, members
 from regional_explorer.torch_api.torch_config import surroundings

@@ -28,7 +28,7 @@ from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, Kernel, normalized
 from regional_explorer.record.gpu_targets import TF32, GpuTarget
 from regional_explorer.record.graph import GraphKind, Node, Role
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.figure import measured_once
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 from regional_explorer.record.session import Session
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, percent, size, times, with_interval

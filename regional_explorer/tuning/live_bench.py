@@ -38,11 +38,10 @@ from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.plan import Direction, Plan
+from regional_explorer.record.plan import Direction, Plan, Tracing
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.statistics import paired_gaps
 from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports

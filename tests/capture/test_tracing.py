@@ -8,7 +8,7 @@ import regional_explorer as rx
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.files import load_plan
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, trained

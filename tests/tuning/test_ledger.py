@@ -12,8 +12,7 @@ import pytest
 
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Tracing
 from regional_explorer.record.tuning import EAGER, Numbers, Outcome
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry

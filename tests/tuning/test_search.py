@@ -13,9 +13,18 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
+from regional_explorer.record.plan import (
+    AS_TORCH_COMPILE,
+    FROZEN,
+    Direction,
+    Plan,
+    Region,
+    Selector,
+    SelectorKind,
+    Tracing,
+    config_of,
+)
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning import search
