@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from regional_explorer.errors import PlanError, SessionError
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.files import dump_plan, dump_session, file_path, write_file
 from regional_explorer.record.plan import Plan

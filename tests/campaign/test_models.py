@@ -13,7 +13,7 @@ from msgspec.structs import fields, replace
 import regional_explorer as rx
 from regional_explorer.export.to_source import source_patch
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html
 from regional_explorer.record.files import dump_session, load_plan, load_session
 from regional_explorer.record.plan import Cut
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page import report
 from regional_explorer.page.answer import answer_nodes, sentences
-from regional_explorer.page.report import session_html, session_text
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html, session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.answer import answer_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes
