@@ -16,7 +16,6 @@ from regional_explorer.record.graph import Graph, Node, Role, over_layers
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import LONG, SHORT, clean
 from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup, word
 
@@ -283,7 +282,7 @@ def _times(
 
     An op has the time of what picks out its results too, and outside of the backward graph that of its backward.
     """
-    shares = TimeShares.of(builder.session)
+    shares = builder.session.time_shares
     if shares is None or shares.profile.noise.is_too_much:
         return None  # colours would say with certainty what is not certain
     backward = Direction.of_graph(builder.graph.id) is Direction.BACKWARD

@@ -26,7 +26,7 @@ from regional_explorer.record.graph import Graph
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.profile import Profile
+from regional_explorer.record.profile import Profile, TimeShares
 from regional_explorer.record.record import Count, Record
 from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tuning import Tuning
@@ -175,6 +175,11 @@ class Session(Record, frozen=True, dict=True):
     def compile_s(self) -> float:
         """The seconds waited for compiles that only this plan needed."""
         return sum(made.waited_s for part, made in self.compiled_partitions if part.artifact not in self.reused)
+
+    @cached_property
+    def time_shares(self) -> TimeShares | None:
+        """The profile linked to the nodes of the graphs; None if the call was not profiled."""
+        return None if self.profile is None else TimeShares(self.graphs, self.profile)
 
     @cached_property
     def owners(self) -> Mapping[str, str]:
