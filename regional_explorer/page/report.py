@@ -14,9 +14,8 @@ from typing import Any
 from regional_explorer.errors import count, sendable
 from regional_explorer.page.answer import answer_nodes, answer_text, chart_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
-from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
+from regional_explorer.page.panes import columns, line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.picture.svg import picture_html, session_svg

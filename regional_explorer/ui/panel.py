@@ -8,8 +8,8 @@ from typing import Any
 
 import traitlets
 
-from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
+from regional_explorer.page.panes import columns
 from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
 from regional_explorer.record.files import plan_line

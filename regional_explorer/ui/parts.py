@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from regional_explorer.errors import count, listing
 from regional_explorer.export.to_source import plan_source
-from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
+from regional_explorer.page.panes import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.files import plan_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from regional_explorer.page.columns import COLUMNS
+from regional_explorer.page.panes import COLUMNS
 from regional_explorer.picture.folds import FoldKind
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
