@@ -40,9 +40,7 @@ from regional_explorer.exploration.code_results import RegionCode, RegionStages,
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
-from regional_explorer.exploration.plots import drawings
-from regional_explorer.exploration.results import DRAWING, Results
-from regional_explorer.export.save import save, save_plan
+from regional_explorer.exploration.results import Results, save
 from regional_explorer.export.to_source import source_patch
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times
@@ -61,7 +59,7 @@ from regional_explorer.measure.rounds import Stop, check_budget
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.files import load_plan_file
+from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.partition import Preview, State
 from regional_explorer.record.plan import AS_UPSTREAM, Cut, Plan, Tracing, the_region
@@ -841,9 +839,7 @@ class Exploration(Edits, Results):
         The HTML file is an interactive page. It also lists the other measured plans, and has the drawings of ``plot``
         if matplotlib is installed.
         """
-        with reporting(PLAIN_RUN) as run:
-            run.progress(DRAWING, 0.0)
-            return save(self.session, path, self.runs, drawings)
+        return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:
         """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.

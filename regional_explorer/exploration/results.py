@@ -1,8 +1,8 @@
-"""Tables, pictures and texts of one session; saved sessions, and the comparison of several."""
+"""Tables, pictures and texts of one session, and files of it; saved sessions, and the comparison of several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import (
     InvalidArgumentError,
+    SessionError,
     check_argument,
     require_notebook,
     shown_value,
@@ -18,16 +19,16 @@ from regional_explorer.errors import (
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
 from regional_explorer.exploration.plots import Plots, drawings
-from regional_explorer.export.save import save
 from regional_explorer.page.answer import ShownAnswer
-from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.report import page_html, session_html, session_text
 from regional_explorer.picture.svg import session_svg
-from regional_explorer.record.files import load_session
+from regional_explorer.record.files import dump_session, file_path, load_session, write_file
 from regional_explorer.record.session import Session
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.compile import caches_table, compile_times_table, patterns_table
-from regional_explorer.tables.plan import kept_table, partitions_table, runs_table
+from regional_explorer.tables.frame import table_csv
+from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.tables.table import Table
@@ -42,6 +43,37 @@ if TYPE_CHECKING:
 
 DRAWING = "drawing the graphs"
 """The progress text of a call while it makes pictures."""
+
+ENDINGS = (".json", ".html", ".svg", ".csv")
+"""The extensions of the files that a session can be saved to."""
+
+
+def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Path:
+    """Write ``session`` to ``path``: ``.json`` (all of it), ``.html``, ``.svg`` (picture), ``.csv`` (timings).
+
+    The HTML page also lists the measured plans, those of ``runs``, and has the drawings if matplotlib is installed.
+
+    Raises:
+        SessionError: the extension is not one of these, or the file cannot be written.
+    """
+    target = file_path(path, SessionError)
+    with reporting(PLAIN_RUN) as run:
+        run.progress(DRAWING, 0.0)
+        match target.suffix.lower():
+            case ".json":
+                text = dump_session(session)
+            case ".html":
+                text = page_html(session, measured_plans(runs, session), drawings(session))
+            case ".svg":
+                text = session_svg(session)
+            case ".csv":
+                text = table_csv(benchmark_tables.timings_table(session).dataframe())
+            case other:
+                raise SessionError(
+                    f"Cannot save to {target.name!r}: the extension must be one of {', '.join(ENDINGS)}, not {other!r}."
+                )
+    write_file(target, text, SessionError)
+    return target
 
 
 def result_table(table: Callable[[Session], Table[Any]]) -> property:
@@ -149,9 +181,7 @@ class Results:
 
     def save(self, path: str | Path) -> Path:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``."""
-        with reporting(PLAIN_RUN) as run:
-            run.progress(DRAWING, 0.0)
-            return save(self.session, path, drawings=drawings)
+        return save(self.session, path)
 
     @property
     def text(self) -> str:

@@ -212,6 +212,17 @@ def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
 
+def save_plan(plan: Plan, path: str | Path, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> Path:
+    """Write ``plan`` to ``path`` as JSON, with what it was explored on and the SHA-256 of its artifacts.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
+    target = file_path(path, PlanError)
+    write_file(target, dump_plan(plan, explored, artifacts), PlanError)
+    return target
+
+
 def plan_line(plan: Plan) -> str:
     """Return a plan as JSON on one line, without spaces or quotes inside texts, for one command-line argument."""
     text = json.dumps({"format": PLAN_FORMAT, "kind": "plan", **to_json(plan)}, separators=(",", ":"))
