@@ -26,7 +26,7 @@ from regional_explorer.record.files import dump_session, file_path, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import kernel_times_table
-from regional_explorer.tables.compile import caches_table, compile_times_table, patterns_table
+from regional_explorer.tables.compile import caches_table, compile_costs_table, compile_times_table, patterns_table
 from regional_explorer.tables.frame import table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
@@ -99,7 +99,7 @@ class Results:
     kept = result_table(kept_table)
     numerics = result_table(benchmark_tables.numerics_table)
     region_numerics = result_table(benchmark_tables.region_numerics_table)
-    compile_costs = result_table(benchmark_tables.compile_costs_table)
+    compile_costs = result_table(compile_costs_table)
     caches = result_table(caches_table)
     compile_times = result_table(compile_times_table)
     patterns = result_table(patterns_table)

@@ -29,7 +29,6 @@ from regional_explorer.style.css import PAGE, page_css, rules
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, markup, node, style_sheet, to_html
 from regional_explorer.style.formats import MOST_ENTRIES
 from regional_explorer.tables.benchmark import (
-    compile_costs_table,
     memory_table,
     numerics_table,
     reconciliation_table,
@@ -37,7 +36,7 @@ from regional_explorer.tables.benchmark import (
     regions_table,
     run_time_tables,
 )
-from regional_explorer.tables.compile import caches_table, compile_times_table, patterns_table
+from regional_explorer.tables.compile import caches_table, compile_costs_table, compile_times_table, patterns_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table

@@ -1,4 +1,4 @@
-"""Tables of compiles: what the caches answered, how long each phase took, and which patterns matched."""
+"""Tables of compiles: what each cost, what the caches answered, the time of each phase, and which patterns matched."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from regional_explorer.errors import listing
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.figure import measured_once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
@@ -13,11 +14,38 @@ from regional_explorer.record.region_code import PatternMatches, full_compile, p
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text
+from regional_explorer.tables.benchmark import variant
 from regional_explorer.tables.table import Column, Number, Table
 
 MOST_CHANGES = 6
 
 _ANSWER_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
+
+
+def compile_costs_table(session: Session) -> Table[CompileCost]:
+    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm.
+
+    ``waited_s`` is its part of the seconds that were waited for: partitions are compiled side by side.
+    """
+    return Table(
+        "Compile time",
+        (
+            Column("what", lambda cost: variant(cost.what)),
+            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
+            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
+            Column("cache", lambda cost: cost.cache),
+        ),
+        (
+            *([session.toolchain] if session.toolchain else []),
+            *(
+                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
+                for part, made in session.compiled_partitions
+                if made.seconds
+            ),
+            *session.variant_costs,
+        ),
+        fold="unless bad",
+    )
 
 
 def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
