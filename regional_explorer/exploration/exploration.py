@@ -71,7 +71,7 @@ from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
-from regional_explorer.tables.suggestion import SuggestionList
+from regional_explorer.tables.tuning import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.budget import checked_limits
 from regional_explorer.tuning.crew import Crew

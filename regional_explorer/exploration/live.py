@@ -49,8 +49,7 @@ from regional_explorer.record.plan_file import (
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import Tuning
+from regional_explorer.record.tuning import Suggestion, Tuning
 from regional_explorer.regions.select import Assignment, assign, members
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.budget import Limits

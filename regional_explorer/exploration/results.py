@@ -30,9 +30,8 @@ from regional_explorer.tables.compile import caches_table, compile_costs_table, 
 from regional_explorer.tables.frame import table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
-from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.tables.table import Table
-from regional_explorer.tables.tuning import tuning_table
+from regional_explorer.tables.tuning import SuggestionList, tuning_table
 
 if TYPE_CHECKING:
     import graphviz

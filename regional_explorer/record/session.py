@@ -28,8 +28,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile, TimeShares
 from regional_explorer.record.record import Count, Record
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import Tuning
+from regional_explorer.record.tuning import Suggestion, Tuning
 
 FORMAT = 5
 """Version of the JSON layout; files of another version are rejected with an error."""

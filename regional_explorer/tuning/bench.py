@@ -12,7 +12,7 @@ from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Tracing
-from regional_explorer.record.suggestion import Suggestion
+from regional_explorer.record.tuning import Suggestion
 
 
 class CutPlan(Protocol):

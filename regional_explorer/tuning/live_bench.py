@@ -41,8 +41,7 @@ from regional_explorer.record.kept import kept_for_backward
 from regional_explorer.record.plan import Direction, Plan, Tracing
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.statistics import paired_gaps
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports
 from regional_explorer.torch_api.torch_config import surroundings

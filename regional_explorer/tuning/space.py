@@ -24,8 +24,7 @@ from regional_explorer.record.plan import (
     with_config,
 )
 from regional_explorer.record.statistics import MIN_FLOOR
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Try
+from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Suggestion, SuggestionKind, Try
 from regional_explorer.tuning.bench import Raced, TimedPiece
 
 WHOLE = "whole"

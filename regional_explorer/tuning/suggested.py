@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import NoCompilerError, in_a_line
 from regional_explorer.record.plan import Plan, Region
-from regional_explorer.record.suggestion import Suggestion, best_first
+from regional_explorer.record.tuning import Suggestion, best_first
 from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.live_bench import LiveBench
 

@@ -13,7 +13,7 @@ from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.regions.suggest import suggestions_of
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, percent, with_interval

@@ -24,8 +24,18 @@ from regional_explorer.record.plan import (
     Tracing,
     config_of,
 )
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    Numbers,
+    Outcome,
+    SearchStage,
+    Suggestion,
+    SuggestionKind,
+    Try,
+    Tuning,
+)
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning import search
 from regional_explorer.tuning.budget import Limits

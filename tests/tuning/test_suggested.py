@@ -17,8 +17,8 @@ from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.tables.suggestion import SuggestionList, suggestions_table
+from regional_explorer.record.tuning import Suggestion, SuggestionKind
+from regional_explorer.tables.tuning import SuggestionList, suggestions_table
 from regional_explorer.tuning.bench import Checked
 from regional_explorer.tuning.live_bench import LiveBench
 from tests.shared import programs
