@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from regional_explorer.record.kept import kept_for_backward
 from torch import nn
 
 import regional_explorer as rx
@@ -18,7 +19,6 @@ from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
 from regional_explorer.measure.machine import gauge_for, measure_peak
-from regional_explorer.record.kept import kept_for_backward
 from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20

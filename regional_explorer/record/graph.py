@@ -1,4 +1,4 @@
-"""Captured graphs: nodes with their metadata, the source lines they come from, marked blocks."""
+"""Captured graphs: nodes with their metadata, their source lines, marked blocks, and what forwards keep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -382,3 +382,68 @@ def short_name(scope: str) -> str:
     """Return ``Block`` for ``Block.forward``, and ``mlp`` for ``step.mlp``."""
     outer, _, last = scope.rpartition(".")
     return outer.rpartition(".")[2] if last == "forward" and outer else last
+
+
+# ------------------------------------------------------------------------------------------------- what a forward keeps
+
+
+class Kept(NamedTuple):
+    """A tensor that a forward keeps for its backward; views of one tensor count once."""
+
+    graph: str
+    """The id of the forward."""
+    node: Node
+    """The op of the forward that computes it."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Its size; None if it is dynamic."""
+        sizes = [spec.size_bytes for spec in self.node.values]
+        return None if None in sizes else sum(filter(None, sizes))
+
+
+def kept_for_backward(graphs: Iterable[Graph]) -> list[Kept]:
+    """Return the tensors that forwards keep for their backward, largest first.
+
+    Parameters, inputs and views of them are left out: they are in memory anyway.
+    """
+    by_id = {graph.id: graph for graph in graphs if graph.parent is None}
+    kept = [
+        Kept(forward.id, node)
+        for graph in by_id.values()
+        if graph.kind is GraphKind.BACKWARD and (forward := by_id.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
+        for node in _computed_for(graph, forward)
+    ]
+    return sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0))
+
+
+def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:
+    """Return the ops of ``forward`` whose results ``backward`` reads, or views of them."""
+    saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
+    bases = (_view_base(node, forward) for node in saved if node)
+    # A number has no values.
+    return {base.name: base for base in bases if base.role is Role.OP and base.values}.values()
+
+
+def recomputed_ops(graphs: Iterable[Graph]) -> dict[str, Node]:
+    """Return the ops of forwards that the backward repeats instead of keeping their results, by ``graph:name``."""
+    ops = ((graph, node) for graph in graphs if graph.kind is GraphKind.BACKWARD for node in graph.ops)
+    return {f"{graph.id}:{node.name}": node for graph, node in ops if node.recompute and not _is_view(node, graph)}
+
+
+_SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
+_SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
+_PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
+_VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
+"""The ops whose result is a view of their first input; ``getitem`` is one for an op that splits."""
+
+
+def _is_view(node: Node, graph: Graph) -> bool:
+    return node.op in _VIEWS or (node.op == "getitem" and graph.by_name[node.inputs[0]].op in _SPLITS)
+
+
+def _view_base(node: Node, graph: Graph) -> Node:
+    """Return the op or input that a view is a view of."""
+    while node.role is Role.OP and _is_view(node, graph):
+        node = graph.by_name[node.inputs[0]]
+    return node

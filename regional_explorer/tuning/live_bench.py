@@ -35,11 +35,10 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
 from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import GraphKind, kept_for_backward
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.kept import kept_for_backward
 from regional_explorer.record.plan import Direction, Plan, Tracing
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import paired_gaps
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion
 from regional_explorer.regions.suggest import suggest_regions
@@ -154,9 +153,7 @@ class LiveBench:
 
     def _kept(self, program: Program) -> int | None:
         """Return the bytes that forwards keep for their backward; None if a size is unknown, or without a backward."""
-        graphs = tuple(program.capture.graphs)
-        kept = kept_for_backward(Session("", self.context.environment, self.grad, graphs))
-        sizes = [tensor.size_bytes for tensor in kept]
+        sizes = [kept.size_bytes for kept in kept_for_backward(program.capture.graphs)]
         known = [one for one in sizes if one is not None]
         return sum(known) if self.grad and len(known) == len(sizes) else None
 
