@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError, sendable, shown_value
+from regional_explorer.record import LARGEST_INTEGER, Record
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
-from regional_explorer.record.record import LARGEST_INTEGER, Record
 from regional_explorer.record.session import FORMAT, Session
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from regional_explorer.record import Count, Integer, Record
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Count, Integer, Record
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 

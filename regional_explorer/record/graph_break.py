@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regional_explorer.errors import listing
+from regional_explorer.record import Integer, Record
 from regional_explorer.record.graph import MarkedBlock, ModuleCall, SourceLine
-from regional_explorer.record.record import Integer, Record
 
 MOST_MODULES = 8
 

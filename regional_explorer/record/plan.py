@@ -22,8 +22,8 @@ from regional_explorer.errors import (
     user_facing,
     user_facing_methods,
 )
+from regional_explorer.record import Record
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.record import Record
 
 LONGEST_PATTERN = 1_000
 """Longer patterns are rejected: nobody writes them, and they would take minutes to match."""

@@ -10,11 +10,11 @@ from operator import add
 
 from msgspec.structs import fields
 
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Graph, Node, over_layers
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 OUTSIDE = "(outside modules)"
 """The name of the row for ops that belong to no module."""

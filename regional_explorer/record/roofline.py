@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
 EAGER_OPS = "eager ops"

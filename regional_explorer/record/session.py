@@ -7,6 +7,7 @@ from functools import cached_property, wraps
 from typing import TypeVar
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
+from regional_explorer.record import Count, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -27,7 +28,6 @@ from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile, TimeShares
-from regional_explorer.record.record import Count, Record
 from regional_explorer.record.tuning import Suggestion, Tuning
 
 FORMAT = 5

@@ -10,9 +10,9 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.plan import Direction, Plan, Selector
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 EAGER = "eager"
 TORCH_COMPILE = "torch.compile"

@@ -11,8 +11,8 @@ from typing import BinaryIO
 import msgspec
 
 from regional_explorer.errors import InvalidArgumentError, shown_value
+from regional_explorer.record import Record, Seconds
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.record import Record, Seconds
 from regional_explorer.record.tuning import Outcome
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 
