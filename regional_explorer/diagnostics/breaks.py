@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.graph_break import MOST_MODULES, GraphBreak, UntracedOps, named_modules
+from regional_explorer.record.graph import MOST_MODULES, GraphBreak, GraphKind, UntracedOps, named_modules
 from regional_explorer.record.grouping import grouped
 
 

@@ -23,8 +23,7 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.graph import Graph
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile, TimeShares

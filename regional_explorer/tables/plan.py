@@ -12,8 +12,7 @@ from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
-from regional_explorer.record.graph import Kept, kept_for_backward, recomputed_ops
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import GraphBreak, Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, keys_of_same_code
 from regional_explorer.record.region_code import nodes_of_region
