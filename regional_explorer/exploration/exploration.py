@@ -36,11 +36,18 @@ from regional_explorer.errors import (
     user_facing,
     user_facing_methods,
 )
-from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, TuningResult, why_no_code
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
-from regional_explorer.exploration.results import Results, save
+from regional_explorer.exploration.results import (
+    RegionCode,
+    RegionStages,
+    Results,
+    Roofline,
+    TuningResult,
+    save,
+    why_no_code,
+)
 from regional_explorer.export.to_source import source_patch
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times

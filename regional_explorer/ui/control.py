@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
-from regional_explorer.exploration.code_results import RegionCode
+from regional_explorer.exploration.results import RegionCode
 from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT, VariantName
 from regional_explorer.record.files import plan_line
 from regional_explorer.record.partition import Preview

@@ -15,7 +15,7 @@ import regional_explorer as rx
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.errors import NotCompiledError, RegionCompileError
-from regional_explorer.exploration.code_results import RegionCode
+from regional_explorer.exploration.results import RegionCode
 from regional_explorer.insight import lowered_code
 from regional_explorer.insight.lowered_code import OTHER_CODE
 from regional_explorer.page.code import CODE_LIMIT, code_pane

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline
 from regional_explorer.exploration.edits import Draft
-from regional_explorer.exploration.results import Results, compare
+from regional_explorer.exploration.results import RegionCode, RegionStages, Results, Roofline, compare
 from regional_explorer.page.report import report, session_html, session_text
 from regional_explorer.record.files import load_session
 from regional_explorer.record.roofline import Launches, Roundings

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.exploration.code_results import Roofline
+from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.diagnose import from_times, region_time
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
 from regional_explorer.insight.roofline import phase_reaches, region_reaches

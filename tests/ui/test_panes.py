@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from torch import nn
 
 from regional_explorer import page
-from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.exploration.results import compare
+from regional_explorer.exploration.results import RegionCode, compare
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
