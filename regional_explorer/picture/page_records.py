@@ -9,8 +9,8 @@ from typing import Any
 
 from regional_explorer.errors import count, sendable
 from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
+from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
-from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role, over_layers
 from regional_explorer.record.plan import Direction, config_of

@@ -7,9 +7,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.page_records import PARTITIONS, Records, first_tab, graph_tabs
-from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
