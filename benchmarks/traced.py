@@ -18,7 +18,7 @@ import regional_explorer as rx
 from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
-from regional_explorer.measure.machine import gauge_for, measure_peak
+from regional_explorer.measure.memory import gauge_for, measure_peak
 from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20

@@ -24,9 +24,9 @@ from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
-from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
+from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.machine import gauge_for
+from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
 from regional_explorer.measure.rounds import Stop, figure_of
