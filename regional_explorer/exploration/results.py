@@ -49,8 +49,16 @@ from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables import benchmark as benchmark_tables
-from regional_explorer.tables.code import kernel_times_table, kernels_table, stage_nodes_table, stages_table
-from regional_explorer.tables.compile import caches_table, compile_costs_table, compile_times_table, patterns_table
+from regional_explorer.tables.code import (
+    caches_table,
+    compile_costs_table,
+    compile_times_table,
+    kernel_times_table,
+    kernels_table,
+    patterns_table,
+    stage_nodes_table,
+    stages_table,
+)
 from regional_explorer.tables.frame import ShownFrame, table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table

@@ -36,7 +36,7 @@ from regional_explorer.tables.benchmark import (
     regions_table,
     run_time_tables,
 )
-from regional_explorer.tables.compile import caches_table, compile_costs_table, compile_times_table, patterns_table
+from regional_explorer.tables.code import caches_table, compile_costs_table, compile_times_table, patterns_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table
