@@ -55,9 +55,8 @@ from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.live_bench import LiveBench
+from regional_explorer.tuning.live_bench import LiveBench, measure_suggestions
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.suggested import measure_suggestions
 
 
 def initial_program(
