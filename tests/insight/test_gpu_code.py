@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.exploration.results import _gpu_note
-from regional_explorer.insight import lowered_code
+from regional_explorer.insight import code_store
 from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.torch_api.virtual_gpu import occupancy
@@ -102,7 +102,7 @@ def test_impossible_targets_are_refused_and_cancel_cleans_up(ex, monkeypatch):
     unsendable = pytest.raises(rx.RegionCompileError, match="such as a pass of yours, cannot be sent")
     with inductor_config.patch(post_grad_custom_post_pass=lambda _graph: None), unsendable:
         ex.code("r", target="l4")
-    monkeypatch.setattr(lowered_code, "cxx_compiler", lambda: None)
+    monkeypatch.setattr(code_store, "cxx_compiler", lambda: None)
     with pytest.raises(rx.RegionalExplorerError, match=r"No code for NVIDIA L4.* C\+\+ compiler.*apt-get"):
         ex.code("r", target="l4")
 
