@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
-from regional_explorer.capture.misplaced_arguments import misplaced_arguments
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import preview_of
@@ -32,6 +31,7 @@ from regional_explorer.errors import (
     check_argument,
     check_callable,
     check_flag,
+    misplaced_arguments,
     require_notebook,
     user_facing,
     user_facing_methods,
