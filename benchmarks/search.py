@@ -31,7 +31,6 @@ from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Suggestion, Try, Tuning
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.search import BATCH
 from regional_explorer.tuning.space import (
     LIKELIEST,
     WRAPPER,
@@ -41,6 +40,7 @@ from regional_explorer.tuning.space import (
     ways,
     whole_graph_candidate,
 )
+from regional_explorer.tuning.tries import BATCH
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),

@@ -29,7 +29,7 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
-from regional_explorer.measure.rounds import Stop, figure_of
+from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
@@ -231,9 +231,7 @@ class LiveBench:
         traced, planned = (prepared.variants.get(name) for name in (VariantName.AOT_EAGER, VariantName.REGIONAL))
         with self.measuring():
             result = measure_rounds([traced, planned], budget_s, self._silent, baseline=traced.name)
-        result.stopped.raise_interrupt()
-        if result.stopped is Stop.CANCELLED:
-            raise CancelledError
+        result.stopped.raise_if_ended()
         if trouble := result.dropped.get(planned.name) or self.trouble(prepared):
             raise MeasureError(trouble)
         samples = (result.samples[call.name][Phase.STEP if self.grad else Phase.FORWARD] for call in (traced, planned))
@@ -460,7 +458,7 @@ def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timi
         with time.step("tracing", f"cutting {one.name}"):
             prepared = bench.prepare(plan)
         with time.step("compiling", f"compiling {one.name}"):
-            (built,) = bench.compile([prepared], time.reporting(bench.context.run))
+            (built,) = bench.compile([prepared], time.reporting())
         if built is None or built.failure:
             time.stop_if_cancelled()
             return replace(one, why_not=built.failure if built else NO_BUDGET)
