@@ -288,6 +288,10 @@ def codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dict
             f"The process that generates code for {target.title} could not be started, or ended early, perhaps for "
             f"lack of memory ({error}). Try again."
         ) from error
+    except Exception as error:  # raised by an import of the process: torch writes files in some, and the disk is full
+        raise CompileEnvironmentError(
+            f"No code for {target.title}: torch cannot be imported in another process: {type(error).__name__}: {error}."
+        ) from error
     if isinstance(answer, str):
         raise CompileEnvironmentError(f"No code for {target.title}: {answer}.")
     codes.update(answer)
