@@ -34,7 +34,15 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Searc
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.search import BATCH
-from regional_explorer.tuning.space import LIKELIEST, WRAPPER, Candidate, Root, candidate, ways, whole_graph_candidate
+from regional_explorer.tuning.space import (
+    LIKELIEST,
+    WRAPPER,
+    Candidate,
+    Root,
+    candidate_of,
+    ways,
+    whole_graph_candidate,
+)
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),
@@ -114,7 +122,7 @@ def _beside_the_space(
 
 def _space(bench: LiveBench, found: Tuning) -> Iterator[Candidate]:
     if found.plan is not None:
-        yield candidate(SearchStage.REFERENCE, Root(found.answer, found.plan))
+        yield candidate_of(SearchStage.REFERENCE, Root(found.answer, found.plan))
     all_ways = ways(grad=bench.grad)
     bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(way, {}) for way in all_ways]
     for config in to_be_faster(bench.device_type):

@@ -66,19 +66,19 @@ class LivePlan:
 
     @property
     def constant_bytes(self) -> int:
-        """What the frozen weights in its code take, once it is compiled."""
+        """The bytes of the frozen weights in its code, once it is compiled."""
         artifacts = map(self.program.store.artifacts.get, set(self.program.keys().values()))
-        return sum(one.constants.size_bytes for one in artifacts if one is not None and one.constants is not None)
+        return sum(artifact.constants.size_bytes for artifact in artifacts if artifact and artifact.constants)
 
 
 class LiveBench:
     """The bench of a live call: it traces, compiles, checks and times for real.
 
-    Each way of tracing has one trace, that of the exploration included, on which plans stand beside each other: what
-    calls of the exploration run stays as it is. All share its artifacts, so that equal code is compiled once, and none
-    again when the answer is applied. To be closed.
+    All plans of one tracing share one trace; the exploration's own trace serves its tracing. Calls of the exploration
+    keep running what they ran. All plans share the exploration's artifacts, so that equal code is compiled once, and
+    not again when the answer is applied. Use it in a block of ``closing``.
 
-    ``turn`` gives a turn of the exploration, for timed work or for other. ``crew`` compiles.
+    ``turn`` gives a turn of the exploration, for timed or for untimed work. ``crew`` compiles.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LiveBench:
     def step(self, *, timed: bool) -> Iterator[None]:
         """Context manager: hold the turn of the exploration; at its end calls run the exploration's own plan again."""
         with self._turn(timed), self.variants.program.capture.generated.collected():
-            captures = [self.variants.program.capture, *(known[0].capture for known in self._programs.values())]
+            captures = [self.variants.program.capture, *(programs[0].capture for programs in self._programs.values())]
             self._frames = {capture: len(capture.frames) for capture in captures}
             try:
                 yield
@@ -124,9 +124,9 @@ class LiveBench:
         self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
 
     def prepare(self, plan: Plan) -> LivePlan:
-        """Trace the call with a plan's tracing, unless it was traced so, and cut it.
+        """Trace the call with a plan's tracing, unless that trace exists, and cut it.
 
-        A plan that differs from one that was cut in configs alone costs no further run of the call.
+        A plan that differs from an earlier one only in its configs costs no further run of the call.
         """
         return self._untimed(lambda: self._prepare(plan))
 
@@ -141,17 +141,17 @@ class LiveBench:
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of a plan on the trace that it requests, beside other plans' programs."""
-        main, known = self.variants.program, self._programs.setdefault(plan.tracing, [])
-        if not known and plan.tracing == self._own_tracing:
-            main.record_layouts()  # of the plan at hand it learns them for good
-            known.append(main.beside(self.at_hand))
-        elif not known:
+        main, programs = self.variants.program, self._programs.setdefault(plan.tracing, [])
+        if not programs and plan.tracing == self._own_tracing:
+            main.record_layouts()  # for the plan at hand, they are recorded once
+            programs.append(main.beside(self.at_hand))
+        elif not programs:
             capture = Capture(self._call, plan.tracing, dynamic=self.variants.dynamic)
-            known.append(Program(capture, plan, main.store, tried=main.tried, toolchain=main.toolchain))
-        same_cut = next((one for one in known if one.plan.cuts_the_same(plan)), None)
-        program = (same_cut or known[0]).beside(plan)
+            programs.append(Program(capture, plan, main.store, tried=main.tried, toolchain=main.toolchain))
+        same_cut = next((program for program in programs if program.plan.cuts_the_same(plan)), None)
+        program = (same_cut or programs[0]).beside(plan)
         if same_cut is None:
-            known.append(program)
+            programs.append(program)
         return program
 
     def _kept(self, program: Program) -> int | None:
@@ -159,12 +159,12 @@ class LiveBench:
         graphs = tuple(program.capture.graphs)
         kept = kept_for_backward(Session("", self.context.environment, self.grad, graphs))
         sizes = [tensor.size_bytes for tensor in kept]
-        known = [one for one in sizes if one is not None]
-        return sum(known) if self.grad and len(known) == len(sizes) else None
+        known_sizes = [size for size in sizes if size is not None]
+        return sum(known_sizes) if self.grad and len(known_sizes) == len(sizes) else None
 
     def compile(self, prepared: Sequence[LivePlan], run: Run) -> list[Built | None]:
         """Compile plans side by side; None for those that were not reached before ``run`` was cancelled."""
-        programs = [one.program for one in prepared]
+        programs = [plan.program for plan in prepared]
         with without_autotune_reports():
             self._untimed(lambda: self._compile(programs, run))
         return [_built(program, self._crew.given_up) for program in programs]
@@ -179,16 +179,16 @@ class LiveBench:
 
     def _values_of(self, wanted: Wanted, programs: Sequence[Program]) -> Values | None:
         """Return the inputs of a piece that cannot be random numbers, recorded in a run of the call."""
-        layouts, known = wanted.workpiece.inputs, self._values
+        layouts, values = wanted.workpiece.inputs, self._values
         if not any(map(needs_value, layouts)):
             return {}
-        if wanted.workpiece.fingerprint not in known:
-            known[wanted.workpiece.fingerprint] = None
-            program = next(one for one in programs if wanted.key in one.keys().values())
+        if wanted.workpiece.fingerprint not in values:
+            values[wanted.workpiece.fingerprint] = None
+            program = next(program for program in programs if wanted.key in program.keys().values())
             for recorded in record_inputs(program, distinct_kinds(program)):
                 if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
-                    known[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
-        return known[wanted.workpiece.fingerprint]
+                    values[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
+        return values[wanted.workpiece.fingerprint]
 
     def check(self, prepared: LivePlan) -> Checked:
         """Compare the results of a plan with eager's, as ``ex.benchmark`` does.
@@ -254,13 +254,13 @@ class LiveBench:
     def pieces(self, prepared: LivePlan, budget_s: float) -> list[TimedPiece]:
         """Record the inputs of each kind of partition of a compiled plan, and time it alone.
 
-        Those that run eagerly, or that this call does not run, are left out.
+        Partitions that run eagerly, or that this call does not run, are left out.
         """
         program = prepared.program
-        recorded = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
-        kinds = {one.switch.partition.name: one for one in recorded if not one.why_not and one.switch.artifact}
+        records = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
+        kinds = {kind.switch.partition.name: kind for kind in records if not kind.why_not and kind.switch.artifact}
         with as_in_the_call():
-            calls = self._untimed(lambda: [call for name, one in kinds.items() for call in _alone(name, one)])
+            calls = self._untimed(lambda: [call for name, kind in kinds.items() for call in _alone(name, kind)])
             if not calls:
                 return []
             result = measure_rounds(calls, budget_s, self._silent, baseline=calls[0].name)
@@ -268,38 +268,38 @@ class LiveBench:
         return [
             TimedPiece(
                 name,
-                one.switch.piece.claim.region,
-                Direction.of_graph(one.switch.piece.graph_id),
-                sum(one.runs.values()),
+                kind.switch.piece.claim.region,
+                Direction.of_graph(kind.switch.piece.graph_id),
+                sum(kind.runs.values()),
                 result.time(name, Phase.FORWARD).value,
-                one,
+                kind,
             )
-            for name, one in kinds.items()
+            for name, kind in kinds.items()
             if name in result.samples
         ]
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
-        """Race a piece against itself under other plans of the same cut, without pieces whose results are wrong.
+        """Race a piece against the same piece under other plans of the same cut, unless its results there are wrong.
 
-        Plans under which its code is equal get one figure, and those under which it is as it was that of the baseline.
+        Plans that give the piece equal code share one figure. Plans that do not change its code get the baseline's.
         """
-        switch, now = piece.what.switch, piece.what.switch.artifact
+        switch, artifact = piece.handle.switch, piece.handle.switch.artifact
         store, workpiece = self.variants.program.store, switch.known
         titles: dict[str, list[str]] = {}
         configs: dict[str, Mapping[str, Any]] = {}
         for title, other in others.items():
-            twin = next(one for one in other.program.switches if one.partition == switch.partition)
+            twin = next(twin for twin in other.program.switches if twin.partition == switch.partition)
             key = other.program.keys().get(twin, "")
             if key in store.artifacts:
                 code = store.code_hash(key) or key
                 titles.setdefault(code, []).append(title)
                 configs.setdefault(code, other.program.config_for(twin))
-        as_it_was = titles.pop(store.code_hash(now.key) or now.key, [])
+        as_it_was = titles.pop(store.code_hash(artifact.key) or artifact.key, [])
         settings = surroundings()
         timings = race(
             workpiece,
-            piece.what.args,
-            now,
+            piece.handle.args,
+            artifact,
             {code: configs[code] for code in titles},
             lambda config: store.artifact(workpiece.wanted(config, settings)),
             budget_s,
@@ -313,7 +313,7 @@ class LiveBench:
         }
         return {
             **{title: Raced(exactly(1.0), Verdict.BASELINE) for title in as_it_was},
-            **{title: raced[code] for code, same in titles.items() if code in raced for title in same},
+            **{title: raced[code] for code, equal in titles.items() if code in raced for title in equal},
         }
 
     @property

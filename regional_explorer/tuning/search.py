@@ -40,7 +40,7 @@ from regional_explorer.tuning.space import (
     Candidate,
     Root,
     best_changes,
-    candidate,
+    candidate_of,
     in_words,
     is_whole,
     likeliest_candidates,
@@ -63,9 +63,9 @@ A race takes no longer than its plans took to compile, or a third of this share 
 MEMORY_SHARE = 0.01
 """The largest share of the budget for measuring the memory of one plan."""
 BATCH = 3
-"""The number of plans that are compiled side by side, then raced; so a cancelled search soon has results.
+"""The number of plans that are compiled side by side, then raced. It is small so that a cancelled search has results.
 
-The first is compiled alone: it shows what the others will cost.
+The first plan is compiled alone: it shows what the others will cost.
 """
 FINALISTS = 3
 PIECES_SHARE = 0.08
@@ -73,7 +73,7 @@ PIECES_SHARE = 0.08
 COMPILED = (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE)
 """The outcomes of plans whose pieces can be raced."""
 WRAPPED_WITHIN = 0.1
-"""A tracing gets a C++ wrapper if without it it is slower than the best by at most this fraction."""
+"""A C++ wrapper is tried on a tracing that, without it, is slower than the best by at most this fraction."""
 
 
 def keep_nothing(_so_far: Tuning) -> None:
@@ -83,12 +83,12 @@ def keep_nothing(_so_far: Tuning) -> None:
 def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning], object] = keep_nothing) -> Tuning:
     """Search for the fastest plan; return all tries with the answer. ``keep`` is called with the record so far.
 
-    Cancelled or interrupted, it returns what it has, and ``stopped`` says so.
+    If cancelled or interrupted, it returns the tries so far, and ``stopped`` says so.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
         MeasureError: nothing can be measured.
-        Exception: what nobody expected; it says what had been found, which ``keep`` has.
+        Exception: an unexpected error, with a note on the answer so far; ``keep`` has the tries.
     """
     search = _Search(bench, limits, ledger, keep)
     try:
@@ -181,20 +181,22 @@ class _Search(Generic[P]):
             self._note(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
 
     def _at_hand(self) -> list[Candidate]:
-        """Return the plan at hand if it has regions and is not tried anyway; else None."""
+        """Return the plan at hand if it has regions and is not tried anyway; else nothing."""
         at_hand = self.bench.at_hand
         is_another = at_hand.regions and not is_whole(at_hand)
-        return [candidate(SearchStage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
+        return [candidate_of(SearchStage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
 
     def _try_wrappers(self) -> None:
         """Try C++ wrappers on the tracings that are not much slower than the best, the fastest first."""
-        found = [one for one in self.tries.values() if one.stage is SearchStage.TRACING and one.score is not None]
-        found.sort(key=lambda one: -(one.score or 0.0))
+        traced = [
+            tried for tried in self.tries.values() if tried.stage is SearchStage.TRACING and tried.score is not None
+        ]
+        traced.sort(key=lambda tried: -(tried.score or 0.0))
         wrapped = []
-        for one in found:
-            assert one.plan is not None  # noqa: S101 - only the references have none
-            with_wrapper = whole_graph_candidate(SearchStage.WRAPPER, one.plan.tracing, WRAPPER)
-            behind = _surely_behind(one, found[0])
+        for tried in traced:
+            assert tried.plan is not None  # noqa: S101 - only the references have none
+            with_wrapper = whole_graph_candidate(SearchStage.WRAPPER, tried.plan.tracing, WRAPPER)
+            behind = _surely_behind(tried, traced[0])
             if behind <= WRAPPED_WITHIN:
                 wrapped.append(with_wrapper)
             else:
@@ -204,8 +206,8 @@ class _Search(Generic[P]):
     def _try_keys(self) -> None:
         """Try every config on the best plan, then the best configs together, until nothing gets better.
 
-        The first time it is done without a C++ wrapper, which takes longer to compile: what helps then mostly helps
-        with the wrapper, too.
+        The first time, the configs are tried without a C++ wrapper, which takes longer to compile: a config that helps
+        without it mostly helps with it, too.
         """
         best = self._best()
         if best is not None and WRAPPER.items() <= self.candidates[best].more.items():
@@ -218,12 +220,12 @@ class _Search(Generic[P]):
     def _try_keys_on(self, base: Candidate, best: Candidate) -> bool:
         """Try every config on ``base``, and the best configs together on ``best``; return whether a try was new."""
         changed = list(neighbours(base, self.limits.keys))
-        untried = [one for one in changed if one.title not in self.tries]
+        untried = [plan for plan in changed if plan.title not in self.tries]
         self._try(untried, beside=base.title)
-        better = [one for one in changed if one.title != best.title and self._is_better(self.tries[one.title], base)]
+        better = [plan for plan in changed if plan.title != best.title and self._is_better(plan.title, base)]
         if len(better) > 1 or (better and best != base):
             self._try([with_configs_of(best, better)])
-        return any(self.tries[one.title].outcome is not Outcome.NOT_TRIED for one in untried)
+        return any(self.tries[plan.title].outcome is not Outcome.NOT_TRIED for plan in untried)
 
     def _try_others(self) -> None:
         """Try the plan at hand under other tracings, and suggested regions under the best tracing."""
@@ -234,9 +236,9 @@ class _Search(Generic[P]):
     # ------------------------------------------------------------------------------------------------ keys per region
 
     def _try_pieces(self) -> bool:
-        """Race the pieces of the best plan alone, and try the winners together; return whether that is now best.
+        """Race the pieces of the best plan alone, and try the winners together; return whether that plan is the best.
 
-        Under each config that was tried on that plan its pieces are compiled already.
+        The pieces are compiled already under each config that was tried on the best plan.
         """
         best = self._best()
         if best is None or not self._make_ready(best):
@@ -244,20 +246,20 @@ class _Search(Generic[P]):
         base = self.candidates[best]
         new = [change for change in self.limits.keys if not change.items() <= base.more.items()]
         changed = {
-            ", ".join(config_texts(change)): (change, one)
-            for change, one in zip(new, neighbours(base, new), strict=True)
-            if one.title in self.tries and self.tries[one.title].outcome in COMPILED
+            ", ".join(config_texts(change)): (change, neighbour)
+            for change, neighbour in zip(new, neighbours(base, new), strict=True)
+            if neighbour.title in self.tries and self.tries[neighbour.title].outcome in COMPILED
         }
         if not changed or self.time.now() + self.time.share_s(PIECES_SHARE) > self._deadline():
             return False
         with self.time.step("tracing", "cutting the pieces of the best plan"):
-            others = {change: self.bench.prepare(one.plan) for change, (_, one) in changed.items()}
+            others = {change: self.bench.prepare(neighbour.plan) for change, (_, neighbour) in changed.items()}
         raced = self._race_pieces(best, others)
         changes = {place: changed[change][0] for place, change in best_changes(raced).items()}
         if not changes:
             return False
         plan = with_changes(base.plan, changes)
-        together_again = candidate(SearchStage.PIECES, Root(f"{best}; {in_words(changes)}", plan))
+        together_again = candidate_of(SearchStage.PIECES, Root(f"{best}; {in_words(changes)}", plan))
         self._try([together_again])
         return self._best() == together_again.title
 
@@ -271,10 +273,10 @@ class _Search(Generic[P]):
         all_s = sum(piece.in_a_call for piece in pieces if piece.in_a_call >= least_s)
         raced = []
         for piece in sorted(pieces, key=lambda piece: -piece.in_a_call):
-            known = PieceRace(piece.partition, piece.region, piece.direction, piece.runs, piece.seconds)
+            race = PieceRace(piece.partition, piece.region, piece.direction, piece.runs, piece.seconds)
             if piece.in_a_call < least_s:
                 why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
-                self.pieces.append(replace(known, why_not=why_not))
+                self.pieces.append(replace(race, why_not=why_not))
                 continue
             budget_s = self.time.share_s(PIECES_SHARE) * piece.in_a_call / all_s
             try:
@@ -283,42 +285,43 @@ class _Search(Generic[P]):
             except (CancelledError, NoCompilerError):
                 raise
             except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-                self.pieces.append(replace(known, why_not=in_a_line(error)))
+                self.pieces.append(replace(race, why_not=in_a_line(error)))
                 results = {}
             else:
-                self.pieces.append(self._piece_race(known, results))
+                self.pieces.append(self._piece_race(race, results))
             raced.append((piece, results))
         return raced
 
     @staticmethod
-    def _piece_race(known: PieceRace, results: Mapping[str, Raced]) -> PieceRace:
+    def _piece_race(race: PieceRace, results: Mapping[str, Raced]) -> PieceRace:
         """Return a race of a piece with its winner."""
-        faster = {change: one for change, one in results.items() if one.verdict is Verdict.FASTER}
+        faster = {change: raced for change, raced in results.items() if raced.verdict is Verdict.FASTER}
         best = max(faster, key=lambda change: faster[change].speedup.value, default="")
-        codes = len({id(one) for one in results.values() if one.verdict is not Verdict.BASELINE})
-        return replace(known, codes=codes, best=best, gain=faster[best].speedup if best else None)
+        codes = len({id(raced) for raced in results.values() if raced.verdict is not Verdict.BASELINE})
+        return replace(race, codes=codes, best=best, gain=faster[best].speedup if best else None)
 
-    def _is_better(self, one: Try, base: Candidate) -> bool:
-        return one.can_be_chosen and (one.score or 0.0) > (self.tries[base.title].score or 0.0) * (1.0 + MIN_FLOOR)
+    def _is_better(self, title: str, base: Candidate) -> bool:
+        tried, score = self.tries[title], self.tries[base.title].score or 0.0
+        return tried.can_be_chosen and (tried.score or 0.0) > score * (1.0 + MIN_FLOOR)
 
     # ----------------------------------------------------------------------------------------------------- one batch
 
     def _try(self, candidates: Iterable[Candidate], beside: str | None = None) -> None:
-        """Compile, check and race candidates, some at a time, as far as the budget goes.
+        """Compile, check and race candidates in batches, as far as the budget goes.
 
         They race the plan ``beside``, the best by default.
         """
         batch: dict[str, tuple[Candidate, P]] = {}
         began_s = self.time.now()
-        for one in candidates:
-            if one.title in self.tries:
+        for candidate in candidates:
+            if candidate.title in self.tries:
                 continue
-            self.candidates[one.title] = one
-            if not self._has_time(one, [other for other, _ in batch.values()]):
-                needs = f"it would take about {duration(self.time.cost_s(one))} to compile and time"
-                self._leave_out(one, f"the budget is spent: {needs}")
-            elif (prepared := self._prepare(one)) is not None:
-                batch[one.title] = one, prepared
+            self.candidates[candidate.title] = candidate
+            if not self._has_time(candidate, [other for other, _ in batch.values()]):
+                needs = f"it would take about {duration(self.time.cost_s(candidate))} to compile and time"
+                self._leave_out(candidate, f"the budget is spent: {needs}")
+            elif (prepared := self._prepare(candidate)) is not None:
+                batch[candidate.title] = candidate, prepared
             if len(batch) == (BATCH if self._has_compared else 1):
                 self._try_batch(batch, began_s, beside)
                 batch, began_s = {}, self.time.now()
@@ -326,11 +329,11 @@ class _Search(Generic[P]):
             self._try_batch(batch, began_s, beside)
         self._free_losers()
 
-    def _has_time(self, one: Candidate, batched: Sequence[Candidate]) -> bool:
+    def _has_time(self, candidate: Candidate, batched: Sequence[Candidate]) -> bool:
         """Return whether the budget allows compiling, checking and timing one more candidate."""
         if not self._has_compared and not batched:
             return self.time.now() < self._deadline()  # without a single plan there is nothing to compare
-        return self.time.now() + sum(map(self.time.cost_s, (one, *batched))) <= self._deadline()
+        return self.time.now() + sum(map(self.time.cost_s, (candidate, *batched))) <= self._deadline()
 
     def _try_batch(self, batch: Mapping[str, tuple[Candidate, P]], began_s: float, beside: str | None) -> None:
         """Compile, check and race plans; their cost since ``began_s`` is the estimate for later plans."""
@@ -339,46 +342,46 @@ class _Search(Generic[P]):
         right = [title for title in compiled if self._is_right(title)]
         for title in right:
             self._read_memory(title)
-        if self.time.now() < self._deadline():  # else only the final comparison times them
+        if self.time.now() < self._deadline():  # otherwise only the final comparison times them
             self._race(right, compile_s, beside)
-        for one, _ in batch.values():
-            self.time.note_cost(one, (self.time.now() - began_s) / len(batch))
+        for candidate, _ in batch.values():
+            self.time.note_cost(candidate, (self.time.now() - began_s) / len(batch))
         self.keep(self.tuning())
 
-    def _prepare(self, one: Candidate) -> P | None:
+    def _prepare(self, candidate: Candidate) -> P | None:
         """Trace and cut a candidate; None if that fails, or if the result is already known."""
         try:
-            with self.time.step("tracing", f"tracing: {one.title}"):
-                prepared = self.bench.prepare(one.plan)
+            with self.time.step("tracing", f"tracing: {candidate.title}"):
+                prepared = self.bench.prepare(candidate.plan)
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - torch may raise anything in other ways of tracing
-            self.tries[one.title] = one.tried(Outcome.FAILED, in_a_line(error))
+            self.tries[candidate.title] = candidate.tried(Outcome.FAILED, in_a_line(error))
             return None
-        if (other := self.prepared_keys.setdefault(prepared.key, one.title)) != one.title:
-            self._note_same(one, other)
+        if (other := self.prepared_keys.setdefault(prepared.key, candidate.title)) != candidate.title:
+            self._note_same(candidate, other)
             return None
         entry = self.ledger.entries.get(prepared.key)
-        if entry is not None and self._remember(one, entry, prepared.kept_bytes):
+        if entry is not None and self._remember(candidate, entry, prepared.kept_bytes):
             return None
         return prepared
 
-    def _remember(self, one: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
-        """Take over what an earlier search has found; return whether nothing is left to try."""
-        known = one.tried(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
+    def _remember(self, candidate: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
+        """Take over the result of an earlier search; return whether the candidate needs no try any more."""
+        tried = candidate.tried(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self.titles_by_code:
             return False
-        if entry.code and (other := self.titles_by_code.setdefault(entry.code, one.title)) != one.title:
-            self._note_same(one, other)
+        if entry.code and (other := self.titles_by_code.setdefault(entry.code, candidate.title)) != candidate.title:
+            self._note_same(candidate, other)
             return True
         if entry.outcome in (Outcome.MEASURED, Outcome.SLOWER):
             if self.limits.numbers is Numbers.BITWISE and not entry.bitwise:
-                known = replace(known, outcome=Outcome.WRONG, why=NOT_BITWISE)
+                tried = replace(tried, outcome=Outcome.WRONG, why=NOT_BITWISE)
             elif entry.over_full is None or entry.over_full.bounds is None or TORCH_COMPILE not in self.references:
-                return False  # without an interval it is no result to rely on
+                return False  # a result without an interval is not relied on
             else:
-                known = replace(known, over_full=entry.over_full, compile_s=entry.compile_s)
-        self.tries[one.title] = known
+                tried = replace(tried, over_full=entry.over_full, compile_s=entry.compile_s)
+        self.tries[candidate.title] = tried
         return True
 
     def _compile(self, batch: Mapping[str, tuple[Candidate, P]]) -> list[str]:
@@ -386,29 +389,30 @@ class _Search(Generic[P]):
         run, new, deadline_s = self.bench.context.run, list[str](), self._deadline()
         limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self.time.now() > deadline_s)
         with self.time.step("compiling", f"compiling {count(len(batch), 'plan')}"):
-            results = self.bench.compile([made for _, made in batch.values()], self.time.reporting(limited))
+            results = self.bench.compile([prepared for _, prepared in batch.values()], self.time.reporting(limited))
         self.time.stop_if_cancelled()
-        for (one, made), built in zip(batch.values(), results, strict=True):
+        for (candidate, prepared), built in zip(batch.values(), results, strict=True):
             if built is None:
-                self._leave_out(one, "the budget was spent before it was compiled")
+                self._leave_out(candidate, "the budget was spent before it was compiled")
                 continue
             costs: dict[str, Any] = {
                 "compile_s": built.seconds,
-                "kept_bytes": made.kept_bytes,
+                "kept_bytes": prepared.kept_bytes,
                 "launches": built.launches,
             }
             if built.failure:
-                self.tries[one.title] = one.tried(Outcome.FAILED, built.failure, **costs)
+                self.tries[candidate.title] = candidate.tried(Outcome.FAILED, built.failure, **costs)
                 if not built.may_succeed_later:
-                    self._write(made.key, one.title)
-            elif (other := self.titles_by_code.setdefault(built.code, one.title)) != one.title:
-                self._note_same(one, other)
-                self._write(made.key, one.title, built.code)
+                    self._write(prepared.key, candidate.title)
+            elif (other := self.titles_by_code.setdefault(built.code, candidate.title)) != candidate.title:
+                self._note_same(candidate, other)
+                self._write(prepared.key, candidate.title, built.code)
             else:
-                self.tries[one.title], self.ready[one.title] = one.tried(Outcome.MEASURED, **costs), made
-                new.append(one.title)
+                self.tries[candidate.title] = candidate.tried(Outcome.MEASURED, **costs)
+                self.ready[candidate.title] = prepared
+                new.append(candidate.title)
                 if self.limits.max_compile_s is not None and built.seconds > self.limits.max_compile_s:
-                    self._note(one.title, why=f"it took {duration(built.seconds)} to compile")
+                    self._note(candidate.title, why=f"it took {duration(built.seconds)} to compile")
         return new
 
     def _is_right(self, title: str) -> bool:
@@ -443,9 +447,10 @@ class _Search(Generic[P]):
             self._slower,
         )
         failed = self._drop_failed((*others, *titles), result)
-        again = [title for title in titles if failed and title in result.pruned and title in self.ready]
+        # A pruned plan may have been slower only than a plan that has failed since.
+        repeated = [title for title in titles if failed and title in result.pruned and title in self.ready]
         for title in (*others, *titles):
-            if title not in self.ready or title in again:
+            if title not in self.ready or title in repeated:
                 continue
             self._note_times(title, result)
             if self.tries[title].score is None:
@@ -454,7 +459,7 @@ class _Search(Generic[P]):
                 self._note(title, outcome=Outcome.SLOWER if title in result.pruned else Outcome.MEASURED)
                 self._write(self.ready[title].key, title, self._code_of(title))
         self._stop_if(result)
-        self._race(again, compile_s, beside)  # they may have been slower than what has failed since
+        self._race(repeated, compile_s, beside)
 
     def _drop_failed(self, titles: Sequence[str], result: RoundsResult) -> list[str]:
         """Drop and return the plans that raised in their rounds, or did not run their own code."""
@@ -465,7 +470,7 @@ class _Search(Generic[P]):
         return failed
 
     def _slower(self, result: RoundsResult) -> list[str]:
-        """Return which plans of a race are slower than the race's best plan that can be chosen."""
+        """Return the plans of a race that are slower than its best plan that can be chosen."""
         plans = [name for name in result.samples if name not in self.references]
         return surely_slower(result, self._phase, plans, lambda name: self.tries[name].can_be_chosen)
 
@@ -478,7 +483,7 @@ class _Search(Generic[P]):
         needed = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
         constant_bytes, allowed = self.ready[title].constant_bytes, "that eager needs"
         self._note(title, peak_bytes=peak.peak_bytes, constant_bytes=constant_bytes)
-        if self.limits.max_memory is not None:  # else the limit is the peak of a call, in which there are no weights
+        if self.limits.max_memory is not None:  # else the limit is eager's peak in a call, which includes no weights
             needed, allowed = needed + constant_bytes, "allowed"
         if self.most_bytes is not None and needed > self.most_bytes:
             constants = f", {size(constant_bytes)} of it its frozen weights" if constant_bytes else ""
@@ -514,7 +519,7 @@ class _Search(Generic[P]):
             self.bench.keep(self.ready[best])
 
     def _final_s(self, titles: Sequence[str]) -> float:
-        """Return the seconds for the rounds of the final comparison, which are left after the first calls."""
+        """Return the seconds that the first calls of the final comparison leave for its rounds."""
         times = [self.tries[title].time_s for title in titles]
         first_calls_s = FIRST_CALLS * sum(time.value for time in times if time is not None)
         left_s = self.time.end_s - self.time.now() - first_calls_s
@@ -547,7 +552,7 @@ class _Search(Generic[P]):
                 built = self.bench.compile([prepared], self.time.reporting(limited))[0]
         except (CancelledError, NoCompilerError):
             raise
-        except Exception as error:  # noqa: BLE001 - as when it was tried first
+        except Exception as error:  # noqa: BLE001 - as in the first try
             self._drop(title, Outcome.FAILED, in_a_line(error), remember=False)
             return False
         self.time.stop_if_cancelled()
@@ -573,8 +578,8 @@ class _Search(Generic[P]):
 
     def _titles_fastest_first(self) -> list[str]:
         """Return the titles of the plans that can be chosen, the fastest first."""
-        plans = [one for one in self.tries.values() if one.plan is not None and one.can_be_chosen and one.score]
-        return [one.title for one in sorted(plans, key=lambda one: -(one.score or 0.0))]
+        plans = [tried for tried in self.tries.values() if tried.plan and tried.can_be_chosen and tried.score]
+        return [tried.title for tried in sorted(plans, key=lambda tried: -(tried.score or 0.0))]
 
     def _unraced(self) -> list[str]:
         """Return the titles of the plans that were compiled and are right, but had no time for a race."""
@@ -611,11 +616,11 @@ class _Search(Generic[P]):
     def _note(self, title: str, **changes: Any) -> None:
         self.tries[title] = replace(self.tries[title], **changes)
 
-    def _note_same(self, one: Candidate, other: str) -> None:
-        self.tries[one.title] = one.tried(Outcome.SAME_CODE, f"the same code as: {other}", same_as=other)
+    def _note_same(self, candidate: Candidate, other: str) -> None:
+        self.tries[candidate.title] = candidate.tried(Outcome.SAME_CODE, f"the same code as: {other}", same_as=other)
 
-    def _leave_out(self, one: Candidate, why: str) -> None:
-        self.tries[one.title] = one.tried(Outcome.NOT_TRIED, why)
+    def _leave_out(self, candidate: Candidate, why: str) -> None:
+        self.tries[candidate.title] = candidate.tried(Outcome.NOT_TRIED, why)
 
     def _drop(self, title: str, outcome: Outcome, why: str, *, remember: bool = True) -> None:
         """Take a plan out of the search."""
@@ -625,16 +630,16 @@ class _Search(Generic[P]):
             self._write(prepared.key, title)
 
     def _write(self, key: str, title: str, code: str = "") -> None:
-        one = self.tries[title]
+        tried = self.tries[title]
         self.ledger.add(
             LedgerEntry(
                 key,
                 title,
-                one.outcome,
-                "" if one.outcome in (Outcome.MEASURED, Outcome.SLOWER) else one.why,
+                tried.outcome,
+                "" if tried.outcome in (Outcome.MEASURED, Outcome.SLOWER) else tried.why,
                 code,
-                one.over_full,
-                one.compile_s,
+                tried.over_full,
+                tried.compile_s,
                 self.bitwise.get(title, False),
             )
         )
@@ -644,15 +649,15 @@ class _Search(Generic[P]):
 
     def _free_losers(self) -> None:
         """Free the traces of plans out of the race; the best plans and the plan at hand stay."""
-        kept = {*self._titles_fastest_first()[: FINALISTS + 1], *self._unraced(), AT_HAND}
-        self.ready = {title: prepared for title, prepared in self.ready.items() if title in kept}
+        titles = {*self._titles_fastest_first()[: FINALISTS + 1], *self._unraced(), AT_HAND}
+        self.ready = {title: prepared for title, prepared in self.ready.items() if title in titles}
         plans = [self.tries[title].plan for title in self.ready]
         self.bench.free([plan.tracing for plan in plans if plan is not None])
 
     @property
     def _has_compared(self) -> bool:
         """Whether a plan was timed beside the references."""
-        return any(one.plan is not None and one.score is not None for one in self.tries.values())
+        return any(tried.plan is not None and tried.score is not None for tried in self.tries.values())
 
     def _deadline(self) -> float:
         """Return the time at which the final comparison has to begin; the first plan may take half of its time."""
@@ -660,10 +665,10 @@ class _Search(Generic[P]):
 
     def _so_far(self) -> str:
         """Return the results so far, for the progress line."""
-        best, tried = self._best(), sum(one.outcome is not Outcome.NOT_TRIED for one in self.tries.values())
+        best, number = self._best(), sum(tried.outcome is not Outcome.NOT_TRIED for tried in self.tries.values())
         if best is None or (score := self.tries[best].score) is None:
             return ""
-        return f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
+        return f"best so far {times(score)} as fast as {self._baseline}, {number} tried; "
 
     def _stop_if(self, result: RoundsResult) -> None:
         """End the search if its rounds were interrupted or cancelled; their results are kept."""
@@ -690,12 +695,12 @@ class _Search(Generic[P]):
         )
 
 
-def _surely_behind(one: Try, best: Try) -> float:
+def _surely_behind(tried: Try, best: Try) -> float:
     """Return the fraction by which a try is at least slower than the best; 0 if an interval is missing."""
-    ours, theirs = (tried.over_full or tried.speedup for tried in (one, best))
-    if ours is None or theirs is None or ours.high is None or theirs.low is None:
+    speed, best_speed = tried.over_full or tried.speedup, best.over_full or best.speedup
+    if speed is None or best_speed is None or speed.high is None or best_speed.low is None:
         return 0.0
-    return max(0.0, 1.0 - ours.high / theirs.low)
+    return max(0.0, 1.0 - speed.high / best_speed.low)
 
 
 NOT_BITWISE = "its results are not those of eager to the bit"

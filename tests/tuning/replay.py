@@ -159,7 +159,7 @@ class ReplayBench:
     def race_piece(self, piece: TimedPiece, others: Mapping[str, ReplayedPlan], budget_s: float) -> Mapping[str, Raced]:
         self.log.append(("race piece", piece.partition))
         self.clock.spend(budget_s)
-        number, _ = piece.what
+        number, _ = piece.handle
         raced = {}
         for change, other in others.items():
             then = self.plant_pieces(other.plan)[number]
