@@ -45,7 +45,7 @@ LEAST_OTHERS = 0.5
 """If other processes use fewer cores, they disturb at most four of five rounds, and the fastest fifth is right.
 
 If they use more, all rounds may be disturbed: then the fixed work is compared with the least time that it ever took.
-On a quiet machine it is not, because a processor that has become slower disturbs nothing: it slows all rounds alike.
+On a quiet machine it is not: a processor that has become slower disturbs nothing, because it slows all rounds alike.
 """
 
 _STAT = Path("/proc/stat")
@@ -59,7 +59,7 @@ class Sentinel:
     fastest_s: float = math.inf
 
     def look(self, clock: Clock[Any]) -> float:
-        """Return the seconds that the work takes now; if they are long, the shorter of two times."""
+        """Return the seconds that the work takes now; if it takes long, time it twice and return the shorter time."""
         seconds = self._time(clock)
         if seconds > QUIET_LIMIT * self.fastest_s:
             seconds = min(seconds, self._time(clock))
@@ -79,7 +79,7 @@ def fixed_work(clock: Clock[Any]) -> Sentinel:
 
 @cache
 def _fixed_work(device: str, _threads: int) -> Sentinel:
-    with torch.inference_mode(mode=False):  # calls outside of that mode could not write to its tensors
+    with torch.inference_mode(mode=False):  # a call outside of inference mode cannot write to a tensor made in it
         numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
         out = torch.empty_like(numbers)
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
@@ -111,7 +111,7 @@ def wait_until_quiet(
         used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
         if used < LEAST_OTHERS:
             return
-        run.progress(f"waiting until it is quiet: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
+        run.progress(f"waiting for a quiet machine: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
 
 
 @dataclass
@@ -130,11 +130,11 @@ class Watch:
 
     def look(self, rounds: int) -> None:
         """Note how long the fixed work takes after ``rounds`` complete rounds."""
-        del self.sentinel_s[rounds:]  # of a round that was not completed
+        del self.sentinel_s[rounds:]  # times of a round that was not completed
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which rounds are used: the undisturbed rounds, or all rounds if those are too few."""
+        """Return which rounds are used (the undisturbed, or all if those are too few), and the noise."""
         others = self._others()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
         # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
@@ -182,8 +182,8 @@ def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads
         with suppress(Exception):
             share = threads.run_timed(partial(launch_share, timed_call, clock))
             if share >= LAUNCH_BOUND:
-                what = f"launch-bound: launching took {share:.0%} of the time on the device"
-                warnings[timed_call.name] = [f"{what}; the kernels alone are faster"]
+                text = f"launch-bound: launching took {share:.0%} of the time on the device"
+                warnings[timed_call.name] = [f"{text}; the kernels alone are faster"]
     return warnings
 
 

@@ -127,13 +127,13 @@ class Rates:
     def _rate(self, kind: str, step: int) -> float:
         """Return the fastest rate of a step and of larger steps: where starting takes long, larger steps are faster.
 
-        A mere read or write is at least as fast as a copy. A step that was not reached has the rate of the largest step
-        that was.
+        A read or a write alone is at least as fast as a copy. A step that was not reached has the rate of the largest
+        step that was reached.
         """
         kinds = (kind, "copy") if step else (kind,)
         rates = {key: rate for key, rate in self.fastest.items() if key[0] in kinds}
-        reached = min(step, max(of for _, of in rates))
-        return max(rate for (_, of), rate in rates.items() if of >= reached)
+        reached = min(step, max(measured for _, measured in rates))
+        return max(rate for (_, measured), rate in rates.items() if measured >= reached)
 
 
 def _while_time_is_left(steps: Iterable[tuple[int, Callable[[], float]]], limit_s: float) -> None:

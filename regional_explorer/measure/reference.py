@@ -66,8 +66,8 @@ class Float64:
         """Return outputs, gradients, and what the call wrote, in float64.
 
         Raises:
-            Exception: whatever torch raises if an operator has no float64 kernel; RuntimeError if the graphs do not run
-                any more.
+            Exception: whatever torch raises if an operator has no float64 kernel; RuntimeError if Dynamo has given up
+                on the call.
         """
         call = self._capture.call
         with self._capture.running(self._float64_implementation), call.restoring():
@@ -248,10 +248,10 @@ def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Refe
 
 
 def _unless_refused(run: Callable[[], Values]) -> Values | None:
-    """Return the results of a run; None if an operator raises, for want of a float64 kernel perhaps."""
+    """Return the results of a run; None if an operator raises, perhaps because it has no float64 kernel."""
     try:
         return run()
-    except Exception:  # noqa: BLE001 - any operator may raise anything; what follows does with less
+    except Exception:  # noqa: BLE001 - any operator may raise anything; the check goes on without this run
         return None
 
 

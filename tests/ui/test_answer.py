@@ -153,7 +153,7 @@ def test_a_button_waits_for_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> 
 
     machine.wait_until_quiet(Run(progress=report), sleep, lambda: now[0])
     assert len(said) == 2
-    assert said[0].startswith("waiting until it is quiet: other processes use 1.5 of")
+    assert said[0].startswith("waiting for a quiet machine: other processes use 1.5 of")
     monkeypatch.setattr(machine, "others_s", lambda: None)
     machine.wait_until_quiet(Run(), lambda _: pytest.fail("it waits for what nobody reports"))
 
