@@ -33,9 +33,9 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
-    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it does not come from one.
-    ``build`` is the command that compiled the code; of one from a folder that is not known, and it is the key instead.
-    ``constants`` are the frozen weights of the code.
+    its loading from an artifact folder. ``pack`` serializes it for such a folder; None if it comes from one. ``build``
+    is the command that compiled the code. For an artifact from a folder the command is unknown, and ``build`` is the
+    key. ``constants`` are the frozen weights of the code.
     """
 
     key: str
@@ -67,8 +67,8 @@ class Sizes:
         """Return the sizes from the bytes of ``packed``, for a piece with the given inputs.
 
         Raises:
-            Exception: of some kind, if they are anything else.
-            DamagedError: they are those of another piece.
+            Exception: of any kind, if they are something else.
+            DamagedError: they are the sizes of another piece.
         """
         places, guard = pickle.loads(content)  # noqa: S301 - artifacts are code, and the user named their directory
         sizes = cls([(argument, place) for argument, place in places], None if guard is None else Guard(*guard))
@@ -103,7 +103,7 @@ class ArtifactStore:
     ``generated`` is the code behind the artifacts, which torch drops together with the store. ``folder`` is searched
     for artifacts before they are compiled, and they are saved in it afterwards. ``hashes`` are hashes of code by key,
     of artifacts and of code that was generated but not compiled. ``run_inductor`` starts the compile of a piece.
-    ``known`` has the compiles that each new one is compared with; in production nobody asks for that.
+    ``known`` has the compiles that each new compile is compared with; None in production, where nobody asks for that.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class ArtifactStore:
     known: KnownCompiles | None = None
 
     def load(self, wanted: Wanted) -> Artifact | None:
-        """Return the fitting artifact of the folder, None without one."""
+        """Return the artifact of the folder that fits; None without one."""
         if self.folder is None:
             return None
 
@@ -133,7 +133,7 @@ class ArtifactStore:
         """Return the artifact that was packed in another process. This runs its code.
 
         Raises:
-            Exception: of some kind, if it cannot be loaded.
+            Exception: of any kind, if it cannot be loaded.
         """
         with compile_lock(), self.generated.collected():
             workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
@@ -221,7 +221,7 @@ def failure_text(error: Exception) -> str:
     """Return why a piece does not compile."""
     if isinstance(error, RegionCompileError):
         return str(error)
-    # Behind an empty line an operator without a kernel lists those that torch has, 50 lines of them.
+    # For an operator without a kernel, torch adds an empty line and lists its kernels, 50 lines of them.
     return f"{type(error).__name__}: {error}".partition("\n\n")[0]
 
 

@@ -24,7 +24,7 @@ MOST_KNOWN_BYTES = 4 * 2**20
 """Beyond these limits the oldest compiles are forgotten. 200 compiles of 3,000 ops each take 2.5 MiB."""
 
 LEAST_SHARED_OPS = 0.5
-"""Compiles are compared if at least this share of their ops is the same."""
+"""Two compiles are compared if they share at least this part of their ops."""
 
 LONGEST_TEXT = 80
 """Longer texts are shown as a hash."""
@@ -88,10 +88,10 @@ def _text_or_hash(value: Any) -> str:
 def _input_text(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return str(value)
-    what = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    description = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if value.layout is not torch.strided:
-        return f"{what} {value.layout}"
-    return f"{what} strides {list(value.stride())} on {value.device}"
+        return f"{description} {value.layout}"
+    return f"{description} strides {list(value.stride())} on {value.device}"
 
 
 def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
@@ -113,29 +113,31 @@ class KnownCompiles:
 
     artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
-    def compared(self, artifact: str, made: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
+    def compared(self, artifact: str, record: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
         """Return the record of a compile with its changes from the nearest known compile, and remember the compile."""
-        if made.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
-            return made
+        if record.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
+            return record
         key = _compressed(content.parts), _compressed(content.ops)
-        same = self.artifacts.pop(key, None)
-        nearest = self._nearest(content, key[1]) if same is None else (same, content)
+        earlier = self.artifacts.pop(key, None)
+        nearest = self._nearest(content, key[1]) if earlier is None else (earlier, content)
         self.artifacts[key] = artifact
         while len(self.artifacts) > MOST_KNOWN or self._bytes() > MOST_KNOWN_BYTES:
             del self.artifacts[next(iter(self.artifacts))]
         if nearest is None:
-            return made
-        name, known = nearest
-        return replace(made, nearest=name, changes=tuple(changes_of_key(known, content)))
+            return record
+        name, content_before = nearest
+        return replace(record, nearest=name, changes=tuple(changes_of_key(content_before, content)))
 
     def _nearest(self, content: CompileContent, same_ops: bytes) -> tuple[str, CompileContent] | None:
         """Return the artifact and content of the known compile with the fewest changes, the latest if several have."""
         nearest, least = None, None
         for (parts, ops), artifact in reversed(self.artifacts.items()):
-            known = CompileContent(_decompressed(parts), content.ops if ops == same_ops else tuple(_decompressed(ops)))
-            distance = known.distance(content)
+            earlier = CompileContent(
+                _decompressed(parts), content.ops if ops == same_ops else tuple(_decompressed(ops))
+            )
+            distance = earlier.distance(content)
             if distance is not None and (least is None or distance < least):
-                nearest, least = (artifact, known), distance
+                nearest, least = (artifact, earlier), distance
         return nearest
 
     def _bytes(self) -> int:

@@ -40,7 +40,7 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, settings: s
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
     problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
-    problem = problem if region.enabled else None  # it is not to run compiled
+    problem = problem if region.enabled else None  # a disabled region does not run compiled
     return Partition(
         id=switch.partition.name,
         region=region.name,
@@ -160,9 +160,9 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
 
 
 def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
-    """Yield one ``config-inert`` per config key that is known to have no effect in its region.
+    """Yield one ``config-inert`` per config key that has no effect in its region by rule.
 
-    Keys that were observed to have none, each alone or several together, follow.
+    After these come the keys that were observed to have none, alone or several together.
     """
     for region in program.plan.regions:
         for direction, config in region.configs if region.enabled else ():
@@ -183,8 +183,8 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
                 observed = tuple(key for key in keys if (key,) not in reasons)
                 # CUDA graphs are recorded around the generated code.
                 if observed and not any("cudagraph" in key for key in observed):
-                    them = "it" if len(observed) == 1 else "them"
-                    reasons[observed] = f"the generated code is the same with {them} and without"
+                    pronoun = "it" if len(observed) == 1 else "them"
+                    reasons[observed] = f"the generated code is the same with {pronoun} and without"
             for keys, reason in reasons.items():
                 yield _inert_config(region, direction, keys, reason, region_records[0].graph)
 

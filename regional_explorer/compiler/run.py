@@ -92,7 +92,7 @@ class Run:
         estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
 
     Raises:
-        InvalidArgumentError: one cannot be called, or ``threads`` lacks a method.
+        InvalidArgumentError: a callback cannot be called, or ``threads`` lacks a method.
     """
 
     cancelled: Callable[[], bool] = never_cancelled
@@ -155,9 +155,9 @@ def check_run(run: object) -> None:
 
 
 REPORT_INTERVAL_S = 1.0
-"""Seconds between two reports of the same kind of work, whose words count whole seconds.
+"""Seconds between two reports of the same kind of work; their texts count whole seconds.
 
-Each disturbs a benchmark: the page draws it, which takes time from a machine with few cores.
+A report disturbs a benchmark: the page draws it, which takes time from a machine with few cores.
 """
 
 _DIGITS = re.compile(r"\d+")
@@ -203,7 +203,7 @@ class LogProgress:
 
 @contextmanager
 def interruptible(run: Run) -> Iterator[Run]:
-    """Context manager that yields ``run``, cancelled by a keyboard interrupt too, which is raised again at the end.
+    """Context manager: yield ``run``, which a keyboard interrupt cancels too; raise the interrupt again at the end.
 
     Dynamo and Inductor run callbacks in which Python drops exceptions; work that asks ``run.cancelled`` stops
     nevertheless. Threads other than the main one receive no interrupts.
@@ -217,7 +217,7 @@ def interruptible(run: Run) -> Iterator[Run]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield run
         return
-    interrupted, raised = False, None  # whether there was one, and what the handler raised
+    interrupted, raised = False, None  # whether there was an interrupt, and what the handler raised
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted, raised
@@ -235,4 +235,4 @@ def interruptible(run: Run) -> Iterator[Run]:
         if signal.getsignal(signal.SIGINT) is on_signal:  # otherwise another handler was set inside
             signal.signal(signal.SIGINT, handler)
     if raised is not None:
-        raise raised.with_traceback(None)  # which keeps all that its frames hold
+        raise raised.with_traceback(None)  # a traceback keeps all that its frames hold
