@@ -1,4 +1,4 @@
-"""The order in which ops must run: schedules, convex parts, cycles.
+"""Orders ops by their dependencies: schedules, convex parts, cycles.
 
 The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
 runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a

@@ -95,7 +95,7 @@ def test_fan_out_is_one_instance():
 
 def test_blocks_of_the_source_merge_under_one_config():
     ex = rx.explore(programs.neighbours, programs.pair())
-    with pytest.raises(rx.PlanError, match=r"different configs .*max_fusion_size': 1.*Say which one counts: config="):
+    with pytest.raises(rx.PlanError, match=r"different configs .*max_fusion_size': 1.*Give the config to use: config="):
         ex.merge("first", "second")
     with pytest.raises(rx.UnknownConfigKeyError):
         ex.merge("first", "second", config={"max_fusion_sise": 2})
