@@ -35,7 +35,7 @@ class Insights:
     """The generated code of the partitions of ``program``, the times of its kernels, and why regions are slow.
 
     ``codes`` and ``kernel_times`` are by key of the artifact; ``_other_codes`` is code for other configs, or for GPUs
-    that are not there, by key and target. ``diagnoses`` are by region, with the keys of its artifacts then.
+    that are not there, by key and target. ``diagnoses`` are by region, with the keys that its artifacts had then.
     ``revision`` changes with what a session shows.
     """
 
@@ -68,7 +68,9 @@ class Insights:
             if key in self.codes and artifact.code and code_hash(artifact.code) != code_hash(self.codes[key].text):
                 del self.codes[key]
                 self.kernel_times.pop(key, None)
-                self.diagnoses = {region: found for region, found in self.diagnoses.items() if key not in found[0]}
+                self.diagnoses = {
+                    name: diagnosis for name, diagnosis in self.diagnoses.items() if key not in diagnosis[0]
+                }
 
     def read(self, region: str, run: Run) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""
@@ -84,7 +86,7 @@ class Insights:
             self.revision += 1
 
     def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, Wanted]:
-        """Return what each partition's artifact is made of under ``changes`` of its config, by partition id.
+        """Return the ingredients of each partition's artifact under ``changes`` of its config, by partition id.
 
         Partitions whose layouts are not recorded yet, as after an edit of the plan, are left out.
         """
@@ -101,17 +103,17 @@ class Insights:
     ) -> dict[str, ArtifactCode]:
         """Return the code of ``changed`` partitions of a region, by partition id; fewer if cancelled.
 
-        Nothing is compiled, nor needs to be compiled before; with ``target`` the code is for that GPU.
+        Nothing is compiled, and nothing has to be compiled before. With ``target`` the code is for that GPU.
 
         Raises:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
         """
         program, gpu_name = self.program, "" if target is None else target.name
-        known = {key: code for (key, name), code in self._other_codes.items() if name == gpu_name}
-        missing = _missing(changed.values(), known)
+        codes = {key: code for (key, name), code in self._other_codes.items() if name == gpu_name}
+        missing = _missing(changed.values(), codes)
         if target is None:
-            for wanted in _with_progress(missing, region, known, run):
-                known[wanted.key] = code = code_under(wanted, program.store.generated)
+            for wanted in _with_progress(missing, region, codes, run):
+                codes[wanted.key] = code = code_under(wanted, program.store.generated)
                 if code.text:
                     program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
                     build = build_command(code.text, wanted.config)
@@ -119,30 +121,30 @@ class Insights:
         elif missing:
             run.estimate(None)
             run.progress(f"generating the code of {region} for {target.title}", 0.0)
-            known |= _codes_on_gpu(missing, target, run)
-        self._other_codes |= {(key, gpu_name): code for key, code in known.items()}
-        return {name: known[wanted.key] for name, wanted in changed.items() if wanted.key in known}
+            codes |= _codes_on_gpu(missing, target, run)
+        self._other_codes |= {(key, gpu_name): code for key, code in codes.items()}
+        return {name: codes[wanted.key] for name, wanted in changed.items() if wanted.key in codes}
 
     def _switches_of(self, region: str) -> Iterator[Switch]:
         return (switch for switch in self.program.switches if switch.piece.claim.region == region)
 
 
-def _missing(all_wanted: Iterable[Wanted], known: Mapping[str, ArtifactCode]) -> list[Wanted]:
+def _missing(all_wanted: Iterable[Wanted], codes: Mapping[str, ArtifactCode]) -> list[Wanted]:
     """Return the distinct items without known code; an item whose code failed, say on a full disk, is tried again."""
     by_key = {wanted.key: wanted for wanted in all_wanted}
-    return [wanted for key, wanted in by_key.items() if key not in known or known[key].problem is not None]
+    return [wanted for key, wanted in by_key.items() if key not in codes or codes[key].problem is not None]
 
 
 def _with_progress(
-    missing: Sequence[Wanted], region: str, known: Mapping[str, ArtifactCode], run: Run
+    missing: Sequence[Wanted], region: str, codes: Mapping[str, ArtifactCode], run: Run
 ) -> Iterator[Wanted]:
     """Yield the missing items until cancelled, with progress before each; the time estimate is from ``known`` code."""
-    for done, wanted in enumerate(missing):
+    for number, wanted in enumerate(missing):
         if run.cancelled():
             return
-        mean_s = sum(code.seconds for code in known.values()) / len(known) if known else None
-        run.estimate(None if mean_s is None else mean_s * (len(missing) - done))
-        run.progress(f"reading the code of {region} ({done + 1} of {len(missing)})", done / len(missing))
+        mean_s = sum(code.seconds for code in codes.values()) / len(codes) if codes else None
+        run.estimate(None if mean_s is None else mean_s * (len(missing) - number))
+        run.progress(f"reading the code of {region} ({number + 1} of {len(missing)})", number / len(missing))
         yield wanted
 
 
@@ -185,7 +187,7 @@ def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
     """Return the C++ compiler, the folder for what it builds, and this process's settings, pickled.
 
     Raises:
-        CompileEnvironmentError: one of them cannot be had.
+        CompileEnvironmentError: one of them is not available.
     """
     compiler = cxx_compiler()
     if compiler is None:
