@@ -17,10 +17,10 @@ from regional_explorer.record.gpu_targets import TF32, GpuTarget
 
 @dataclass(frozen=True)
 class GpuQuestion:
-    """A request for the code of pieces on a GPU; ``settings`` are those of the asking process, pickled.
+    """The question which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
 
-    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler; its
-    output is kept in ``folder``.
+    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler, and in
+    ``folder`` what it builds is kept.
     """
 
     target: GpuTarget

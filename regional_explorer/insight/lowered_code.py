@@ -90,7 +90,7 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
     """Return the code of ``artifact`` with its kernels.
 
     Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
-    fast unless the code is requested, and artifacts loaded from a cache have kernels too.
+    fast if nobody requests the code, and artifacts loaded from a cache have kernels too.
     """
     code = code_under(wanted, generated)
     if code.problem is not None or not artifact.code:

@@ -1,4 +1,4 @@
-"""Compiles annotated ops in upstream's own ways (``regional_inductor``, lite mode), and notes what these do."""
+"""Upstream's own ways to compile annotated ops (``regional_inductor``, lite mode), patched to note what they do."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from regional_explorer.torch_api.inductor import inductor_cache_directory
 
 try:
     import fcntl
-except ImportError:  # Windows: appends of one short line are rarely torn there, and a torn line is left out
+except ImportError:  # Windows: appending one short line is whole there as a rule, and a torn one is left out
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
@@ -27,8 +27,8 @@ FORMAT = 1
 class LedgerEntry(Record, frozen=True):
     """The result of one try.
 
-    ``key`` identifies the tried plan by its graphs, layouts, configs, settings and machine, never by names of nodes.
-    The timings were taken on that machine.
+    ``key`` identifies what was tried: the graphs with their layouts, configs, settings and the machine, never names of
+    nodes. Timings are those of the machine that is a part of it.
     """
 
     key: str
@@ -45,14 +45,14 @@ class LedgerEntry(Record, frozen=True):
 class Ledger:
     """A file of entries, which several processes may append to; the last entry of a key holds.
 
-    ``problem`` says why the file could not be written, if so; the search goes on without it.
+    ``problem`` says why it could not be written, if so: a search goes on without it.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Use the file at ``path``, which need not exist yet.
+        """Take the file at ``path``, which need not exist yet.
 
         Raises:
-            InvalidArgumentError: ``path`` is not a path, or the file cannot be read.
+            InvalidArgumentError: that is no path, or the file cannot be read.
         """
         if not isinstance(path, (str, Path)) or not str(path):
             raise InvalidArgumentError(f"ledger={shown_value(path)}: give the path of a file.")
