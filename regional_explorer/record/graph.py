@@ -26,7 +26,7 @@ def is_library(file: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_cell(file: str) -> bool:
     """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
-    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second one in Colab
+    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second form in Colab
 
 
 class GraphKind(StrEnum):
@@ -110,7 +110,7 @@ class FunctionSpan(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def function_spans(text: str) -> tuple[FunctionSpan, ...]:
     """Return all functions in the text of a module or a notebook's cell, whose magics are left out."""
-    # In Python a line may begin like a magic: with an operator.
+    # A line of Python may begin like a magic, with an operator.
     for source in (text, _without_magics(text)):
         try:
             return tuple(_spans_below(ast.parse(source), ""))
@@ -162,8 +162,8 @@ class ModuleCall(Record, frozen=True):
     """One module call on the way to a node."""
 
     path: str
-    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. The name of the root stands
-    before a path that other roots have too, and the path alone is then an alias."""
+    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. If other roots have the path
+    too, the root's name stands before it, and the path alone is an alias."""
     class_name: str
     """The class of the module."""
     call: Integer = 0
@@ -178,14 +178,14 @@ def over_layers(path: str) -> str:
 
 
 def equal_layers(classes: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return module paths by the glob of their equal layers, if only modules of their class match; else by their path.
+    """Return module paths by the glob of equal layers if only modules of their class match it, else by their path.
 
     Where modules of several classes are numbered, as in ``layers.0.mlp.0`` and ``layers.0.mlp.1``, that number stays:
     ``layers.*.mlp.0``. ``classes`` has the class of each path.
     """
     by_form = grouped((over_layers(path), path) for path in classes)
     forms = {
-        path: form if len({classes[one] for one in paths}) == 1 else _with_last_number(form, path)
+        path: form if len({classes[other] for other in paths}) == 1 else _with_last_number(form, path)
         for form, paths in by_form.items()
         for path in paths
     }
@@ -205,7 +205,7 @@ Chain = tuple[ModuleCall, ...]
 
 
 def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
-    """Return the caller, among ``callers`` of a body, that an op was traced from, by its modules; () for none."""
+    """Return the caller of a body, among ``callers``, that an op was traced from, by its modules; () for none."""
     paths = [call.path for call in chain]
     leading = (caller for caller in callers if caller and [call.path for call in caller] == paths[: len(caller)])
     return max(leading, key=len, default=())
@@ -237,7 +237,7 @@ class Node(Record, frozen=True):
     carved: bool = False
     """Whether ``fallback_to_eager`` takes it out of its region."""
     origin: Integer | None = None
-    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, as a sum of gradients."""
+    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, such as a sum of gradients."""
     recompute: bool = False
     """Whether the backward repeats it."""
     random: bool = False
@@ -278,7 +278,7 @@ class SubgraphOptions(Record, frozen=True):
     backward_config: Mapping[str, Any] | None = None
     """The config of its backward; None if one config is for both directions."""
     followed: tuple[str, ...] = ()
-    """Options that a plan cannot hold and that shaped the graphs traced here."""
+    """Options that a plan cannot hold, but that shaped the graphs traced here."""
     ignored: tuple[str, ...] = ()
     """Options that have no effect here."""
 
@@ -326,8 +326,9 @@ class Graph(Record, frozen=True, dict=True):
 def marked_region(annotation: Any) -> tuple[Any, str] | None:
     """Return the id and instance in a mark's ``inductor_region``; None for a mark without an id.
 
-    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream, and here instance 3 of ``layers``:
-    so marks in a loop can give each iteration its own partition. Other ids do not determine the instance.
+    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream. Here it means instance 3 of
+    ``layers``, so that marks in a loop can give each iteration its own partition. Other ids do not determine the
+    instance.
     """
     if not isinstance(annotation, Mapping) or "inductor_region" not in annotation:
         return None

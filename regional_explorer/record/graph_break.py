@@ -57,7 +57,7 @@ class GraphBreak(Record, frozen=True):
     innermost: SourceLine | None = None
     """The innermost line, also if it is in a library."""
     broken: tuple[ModuleCall, ...] = ()
-    """The innermost modules; for a break in a hook, all modules with the hook, none for a hook of all modules."""
+    """The innermost modules. For a break in a hook: all modules with the hook, or none for a hook of all modules."""
     hook: str = ""
     """The kind of hook that it happened in, such as ``forward hook``."""
     untraced: tuple[UntracedOps, ...] = ()
@@ -98,7 +98,7 @@ class GraphBreak(Record, frozen=True):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is in a hook or a library, so that the user's line alone does not explain it."""
+        """Whether it is in a hook or a library, where the user's line alone does not explain it."""
         return bool(self.hook) or self.in_library
 
     @property
@@ -137,4 +137,4 @@ _KNOWN = {
         "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
     )
 }
-"""Remedies at lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""
+"""Remedies for lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""

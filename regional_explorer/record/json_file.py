@@ -1,4 +1,4 @@
-"""Sessions and plans as JSON: written, read and checked."""
+"""Writes, reads and checks sessions and plans as JSON."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def from_json(kind: type[T], value: Any) -> T:
         if len(problem) > LONGEST_PROBLEM:
             problem = f"{problem[: LONGEST_PROBLEM - 1]}…"
         raise MalformedError(place.strip(".`"), problem.rstrip(".")) from error
-    except UnicodeEncodeError as error:  # a lone surrogate where something else than a text belongs
+    except UnicodeEncodeError as error:  # a lone surrogate in place of another type than text
         raise MalformedError("", str(error)) from error
 
 
@@ -179,10 +179,10 @@ def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
             raise MalformedError(place, f"there is nothing at position {position}")
 
 
-def _check_known(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+def _check_known(place: str, noun: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise MalformedError(place, f"there is no {what} called {name_text(name)}")
+            raise MalformedError(place, f"there is no {noun} called {name_text(name)}")
 
 
 def _check_nodes(place: str, nodes: NodeNames, graph: str, names: Iterable[str]) -> None:
@@ -258,7 +258,7 @@ def _collector_paused() -> Iterator[None]:
 @_collector_paused()
 def _load_record(
     source: str | Path,
-    what: str,
+    noun: str,
     kind: type[T],
     error: type[RegionalExplorerError],
     check: Callable[[T], None],
@@ -266,9 +266,9 @@ def _load_record(
 ) -> T:
     path: str | Path = "The text" if is_json_text(source) else file_path(source, error)
     values = _read_json(source, path, error)
-    if not isinstance(values, dict) or values.pop("kind", None) != what:
+    if not isinstance(values, dict) or values.pop("kind", None) != noun:
         raise error(
-            f"{path} is not a saved {what}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
+            f"{path} is not a saved {noun}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
             "rx.compile(fn, path) take a saved plan."
         )
     version = values.pop("format", newest)
