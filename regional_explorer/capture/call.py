@@ -25,9 +25,9 @@ from regional_explorer.capture.tensors import (
     gradient_inputs,
     next_sequence_number,
     nodes_behind,
+    nodes_with_smaller_numbers,
     requires_grad,
     runs_older_nodes,
-    smaller_numbered,
     tensors_in,
 )
 from regional_explorer.capture.user_lines import at_user_line
@@ -264,7 +264,7 @@ class Call:
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
                 if self.modes.grad:
-                    unclear = smaller_numbered(outputs, first_number) - nodes_before
+                    unclear = nodes_with_smaller_numbers(outputs, first_number) - nodes_before
                     if unclear and not seen_before:
                         return unclear
                     self._gradient_inputs = gradient_inputs(outputs, nodes_before)

@@ -180,7 +180,7 @@ def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
     return dict(by_id.values())
 
 
-def smaller_numbered(outputs: Any, first_number: int) -> set[Node]:
+def nodes_with_smaller_numbers(outputs: Any, first_number: int) -> set[Node]:
     """Return the nodes behind outputs with a smaller number than the call's first, ``first_number``.
 
     Such a node is older than the call, or the call made it in another thread: each thread has its own count.

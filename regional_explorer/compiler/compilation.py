@@ -57,7 +57,7 @@ def compile_stale(
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
     """
     programs, store = (program, *beside), program.store
-    stale = _stale_of(programs, everything=cold)
+    stale = _stale_artifacts(programs, everything=cold)
     known_failures = dict(store.failures)
     names = {key: f"{switch.piece.claim.region}: {switch.partition.name}" for key, (_, switch) in stale.items()}
     all_wanted = [owner.wanted(key, switch) for key, (owner, switch) in stale.items()]
@@ -72,7 +72,7 @@ def compile_stale(
     try:
         caches = empty_caches() if cold else contextlib.nullcontext()
         with caches, contextlib.closing(_Building(program, cold)) as building:
-            todo = building.left_by(elsewhere, todo, run)
+            todo = building.compile_elsewhere(elsewhere, todo, run)
             settings = ""
             for index, wanted in enumerate(todo):
                 if run.cancelled():
@@ -105,7 +105,7 @@ def compile_stale(
             each.apply_artifacts()
 
 
-def _stale_of(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, tuple[CutProgram, Switch]]:
+def _stale_artifacts(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, tuple[CutProgram, Switch]]:
     """Return the artifacts still to compile, by key, each with the first partition that needs it, and its program."""
     stale: dict[str, tuple[CutProgram, Switch]] = {}
     for program in programs:
@@ -128,16 +128,16 @@ class _Building:
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()
-        self._share_the_wait()
+        self._note_overlap()
 
-    def _share_the_wait(self) -> None:
+    def _note_overlap(self) -> None:
         """Note how much the compiles overlapped in time."""
         if len(self.done) > 1:  # a single compile overlaps with none
             waited_s = covered_s(span for started in self.done for span in started.compiled.builds.spans)
-            share_wait(self.program.store, [started.wanted.key for started in self.done], waited_s)
+            note_overlap(self.program.store, [started.wanted.key for started in self.done], waited_s)
 
-    def left_by(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
-        """Return the pieces that are left to compile here after other processes have compiled what they can."""
+    def compile_elsewhere(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
+        """Let other processes compile what they can, and return the pieces that are left to compile here."""
         remaining = list(elsewhere(todo, run))
         for wanted in todo:
             if wanted not in remaining and wanted.key in self.program.store.artifacts:
@@ -169,7 +169,7 @@ class _Building:
         self.program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
 
 
-def share_wait(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
+def note_overlap(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
     """Note by how much the compiles of ``keys`` overlapped: together they took ``waited_s``."""
     all_s = sum(store.artifacts[key].made.seconds for key in keys)
     overlap = max(0.0, 1.0 - waited_s / all_s) if all_s else 0.0

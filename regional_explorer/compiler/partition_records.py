@@ -25,7 +25,7 @@ from regional_explorer.record.plan import Direction, Plan, Region, config_of, co
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
-from regional_explorer.torch_api.prepared import others_than_plain
+from regional_explorer.torch_api.prepared import ops_not_plain
 from regional_explorer.torch_api.torch_config import surroundings
 
 
@@ -113,7 +113,7 @@ def _unfrozen(program: CutProgram) -> Iterator[Diagnostic]:
     """Yield one ``config-inert`` per region with pieces whose weights cannot be constants."""
     pieces = [switch.piece for switch in program.switches]
     pieces = [piece for piece in pieces if piece.prepared is not None and piece.prepared.frozen]
-    others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in others_than_plain(piece.gm))
+    others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in ops_not_plain(piece.gm))
     for region, ops in others.items():
         yield DiagnosticCode.CONFIG_INERT.found(
             f"frozen=True has no effect in a part of region {region!r}: Inductor takes {listing(dict.fromkeys(ops))} "

@@ -105,14 +105,14 @@ def _delivery(content: bytes) -> Delivery:
             try:
                 return _compiled(shipment)
             except Exception as error:
-                if _is_of_worker(error):
+                if _is_workers_fault(error):
                     raise
                 return Delivery(failure=failure_text(error))
     except Exception as error:  # noqa: BLE001 - for example, the worker cannot have the settings
         return Delivery(refusal=failure_text(error))
 
 
-def _is_of_worker(error: Exception) -> bool:
+def _is_workers_fault(error: Exception) -> bool:
     """Return whether the worker is at fault: it lacks a compiler or disk space. Lack of memory is the piece's fault."""
     lacks_memory = any(sign in str(error) for sign in ("MemoryError", os.strerror(errno.ENOMEM)))
     return isinstance(error, NoCompilerError | CompileEnvironmentError | ShipmentError) and not lacks_memory
@@ -140,7 +140,7 @@ def _run_once(call: BoxedCall, shipment: Shipment, values: Values) -> None:
     """
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
-            inputs = [_made_up(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
+            inputs = [_made_up_input(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
         except Exception:  # noqa: BLE001 - no memory for the inputs says nothing about the code
             return
         try:
@@ -159,7 +159,7 @@ def _runs_eagerly(piece: SentPiece, inputs: list[torch.Tensor]) -> bool:
     return True
 
 
-def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
+def _made_up_input(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
     """Return ``value`` in this layout, or random numbers if it is None."""
     if layout == TOKEN:
         return torch.empty(0)
@@ -167,7 +167,7 @@ def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
     return laid_out(torch.randn(layout.size).to(dtype) if value is None else value, layout)
 
 
-def values_that_matter(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:
+def values_to_send(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:
     """Return the inputs of a piece that random numbers cannot stand for; None if they are too large to send."""
     values = {
         place: args[place].detach().as_subclass(torch.Tensor).clone()

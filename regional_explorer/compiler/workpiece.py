@@ -144,7 +144,7 @@ class Workpiece:
         weights = {} if self.weights is None else self.weights.by_place
         return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
-    def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
+    def restorer(self, args: Sequence[Any]) -> Callable[[], None]:
         """Return a function that restores ``args`` and the random state; call it before each call on ``args``."""
         random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:

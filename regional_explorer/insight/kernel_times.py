@@ -114,7 +114,7 @@ def _measured_times(
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
-        whole = timed_call(WHOLE, compiled, args, workpiece.putting_back(args))
+        whole = timed_call(WHOLE, compiled, args, workpiece.restorer(args))
         if not run.threads.run_untimed(lambda: _same_results(switch.piece, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s), Stop.FAILED
         rates = rates_of("cpu")

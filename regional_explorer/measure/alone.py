@@ -138,7 +138,7 @@ def as_in_the_call() -> Iterator[None]:
 
 
 def timed_call(name: str, function: BoxedCall, args: Sequence[Any], put_back: Callable[[], None]) -> TimedCall:
-    """Return calls of ``function`` on ``args``; ``put_back`` runs before each, see ``Workpiece.putting_back``."""
+    """Return calls of ``function`` on ``args``; ``put_back`` runs before each, see ``Workpiece.restorer``."""
     return TimedCall(name, lambda: function(list(args)), before=put_back)
 
 
@@ -200,7 +200,7 @@ def race(
             verdicts[name] = check.verdict
 
     with as_in_the_call():
-        put_back = untimed(lambda: workpiece.putting_back(args))
+        put_back = untimed(lambda: workpiece.restorer(args))
         for name, config in candidates.items():
             with suppress(RegionCompileError):
                 untimed(partial(check_and_enter, name, config))

@@ -41,7 +41,7 @@ LEAST_QUIET_ROUNDS = 10
 LEAST_OBSERVED_S = 0.2
 """The system counts CPU time in hundredths of a second: over a shorter time it says nothing of other processes."""
 
-LEAST_OTHERS = 0.5
+LEAST_OTHER_CORES = 0.5
 """If other processes use fewer cores, they disturb at most four of five rounds, and the fastest fifth is right.
 
 If they use more, all rounds may be disturbed: then the fixed work is compared with the least time that it ever took.
@@ -85,7 +85,7 @@ def _fixed_work(device: str, _threads: int) -> Sentinel:
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
 
 
-def others_s(stat: Path = _STAT) -> float | None:
+def other_processes_s(stat: Path = _STAT) -> float | None:
     """Return the CPU seconds that other processes have used so far; None if the system does not report them."""
     try:
         user, nice, system, _idle, _waiting, irq, soft, stolen = map(int, stat.read_text().split()[1:9])
@@ -104,12 +104,12 @@ def wait_until_quiet(
     """Wait until other processes use few of the cores; return at once if the system does not report their use."""
     cores = os.cpu_count() or 1
     while not run.cancelled():
-        before_s, began_s = others_s(), now_s()
+        before_s, began_s = other_processes_s(), now_s()
         if before_s is None:
             return
         sleep(QUIET_S)
-        used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
-        if used < LEAST_OTHERS:
+        used = max(0.0, (other_processes_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
+        if used < LEAST_OTHER_CORES:
             return
         run.progress(f"waiting for a quiet machine: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
 
@@ -126,7 +126,7 @@ class Watch:
 
     def begin(self) -> None:
         """Begin to count the CPU time of other processes."""
-        self.began_s, self.others_before_s = time.perf_counter(), others_s()
+        self.began_s, self.others_before_s = time.perf_counter(), other_processes_s()
 
     def look(self, rounds: int) -> None:
         """Note how long the fixed work takes after ``rounds`` complete rounds."""
@@ -136,7 +136,7 @@ class Watch:
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
         """Return which rounds are used (the undisturbed, or all if those are too few), and the noise."""
         others = self._others()
-        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
+        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHER_CORES else math.inf
         # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
         quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
         disturbed = rounds - int(quiet.sum())
@@ -147,7 +147,7 @@ class Watch:
 
     def _others(self) -> float | None:
         """Return how many cores other processes used on average so far; None if unknown."""
-        now_s, elapsed_s = others_s(), time.perf_counter() - self.began_s
+        now_s, elapsed_s = other_processes_s(), time.perf_counter() - self.began_s
         if now_s is None or self.others_before_s is None or elapsed_s < LEAST_OBSERVED_S:
             return None
         return max(0.0, now_s - self.others_before_s) / elapsed_s

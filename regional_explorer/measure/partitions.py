@@ -119,7 +119,7 @@ def _measure_kind(
     twin = partial(program.twin, switch)
     # Not around the call itself: in another mode it would be traced again.
     with as_in_the_call():
-        put_back = untimed(lambda: workpiece.putting_back(args))
+        put_back = untimed(lambda: workpiece.restorer(args))
         calls = [timed_call(VariantName.EAGER, workpiece.piece.eager, args, put_back)]
         if artifact is not None:
             try:

@@ -195,7 +195,7 @@ def reference_of(
     reference = recheck_eager(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
     if reference.nondeterministic:
         return reference
-    return dataclasses.replace(reference, exact=_unless_refused(float64), moves=moves)
+    return dataclasses.replace(reference, exact=_results_if_possible(float64), moves=moves)
 
 
 def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
@@ -222,7 +222,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     by_eager = dataclasses.replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
     run_captured = partial(run_trace, lambda live: live.eager)
     # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
-    traced = _unless_refused(run_captured)
+    traced = _results_if_possible(run_captured)
     rows = compare_results("captured", traced, by_eager) if traced is not None else ()
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
     if traced is None or not wrong_rows:
@@ -247,7 +247,7 @@ def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Refe
     return dataclasses.replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
 
 
-def _unless_refused(run: Callable[[], Values]) -> Values | None:
+def _results_if_possible(run: Callable[[], Values]) -> Values | None:
     """Return the results of a run; None if an operator raises, perhaps because it has no float64 kernel."""
     try:
         return run()

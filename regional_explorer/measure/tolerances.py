@@ -276,7 +276,7 @@ def touched_elements(tensor: torch.Tensor, before: torch.Tensor) -> torch.Tensor
 
 
 _RUNS = 16
-_TOGETHER = {0: 1.0, 1: -1.0}
+_ONE_DIRECTION = {0: 1.0, 1: -1.0}
 """The runs that move all results in one direction: random directions rarely move all ops of a chain alike."""
 
 _AMPLITUDE = 2.0
@@ -314,8 +314,8 @@ class Rounded(fx.Interpreter):
         return rounded_otherwise(value, self._directions(value), elementwise=elementwise)
 
     def _directions(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._number in _TOGETHER:
-            return torch.tensor(_TOGETHER[self._number], device=tensor.device)
+        if self._number in _ONE_DIRECTION:
+            return torch.tensor(_ONE_DIRECTION[self._number], device=tensor.device)
         if (generator := self._generators.get(tensor.device)) is None:
             generator = torch.Generator(tensor.device).manual_seed(self._number or 0)
             self._generators[tensor.device] = generator

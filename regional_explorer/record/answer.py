@@ -50,7 +50,7 @@ LEAST_SHARE = MIN_FLOOR
 """Findings that gain a smaller share of the step are only counted: no benchmark would show the gain."""
 LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
 """The rounds that give an interval, and a few more. A verdict may need more rounds, but no verdict needs fewer."""
-MOST_TIMES_LONGER = 20
+MAX_BUDGET_FACTOR = 20
 """A longer budget is advised only up to this many times the last one."""
 WIDEST = 4.0
 """A ratio is not shown if the ends of its interval differ by more than this factor: it says nothing yet."""
@@ -263,12 +263,12 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
     speeds = [speed_of(session, of, against) for of, against in pairs]
     wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
     return tuple(
-        replace(speed, speedup=None if {speed.of, speed.against} & wrong else _if_telling(speed.speedup))
+        replace(speed, speedup=None if {speed.of, speed.against} & wrong else _if_narrow(speed.speedup))
         for speed in speeds
     )
 
 
-def _if_telling(ratio: Figure | None) -> Figure | None:
+def _if_narrow(ratio: Figure | None) -> Figure | None:
     """Return the ratio if its interval is narrow enough to say something, else None."""
     ratio = if_bounded(ratio)
     low, _, high = (1.0, 1.0, 1.0) if ratio is None else interval_ends(ratio)
@@ -320,7 +320,7 @@ def speeds_of_try(tried: Try, noise: Noise) -> tuple[Speed, Speed]:
     """Return the speeds of a search's plan against eager and ``torch.compile``."""
     word = WORDS[VariantName.FULL if tried.title == TORCH_COMPILE else VariantName.REGIONAL]
     eager, full = (
-        Speed(word, against, _verdict(ratio, noise), _if_telling(ratio))
+        Speed(word, against, _verdict(ratio, noise), _if_narrow(ratio))
         for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
     )
     return eager, full
@@ -498,7 +498,7 @@ def _measure_longer(session: Session) -> Advice:
     times, adds = needed / conditions.rounds, not conditions.noise.has_kept
     more_s = conditions.budget_s * (max(1.0, times - 1.0) if adds else times)
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= more_s), None)
-    if budget_s is None or (speedup is not None and times > MOST_TIMES_LONGER):
+    if budget_s is None or (speedup is not None and times > MAX_BUDGET_FACTOR):
         return BENCHMARKS, " on a quiet machine may tell: these figures vary too much for a longer run to help."
     benchmark = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s, **({"more": True} if adds else {})})
     threads = (
@@ -525,7 +525,7 @@ def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
         return AnswerState.FAILED if _has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
     if timing.numerics.withholds_speedup:
         return AnswerState.WRONG
-    certain = _is_certain(timing.verdict) and _if_telling(timing.speedup)
+    certain = _is_certain(timing.verdict) and _if_narrow(timing.speedup)
     return AnswerState.ANSWERED if certain else AnswerState.NO_VERDICT
 
 

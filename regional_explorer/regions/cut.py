@@ -40,7 +40,7 @@ from regional_explorer.torch_api.graphs import (
     runs_random,
 )
 from regional_explorer.torch_api.hidden_state import storage_id
-from regional_explorer.torch_api.prepared import others_than_plain
+from regional_explorer.torch_api.prepared import ops_not_plain
 
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
 
@@ -379,7 +379,7 @@ def _new_piece(
         if is_only_kept(node) and all(user in inside or user.op == "output" for user in node.users)
     )
     fixed = unwritten.intersection(of_inputs)
-    if fixed and any(others_than_plain(gm)):
+    if fixed and any(ops_not_plain(gm)):
         fixed = frozenset()
     return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen, fixed)
 

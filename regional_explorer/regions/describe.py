@@ -23,8 +23,8 @@ COST_OF_NAME = 3
 BY_POINTER = (SelectorKind.MODULES, SelectorKind.LINES, SelectorKind.OPS)
 """The kinds of selectors that a click can make, in the order in which a person prefers them for the same nodes."""
 
-MEANT = (SelectorKind.MODULES, SelectorKind.LINES)
-"""The kinds for which a click means all of the module or line, not only its part in sight."""
+CLICK_MEANS_ALL = (SelectorKind.MODULES, SelectorKind.LINES)
+"""A click on one of these kinds means all of the module or line, not only its part in sight."""
 
 Origins = int
 """A set of origins, as bits."""
@@ -86,7 +86,7 @@ def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selector
         if node.origin is not None and f"{graph.id}:{node.name}" in names
     ]
     kinds = {graph.kind for graph, _ in chosen}
-    in_sight = {*kinds} if clicked in MEANT else {GraphKind.FORWARD, GraphKind.INFERENCE, *kinds}
+    in_sight = {*kinds} if clicked in CLICK_MEANS_ALL else {GraphKind.FORWARD, GraphKind.INFERENCE, *kinds}
     visible = graphs if GraphKind.DYNAMO in kinds else [graph for graph in graphs if graph.kind in in_sight]
     return _bits(node.origin for _, node in chosen), _bits(node.origin for graph in visible for node in graph.ops)
 

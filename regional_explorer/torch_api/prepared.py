@@ -149,10 +149,10 @@ def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
     with inductor_config.patch(dict(config)):
         if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
             return False
-    return not any(others_than_plain(gm))
+    return not any(ops_not_plain(gm))
 
 
-def others_than_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
+def ops_not_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
     """Yield the ops because of which a piece cannot be lowered as it is.
 
     Every trace leaves random ops undecomposed, so that they draw what eager draws. A higher-order op has bodies, and an

@@ -19,7 +19,7 @@ from regional_explorer.compiler.artifact_folder import Machine
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, T, no_progress
-from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
+from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import MeasureError, RegionCompileError
@@ -187,7 +187,7 @@ class LiveBench:
             program = next(program for program in programs if wanted.key in program.keys().values())
             for recorded in record_inputs(program, distinct_kinds(program)):
                 if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
-                    values[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
+                    values[workpiece.fingerprint] = values_to_send(workpiece.inputs, recorded.args)
         return values[wanted.workpiece.fingerprint]
 
     def check(self, prepared: LivePlan) -> Checked:
@@ -382,7 +382,7 @@ def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
     if switch.artifact is not None:
         with suppress(RegionCompileError):
             compiled = alone(switch.known, switch.artifact, recorded.args)
-            yield timed_call(name, compiled, recorded.args, switch.known.putting_back(recorded.args))
+            yield timed_call(name, compiled, recorded.args, switch.known.restorer(recorded.args))
 
 
 def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
