@@ -159,7 +159,7 @@ def _pixels() -> dict[str, Any]:
 
 
 def _marked(name: str, inputs_of: Callable[[], Mapping[str, Any]], *modules: str) -> Callable[..., Architecture]:
-    """Return the same for the class with the globs of its regions."""
+    """Return a function from the options of a config to the architecture, with the globs of its regions."""
     return lambda **options: Architecture(transformer(name, inputs_of)(**options), modules)
 
 

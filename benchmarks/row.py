@@ -101,7 +101,7 @@ def training_steps(
 
 
 def regional_steps(explorations: Mapping[str, rx.Exploration], budget_s: float) -> Iterable[Sequence[float]]:
-    """Return the same for compiled explorations, and close these."""
+    """Return the seconds of the training steps of compiled explorations, and close these."""
     regional = {name: ex.live.variants.get(VariantName.REGIONAL) for name, ex in explorations.items()}
     steps = _steps([TimedCall(name, call.forward, call.backward) for name, call in regional.items()], budget_s)
     for ex in explorations.values():

@@ -114,7 +114,7 @@ class Residual(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts, all of which compute."""
+    """A mixture of experts in which all experts compute."""
 
     def __init__(self, width: int = 16, experts: int = 4) -> None:
         super().__init__()

@@ -250,7 +250,7 @@ class Call:
     def _first_run(
         self, tensors_before: Sequence[torch.Tensor], seen_before: AbstractSet[Node] = frozenset()
     ) -> AbstractSet[Node]:
-        """Run the call with its backward, and note what it changes.
+        """Run the call with its backward, and note its changes.
 
         If its outputs lead to autograd nodes that may be older than the call, but that a thread of the call may have
         made, restore everything and return these nodes. Found again in another run, which gets them as ``seen_before``,
@@ -329,7 +329,7 @@ class Call:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Context manager: note what the call writes in the block; restore random generators and flags afterwards."""
+        """Context manager: note the call's writes in the block; restore random generators and flags afterwards."""
         try:
             with (
                 self._random,

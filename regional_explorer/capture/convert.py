@@ -212,7 +212,7 @@ def _dynamo_input(node: fx.Node) -> tuple[Role, str]:
 
 
 def _target_name(node: fx.Node) -> str:
-    """Return a readable, stable name of what a node calls, such as ``aten.mul.Tensor``."""
+    """Return a readable, stable name of a node's target, such as ``aten.mul.Tensor``."""
     target = node.target
     if isinstance(target, str) or is_operator(target):
         return str(target)

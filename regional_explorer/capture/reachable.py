@@ -145,7 +145,7 @@ def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> No
 
 
 def _add_hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType, reachable: Reach) -> None:
-    """Add the hooks of a tensor, of a module or of all modules, which a call may change, and what they use."""
+    """Add the hooks of a tensor, of a module or of all modules, which a call may change, and the values they use."""
     of_owner = variables.hooks(name or "the module", owner)
     reachable.variables.append(of_owner)
     for hook in of_owner.read().values():
@@ -177,7 +177,7 @@ def _ids_in(roots: Iterable[nn.Module]) -> set[int]:
 
 
 def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Add ``item`` to ``reachable``, and yield what it holds."""
+    """Add ``item`` to ``reachable``, and yield the values that it holds."""
     name, value = item.name, item.value
     match value:
         case torch.Tensor():
@@ -211,7 +211,7 @@ _FUNCTIONS = (
 
 
 def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[_Reached]:
-    """Yield what a function, method, partial, property or cached function holds."""
+    """Yield the values that a function, method, partial, property or cached function holds."""
     match function:
         case types.FunctionType():
             yield from _function_values(function, reachable)

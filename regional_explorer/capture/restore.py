@@ -65,7 +65,7 @@ class RestoreLog(WatchingMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run ``func``, first copying what it is about to write to.
+        """Run ``func`` after copying the tensors that it is about to write.
 
         Raises:
             CaptureError: the write would attach a tensor of the user's to an autograd graph, and it cannot be detached.
@@ -489,7 +489,7 @@ class AssignedState:
         self._restore_data()
 
     def restore_all(self) -> None:
-        """Restore everything, even what ``not_restored`` names, since nobody will read that list."""
+        """Restore everything, even the values that ``not_restored`` names: the list will not be read."""
         for scope, before in self._before_first:
             scope.assign(before)
         self._restore_kept()

@@ -121,7 +121,7 @@ COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
 
 GradientInput = torch.Tensor | GradientEdge
-"""What ``torch.autograd.grad`` takes as an input: a leaf, or the edge to a node of the user's own."""
+"""An input of ``torch.autograd.grad``: a leaf, or the edge to a node of the user's own."""
 
 
 def next_sequence_number() -> int:

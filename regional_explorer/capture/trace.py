@@ -307,7 +307,7 @@ class Capture(TracedGraphs):
         del self.call
 
     def close(self) -> None:
-        """Free the live graphs, the traced callable, and what torch keeps for it; the records stay."""
+        """Free the live graphs, the traced callable and torch's data for it; the records stay."""
         self.closed = True
         release_compiled(self.run)
         super().close()

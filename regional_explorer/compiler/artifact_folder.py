@@ -101,7 +101,7 @@ def _gpu_text(devices: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Label:
-    """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine.
+    """The identity of an artifact: its partition's fingerprint, its config, the global settings and the machine.
 
     ``weights`` is a hash of the weights that are constants.
     ``region`` and ``graph`` are those of the first partition with this artifact.
@@ -299,7 +299,7 @@ class ArtifactFolder:
     def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
         """Return the result of ``assemble`` on the saved artifact labelled ``wanted``.
 
-        Return None if no artifact fits or can be loaded; what is wrong with a file is added to ``findings``.
+        Return None if no artifact fits or can be loaded; a problem with a file is added to ``findings``.
         """
         problems = {}
         for entry in self._fitting(wanted):

@@ -224,7 +224,7 @@ def start_toolchain(program: Program, progress: ProgressCallback) -> None:
 
 @functools.cache
 def warm_toolchain(device_type: str) -> CompileCost:
-    """Compile one tiny graph, so that the next compile is timed without the toolchain's start; return what it cost.
+    """Compile one tiny graph, so that the next compile is timed without the toolchain's start; return its cost.
 
     The first C++ compile of a machine probes the instruction set and builds a precompiled header, the first of a
     process imports Inductor. Done once per process and device type.

@@ -32,7 +32,7 @@ LONGEST_TEXT = 80
 
 @dataclass(frozen=True)
 class CompileContent:
-    """What determines the code of a compile: ``parts`` by name, and the ``ops`` of its graph in order, as text.
+    """The content that determines a compile's code: ``parts`` by name, and the ``ops`` of its graph in order, as text.
 
     Configs at their default are left out.
     """

@@ -422,7 +422,7 @@ class Program(CutProgram):
     recording: bool = False
 
     def cut(self, plan: Plan) -> None:
-        """Cut the graphs along ``plan`` at the next use; what was learned of the pieces is kept."""
+        """Cut the graphs along ``plan`` at the next use; facts learned about the pieces are kept."""
         switches = (switch for cut in self._made or () for switch in cut.switches)
         self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
         super().cut(plan)
@@ -433,7 +433,7 @@ class Program(CutProgram):
         return super().key_of(switch, settings) if is_current else None
 
     def adopt_learned(self) -> None:
-        """Copy what was learned to pieces that were cut before; the next recorded run learns about the other pieces."""
+        """Copy learned facts to pieces that were cut before; the next recorded run learns about the other pieces."""
         for switch in self.switches:
             switch.on_stale = _warn_of_stale
             if learned := self._learned.get(switch.piece.content):

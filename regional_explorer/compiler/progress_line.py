@@ -150,7 +150,7 @@ class ProgressLine:
         self.left = TimeLeft(clock)
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Show what is being done and the fraction done; a new kind of work is shown at once."""
+        """Show the current task and the fraction done; a new kind of work is shown at once."""
         is_other = kind_of(doing) != kind_of(self._doing)
         self._doing, self._fraction = doing, min(1.0, max(0.0, fraction))
         self._draw(0.0 if is_other else REPORT_INTERVAL_S)

@@ -74,7 +74,7 @@ def combinable_words(key: str) -> tuple[str, ...]:
 
 
 def problem_of(key: str, value: Any) -> str | None:
-    """Return what is wrong with a value of the right type and what to give instead, or None."""
+    """Return the problem with a value of the right type and what to give instead, or None."""
     if isinstance(value, str) and (known_words := combinable_words(key)):
         words = [word.strip() for word in value.split(",") if word.strip()]
         unknown = [word for word in words if word.upper() not in map(str.upper, known_words)]

@@ -24,11 +24,11 @@ from regional_explorer.errors import (
 T = TypeVar("T")
 
 ProgressCallback = Callable[[str, float], object]
-"""A function that is called with what is being done now, and with the fraction done."""
+"""A function that is called with the current task and the fraction done."""
 
 
 class Threads(Protocol):
-    """The threads that do the work of a run. A method returns what the work returns, or raises what it raises.
+    """The threads that do the work of a run. A method returns the result of the work, or raises its error.
 
     The thread matters: each thread that runs a parallel kernel gets an OpenMP team of its own, and with two teams there
     are more threads than the machine has cores. GNU OpenMP then lets them sleep sooner between kernels
@@ -86,7 +86,7 @@ class Run:
 
     Args:
         cancelled: called often; once it returns True the call ends, and keeps its results so far.
-        progress: called with what is being done, and the fraction done. By default a call that takes about a second
+        progress: called with the current task and the fraction done. By default a call that takes about a second
             or longer shows a line in a notebook or on a terminal, which is gone at its end.
         threads: the threads of timed and untimed work; by default the calling thread.
         estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
@@ -178,7 +178,7 @@ class Throttle:
         self._last_report_s = 0.0
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Report what is being done, and the fraction done."""
+        """Report the current task and the fraction done."""
         kind, now_s = kind_of(doing), self._clock()
         if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
             self._last_kind, self._last_report_s = kind, now_s
@@ -193,10 +193,10 @@ class LogProgress:
         self._last_kind: str | None = None
 
     def __call__(self, doing: str, _fraction: float) -> None:
-        """Write what is being done, if it is of another kind than before."""
+        """Write the current task if its kind is new."""
         if (kind := kind_of(doing)) != self._last_kind:
             self._last_kind = kind
-            with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
+            with contextlib.suppress(OSError):  # the reader is gone or the disk is full; the work goes on
                 self._stream.write(f"{doing}\n")
                 self._stream.flush()
 

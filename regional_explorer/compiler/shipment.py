@@ -66,7 +66,7 @@ class Shipment:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a worker sends back: compiled code, or why there is none.
+    """The answer of a worker: compiled code, or why there is none.
 
     ``failure`` is the fault of the piece. ``refusal`` is the fault of the worker: the piece may compile elsewhere.
     """
@@ -190,7 +190,7 @@ def needs_value(layout: Layout) -> bool:
 
 
 def receive(content: bytes) -> Delivery:
-    """Return the delivery in what a worker sent back."""
+    """Return the delivery that a worker sent back."""
     if not content.startswith(_HEADER):
         return Delivery(refusal=f"the worker has {_text_of(content)}, and this process {_text_of(_HEADER)}")
     delivery: Delivery = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - a worker sends code

@@ -109,7 +109,7 @@ def why_raised(error: Exception) -> str:
 
 
 class Learned(NamedTuple):
-    """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it.
+    """The facts that a switch has learned about its piece; switches of equal pieces in later cuts adopt them.
 
     ``layouts`` are the other fields of the workpiece: a piece lives no longer than its cut.
     """
@@ -121,7 +121,7 @@ class Learned(NamedTuple):
 
 
 class Mode(Enum):
-    """What the next call of a partition does."""
+    """The action of the next call of a partition."""
 
     EAGER = "run the eager piece"
     RECORDING = "run the eager piece and record the layouts; the calls after it run eagerly"
@@ -171,7 +171,7 @@ class Switch:
 
     @property
     def learned(self) -> Learned | None:
-        """What was learned of the piece; None before the first recorded run."""
+        """The facts learned about the piece; None before the first recorded run."""
         workpiece = self.workpiece
         if workpiece is None and self.failure is None:
             return None
@@ -286,7 +286,7 @@ class Switch:
             self.workpiece = self._try_describe(lambda: Workpiece.of(self.piece, inputs, outputs, weights))
 
     def _try_describe(self, describe: Callable[[], _T]) -> _T | None:
-        """Return what ``describe`` returns; if it raises, only this partition fails."""
+        """Return the result of ``describe``; if it raises, only this partition fails."""
         try:
             return describe()
         except Exception as error:  # noqa: BLE001 - tensors of any subclass, constants of any kind
@@ -362,7 +362,7 @@ class Switch:
             if isinstance(error, AssertionError) and _enables_asserts(artifact):
                 raise failed_assert(error, self.piece, args, self.known.inputs, self._nodes) from error
             why = why_raised(error)
-        # Outside the except block: the error keeps alive what the compiled code had allocated.
+        # Outside the except block: the error keeps the compiled code's allocations alive.
         is_empty = why and _is_newly_empty(args, self.known.inputs)
         if why and not is_empty:
             return self._refuse_artifact(artifact, why, args), False

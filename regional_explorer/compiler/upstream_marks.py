@@ -36,7 +36,7 @@ _COMPILERS = {"upstream": "Upstream's regional_inductor", LITE: "torch.compile(m
 
 @dataclass(frozen=True)
 class CompiledPiece:
-    """What upstream compiled as one piece: the origins of its ops, its direction, and the configs that were set."""
+    """A piece as upstream compiled it: the origins of its ops, its direction, and the configs that were set."""
 
     origins: frozenset[int]
     direction: Direction

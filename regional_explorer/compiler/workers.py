@@ -238,7 +238,7 @@ def _available_bytes() -> int | None:
 
 
 def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[], bool]) -> T:
-    """Return what a function returns, called in a process of its own, which ends with the call.
+    """Return the result of a function that runs in a process of its own, which ends with the call.
 
     Raises:
         CancelledError: it was cancelled meanwhile.
@@ -294,7 +294,7 @@ def answers(
     run: Run,
     patience_s: Callable[[], float],
 ) -> Iterator[tuple[str, bytes | Exception]]:
-    """Yield each task's key with what the function returned or the executor raised, in the order of completion.
+    """Yield each task's key with the function's result or the executor's error, in the order of completion.
 
     The error is a GivenUpError for running tasks if no task was answered for ``patience_s``, and a BrokenExecutor for
     tasks that the executor does not take. When ``run`` is cancelled, the remaining tasks are ended.

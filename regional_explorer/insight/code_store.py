@@ -1,4 +1,4 @@
-"""Keeps the generated code of a program and what was found in it; generates code, for this machine or for a GPU."""
+"""Keeps the generated code of a program and the findings in it; generates code, for this machine or for a GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Insights:
 
     ``codes`` and ``kernel_times`` are by key of the artifact; ``_other_codes`` is code for other configs, or for GPUs
     that are not there, by key and target. ``diagnoses`` are by region, with the keys that its artifacts had then.
-    ``revision`` changes with what a session shows.
+    ``revision`` changes whenever a session shows something new.
     """
 
     def __init__(self, program: Program) -> None:

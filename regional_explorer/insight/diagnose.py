@@ -60,7 +60,7 @@ def why_undivided(part: PartitionCode) -> str | None:
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
     """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
 
-    ``parts`` are all its partitions in one call; ``tried`` says for each config that was tried what it gains.
+    ``parts`` are all its partitions in one call; ``tried`` has the gain of each config that was tried, in words.
     """
     kernels = grouped((part_of(linked.kernel), linked.kernel) for part in parts for linked in part.kernels)
     texts = {
@@ -123,7 +123,7 @@ def _bounds_text(parts: Sequence[PartitionCode], whole_s: float) -> str:
 
 
 def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | Advice:
-    """Return what can be done about the largest part of the time."""
+    """Return the remedy for the largest part of the time."""
     if largest == FALLBACK:
         # The nodes of an extern kernel may include those that it reads: the last one is its op.
         fallbacks = {

@@ -216,7 +216,7 @@ def _generated_calls(
 def _same_results(
     piece: Piece, artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
 ) -> bool:
-    """Return whether the code with clocks computes what the artifact does, up to the order in which threads add."""
+    """Return whether the code with clocks has the artifact's results, up to the order in which threads add."""
     put_back()
     expected = named_outputs(piece, artifact.call(list(args)))
     put_back()

@@ -1,4 +1,4 @@
-"""Full Inductor's code of the whole call, for ``ex.roofline``: what it fuses, gains and computes differently."""
+"""Full Inductor's code of the whole call, for ``ex.roofline``: its fusions, gains and numerical differences."""
 
 from __future__ import annotations
 

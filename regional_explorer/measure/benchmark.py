@@ -58,7 +58,7 @@ from regional_explorer.torch_api.torch_config import read_config
 
 @dataclass
 class BenchmarkResults:
-    """What a benchmark has found so far. It is filled in place, so that an interrupt loses nothing.
+    """The results of a benchmark so far. They are filled in place, so that an interrupt loses nothing.
 
     ``cures`` has, by partition measured alone, the config under which it passes its numerics check; None if none was
     found. ``rounds`` are the rounds of the call, ``alone`` those of each kind of partition, ``cut`` those of the cut

@@ -242,9 +242,9 @@ MOST_DENSE_ELEMENTS = 1 << 28
 class Values:
     """The results of one run: named output tensors, and named gradients (None if an input has none).
 
-    Among the outputs is what the call wrote in place or assigned. ``touched`` are masks, by name, of the elements that
-    it wrote in place. ``opaque`` are the paths and types of objects among the outputs that cannot be searched for
-    tensors.
+    Among the outputs are the tensors that the call wrote in place or assigned. ``touched`` are masks, by name, of the
+    elements that it wrote in place. ``opaque`` are the paths and types of objects among the outputs that cannot be
+    searched for tensors.
     """
 
     outputs: tuple[tuple[str, torch.Tensor], ...]

@@ -159,7 +159,7 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
     return any(row.verdict == NumericsVerdict.FAILED for row in compare_results("eager backend", values, reference))
 
 
-# --------------------------------------------------------------------------------------------------- what was computed
+# ----------------------------------------------------------------------------------------------------- computed values
 
 
 class _Digest(NamedTuple):

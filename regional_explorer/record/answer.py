@@ -71,7 +71,7 @@ NOT_MEASURED, FAILED = "not measured", "failed"
 
 
 class AnswerState(StrEnum):
-    """What a session knows of its plan: whether it was measured, has a verdict against eager, and right results."""
+    """The state of a plan in a session: whether it was measured, has a verdict against eager, and right results."""
 
     TRACED = "traced"
     ANSWERED = "answered"
@@ -141,7 +141,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """The answer of a session."""
 
     state: AnswerState
-    """What the session can say of the plan."""
+    """The state of the plan."""
     call: str
     """The name of the function."""
     phase: Phase
@@ -194,7 +194,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     noise: str = ""
     """What else the machine did, in words."""
     findings: tuple[AnswerFinding, ...] = ()
-    """The first few findings, by what they gain."""
+    """The first few findings, by their gain."""
     more: Count = 0
     """How many findings follow."""
     smaller: Count = 0

@@ -333,7 +333,7 @@ class ArtifactCompile(Record, frozen=True):
 
 
 class ArtifactRecord(Record, frozen=True):
-    """What is known of one artifact."""
+    """The known facts about one artifact."""
 
     compile: ArtifactCompile
     """The compile that made it."""

@@ -91,7 +91,7 @@ class NumericsVerdict(StrEnum):
 
     @property
     def withholds_speedup(self) -> bool:
-        """Whether the verdict withholds a speedup: what is fast may be wrong."""
+        """Whether the verdict withholds a speedup: a fast variant may be wrong."""
         return self in {NumericsVerdict.FAILED, NumericsVerdict.CHAOTIC}
 
 

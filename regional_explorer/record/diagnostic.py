@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 
 class DiagnosticCode(StrEnum):
-    """What a diagnostic is about, with its usual severity and what upstream torch does in that case.
+    """The subject of a diagnostic, with its usual severity and upstream torch's behaviour in that case.
 
     ``docs/diagnostics.md`` has a section for each.
     """

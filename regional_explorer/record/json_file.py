@@ -205,7 +205,7 @@ def load_session(path: str | Path) -> Session:
 
 
 def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
-    """Return a plan as readable JSON text, with what it was explored on and the SHA-256 of its artifacts."""
+    """Return a plan as readable JSON text, with its exploration and the SHA-256 of its artifacts."""
     saved = to_json(PlanFile(plan.regions, plan.cut, plan.tracing, explored, artifacts))
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
@@ -232,7 +232,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def load_plan_file(path: str | Path) -> PlanFile:
-    """Read a saved plan with what it was explored on.
+    """Read a saved plan with its exploration.
 
     Raises:
         PlanError: the file cannot be read, is not a plan, or has another format.

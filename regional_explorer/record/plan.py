@@ -29,7 +29,7 @@ LONGEST_PATTERN = 1_000
 
 
 class SelectorKind(StrEnum):
-    """What a selector matches: modules, lines, ops, nodes, or marks in the source.
+    """The kind of a selector's matches: modules, lines, ops, nodes, or marks in the source.
 
     ``ANNOTATION`` and ``SUBGRAPH`` are for marks in the source: blocks, and ``nested_compile_region`` with options.
     """

@@ -87,7 +87,7 @@ class PlanFile(Record, frozen=True):
     tracing: Tracing = AS_UPSTREAM
     """How the call is traced."""
     explored: Explored | None = None
-    """What the plan was explored on; None if unknown."""
+    """The call and machine that the plan was explored on; None if unknown."""
     artifacts: tuple[str, ...] = ()
     """The SHA-256 of the artifacts that were saved before the plan."""
 

@@ -230,12 +230,12 @@ def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
 
 
 class RegionSummary(Record, frozen=True):
-    """One region: what was requested, its partitions and state, and its figures."""
+    """One region: the request, its partitions and state, and its figures."""
 
     number: int
     """Its index in the plan."""
     region: Region
-    """What was requested."""
+    """The region of the plan."""
     state: State
     """The state of its worst partition."""
     note: str

@@ -33,7 +33,7 @@ Edges = Mapping[T, Sequence[T]]
 def recorded_dependencies(graph: Graph) -> dict[str, list[str]]:
     """Return the dependencies of each recorded node: its inputs and, for one that draws random numbers, the last draw.
 
-    Those that ``dependencies`` adds for writes are left out: the record does not say what is written.
+    The dependencies that ``dependencies`` adds for writes are left out: the record does not contain writes.
     """
     dependencies: dict[str, list[str]] = {}
     last_random: str | None = None

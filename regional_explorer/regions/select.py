@@ -277,8 +277,8 @@ def module_glob(pattern: str) -> re.Pattern[str]:
 class Assignment:
     """The claim on each origin and node, and the origins that the plan carves out.
 
-    ``overruled`` are the origins that later regions took over, by the region that lost them and the one that has them;
-    ``claims`` are by graph and node, without the carved nodes; ``carved_claims`` has the claims of these.
+    ``overruled`` are the origins that later regions took over, by the region that lost them and the region that has
+    them; ``claims`` are by graph and node, without the carved nodes; ``carved_claims`` has the claims of these.
     """
 
     owners: Mapping[int, Claim]

@@ -217,7 +217,7 @@ class Times:
 class CompileNotes:
     """The notes about one compile.
 
-    ``reason`` is why a cache was bypassed, ``warned`` what Inductor warned of, ``matched`` the patterns that matched.
+    ``reason`` is why a cache was bypassed, ``warned`` are Inductor's warnings, ``matched`` the patterns that matched.
     """
 
     reason: str = ""

@@ -518,7 +518,7 @@ def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], No
 def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
     """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return a stop function.
 
-    It also runs after a call of which Dynamo traces nothing, but not where compiled functions are to run eagerly. A
+    It also runs after a call in which Dynamo traces nothing, but not where compiled functions are to run eagerly. A
     copy of ``compiled`` does not run it.
     """
     hooks = getattr(_context_of(compiled), "enter_exit_hooks", [])  # none with TORCHDYNAMO_DISABLE
@@ -617,7 +617,7 @@ def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] 
 
 
 def _is_inductor(compiler: Any) -> TypeGuard[functools.partial[Any]]:
-    """Return whether a compiler is the one that torch makes of options: Inductor under some configs."""
+    """Return whether torch made a compiler from options: it is then Inductor under some configs."""
     # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
     inductor_compile = getattr(module, "invoke_subgraph_inductor_compile", None)

@@ -140,7 +140,7 @@ def target_key(node: fx.Node) -> str:
 
 
 def user_kernel(node: fx.Node) -> Mapping[str, Any]:
-    """Return what the index arguments stand for in a call of a user's Triton kernel; empty for other nodes.
+    """Return the values of the index arguments in a call of a user's Triton kernel; empty for other nodes.
 
     The indices refer to the kernel and its constant arguments in tables of this process. As in the keys of Inductor's
     caches (``FxGraphHashDetails``, torch 2.13), a kernel is identified by its source, the source of the functions it
@@ -355,7 +355,7 @@ class WatchingMode(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: functions that the user compiled, and ops such as flex_attention, run what they compile."""
+        """Return True: functions that the user compiled, and ops such as flex_attention, run their compiled code."""
         return True
 
     def __init__(self) -> None:

@@ -112,8 +112,8 @@ class Frozen:
 def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
     """Return a piece with the constants among its ``inputs`` folded, as ``fw_compiler_freezing`` does (torch 2.13).
 
-    That function finds weights in the tracing context of a whole model. A weight of which a result is a view stays an
-    input.
+    That function finds weights in the tracing context of a whole model. A weight stays an input if a result is a view
+    of it.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     fakes = [node.meta["val"] for node in placeholders]
@@ -153,7 +153,7 @@ def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
 
 
 def ops_not_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
-    """Yield the ops because of which a piece cannot be lowered as it is.
+    """Yield the ops that prevent a piece from being lowered as it is.
 
     Every trace leaves random ops undecomposed, so that they draw what eager draws. A higher-order op has bodies, and an
     op of a library may need AOTAutograd's notes about it.

@@ -38,13 +38,13 @@ _BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakr
 
 
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
-    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, once it is dropped."""
+    """Let Dynamo forget its traces for ``compiled``, a ``torch.compile`` with ``backend``, once it is dropped."""
     _BACKEND_BY_COMPILED[compiled] = backend
     weakref.finalize(compiled, _release_dropped, _isolation_id(compiled), backend).atexit = False
 
 
 def release_compiled(compiled: Callable[..., Any]) -> None:
-    """Let Dynamo forget what it traced for ``compiled`` now: code, guards, fake tensors and graphs.
+    """Let Dynamo forget its traces for ``compiled`` now: code, guards, fake tensors and graphs.
 
     Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
     """
