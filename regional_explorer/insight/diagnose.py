@@ -37,8 +37,8 @@ MOST_OPS = 3
 """The maximum number of ops that a text names for one kind of kernel."""
 
 FALLBACKS = (
-    "A fallback calls the kernel of eager, as Inductor has no code of its own for the op, and one op may take several: "
-    "compiling gains nothing there."
+    "A fallback calls eager's kernel, because Inductor has no code of its own for the op; one op may take several "
+    "fallbacks. Compiling gains nothing there."
 )
 FEWER_LAUNCHES = (
     "Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a large one."

@@ -110,7 +110,7 @@ def compare_results(variant: str, results: Values, reference: Reference, note: s
             if expected is None and got is None:
                 continue
             if got is None or expected is None:
-                rows.append(_wrong(variant, name, "one of the two has no gradient"))
+                rows.append(_wrong(variant, name, "either eager or the variant has no gradient"))
             elif not is_dense(got) or not is_dense(expected):
                 rows.append(Numerics(variant, name, note=f"{_kind_of(expected)}: its elements cannot be compared"))
             elif (got.shape, got.dtype) != (expected.shape, expected.dtype):

@@ -108,7 +108,9 @@ class GraphBreak(Record, frozen=True):
             return "Remove the hook while you explore: handle.remove(), on what registering it returned."
         if self.in_library:
             used = "module" if self.broken else "function"
-            return self._known or f"The line is not yours to move: use another {used} there, or other options of it."
+            return (
+                self._known or f"You cannot move this line: use another {used} there, or other options of the {used}."
+            )
         if "branch" in self.reason:
             return "Choose without a branch, as torch.where does, if a region should reach across it."
         return "Move this line out of the call if a region should reach across it."

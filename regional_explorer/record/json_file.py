@@ -111,7 +111,7 @@ def check_references(session: Session) -> None:
     for index, part in enumerate(session.partitions):
         place = f"partitions[{index}]"
         if part.id in ids:
-            raise MalformedError(place, f"a second one is called {name_text(part.id)}")
+            raise MalformedError(place, f"a second partition is called {name_text(part.id)}")
         ids.add(part.id)
         sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
         _check_known(f"{place}.region", "region", [part.region], regions)

@@ -124,12 +124,12 @@ class Selector(Record, frozen=True):
         if not self.patterns:
             raise SelectorError(f"A selector by {self.kind} needs at least one pattern.")
         for name in ("within", "without"):
-            force_setattr(self, name, checked_items(f"selectors {name} which one picks", getattr(self, name), Selector))
+            force_setattr(self, name, checked_items(f"selectors of {name}=", getattr(self, name), Selector))
         others = (*self.within, *self.without)
         if others and any(selector.kind in IN_SOURCE for selector in (self, *others)):
             raise SelectorError("A mark in the source cannot be combined with other selectors: change the mark.")
         if any(selector.only or selector.is_combined for selector in others):
-            raise SelectorError("A selector is combined with plain ones, which have no only=, within= or without=.")
+            raise SelectorError("Only plain selectors, without only=, within= and without=, can narrow a selector.")
 
     @property
     def is_combined(self) -> bool:

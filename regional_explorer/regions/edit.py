@@ -157,7 +157,7 @@ def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
     if len(lines) > 1:
         places = (line.in_function if line.in_cell else f"{_file_name(line)}:{line_range}" for line in lines.values())
         raise SelectorError(
-            f"lines={pattern!r} is in {len(lines)} files. Say which one: {' or '.join(sorted(places))}."
+            f"lines={pattern!r} is in {len(lines)} files. Name one of them: {' or '.join(sorted(places))}."
         )
 
 
@@ -202,7 +202,7 @@ def _module_suggestions(pattern: str, classes: Mapping[str, str]) -> str:
     One glob names equal layers; the layer with the pattern's own number is named too.
     """
     if not classes:
-        return " None of them is inside a submodule: ops='*' marks all."
+        return " The call runs no op inside a submodule: ops='*' marks all ops."
     deep = re.sub(r"\*+", "**", pattern)
     matches = {path: kind for path, kind in classes.items() if deep != pattern and module_glob(deep).fullmatch(path)}
     if matches:

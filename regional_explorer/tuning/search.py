@@ -486,7 +486,7 @@ class _Search(Generic[P]):
         if self.limits.max_memory is not None:  # else the limit is eager's peak in a call, which includes no weights
             needed, allowed = needed + constant_bytes, "allowed"
         if self.most_bytes is not None and needed > self.most_bytes:
-            constants = f", {size(constant_bytes)} of it its frozen weights" if constant_bytes else ""
+            constants = f", {size(constant_bytes)} for frozen weights included" if constant_bytes else ""
             self._note(title, why=f"it needs more memory than the {size(int(self.most_bytes))} {allowed}{constants}")
 
     # -------------------------------------------------------------------------------------------- the final comparison

@@ -260,7 +260,7 @@ def test_remedy_for_several_breaks_is_given_once():
 
     found = only(rx.explore(call, (X,)), "graph-break")
     assert "2 times in this line" in found.message
-    advice = "The line is not yours to move: use another function there, or other options of it."
+    advice = "You cannot move this line: use another function there, or other options of the function."
     assert found.remedy.startswith(f"{advice} Torch's own hint: ")
     assert found.remedy.count(advice) == 1
 
