@@ -30,7 +30,7 @@ MOST_PROCESSES = 4
 """The maximum number of processes started in place of a broken executor."""
 PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
-"""A piece is given up if no process answers for this time, or if longer ``PATIENCE`` times the longest compile."""
+"""A piece is given up if no process answers for the longer of this time and ``PATIENCE`` times the longest compile."""
 
 Sent = Mapping[str, tuple[Wanted, bytes]]
 """The items that were sent, by the key of their artifact."""
