@@ -64,7 +64,7 @@ def cores() -> int:
 
 
 class Workers(Executor):
-    """Runs functions in ``count`` processes, each of which is started when it is first needed.
+    """Runs functions in ``count`` processes; each of them starts when it is first needed.
 
     If a process ends, its task raises LostWorkerError, and a new process runs the next task. Each process ends with the
     process that started it, however that one ends. It runs in its own session, so that an interrupt of a cell does not
