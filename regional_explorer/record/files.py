@@ -20,10 +20,10 @@ NEW_FILE = 0o666
 def replacing_file(path: Path, permissions: int | None = None) -> Iterator[BinaryIO]:
     """Open a new file that replaces ``path`` when the block ends; if the block raises, the old file stays.
 
-    Without ``permissions`` it gets those of the file that it replaces, or the usual ones of a new file.
+    Without ``permissions`` the new file has those of the old one, or the usual ones if there is no old file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if permissions is None:
         with contextlib.suppress(FileNotFoundError):
