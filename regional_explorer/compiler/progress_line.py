@@ -221,7 +221,7 @@ def reporting(run: Run) -> Iterator[Run]:
 def reporting_of_command(stream: TextIO, *, quiet: bool = False) -> Iterator[Run]:
     """Context manager: give the run of a command a progress line on a terminal, or one log line per kind of work.
 
-    With ``quiet`` nothing is shown, nor by calls inside the block.
+    With ``quiet``, neither the command nor a call inside the block shows anything.
     """
     if quiet:
         with _ONLY_LINE:

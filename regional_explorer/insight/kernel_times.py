@@ -179,7 +179,7 @@ def kernel_calls(
 
 
 def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s: float) -> ArtifactKernelTimes:
-    """Return the kernel times from rounds; the time around the code is the call's minus the code's in each round."""
+    """Return the kernel times from rounds; in each round the time around the code is the call's minus the code's."""
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])

@@ -377,9 +377,9 @@ class KernelPair(Record, frozen=True):
     """A kernel before and after."""
 
     before: Kernel | None
-    """None if it is new."""
+    """The kernel before; None if it is new."""
     after: Kernel | None
-    """None if it is gone."""
+    """The kernel after; None if it is gone."""
     word: str
     """``same`` if its code is equal, ``changed``, ``new`` or ``gone``."""
 

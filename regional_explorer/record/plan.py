@@ -57,7 +57,7 @@ class Selector(Record, frozen=True):
     kind: SelectorKind
     """The kind of its patterns."""
     patterns: tuple[str, ...]
-    """The patterns; the selector picks what any of them matches."""
+    """The patterns; the selector picks everything that any of them matches."""
     innermost: bool = False
     """Whether a line selector picks only the ops of its lines, without the ops of functions called there."""
     only: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ UNCACHED = "weights are constants, and the key of the cache leaves out what they
 def is_weight(value: Any) -> TypeGuard[torch.Tensor]:
     """Return whether a value is a parameter, or a tensor that Dynamo found in a module: a buffer.
 
-    A tensor that was made in inference mode is none: torch does not count writes to it.
+    A tensor that was made in inference mode does not count: torch does not count writes to it.
     """
     if type(value) not in (torch.Tensor, nn.Parameter) or value.layout is not torch.strided or value.is_inference():
         return False

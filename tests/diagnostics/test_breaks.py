@@ -68,7 +68,7 @@ def test_library_break_repeats_torchs_hint():
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
     assert "outside of it, 5" in found.message, "its own ops are among them, not those of its layers alone"
-    assert "not yours to move" in found.remedy
+    assert "You cannot move this line" in found.remedy
     assert "Torch's own hint: Enable tracing of dynamic shape operators" in found.remedy
 
 
