@@ -29,11 +29,9 @@ from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.configs import to_be_faster
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.statistics import median_figure, paired_gaps
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Suggestion, Try, Tuning
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.search import BATCH
 from regional_explorer.tuning.space import (
     LIKELIEST,
     WRAPPER,
@@ -43,6 +41,7 @@ from regional_explorer.tuning.space import (
     ways,
     whole_graph_candidate,
 )
+from regional_explorer.tuning.tries import BATCH
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),

@@ -70,6 +70,12 @@ class Stop(StrEnum):
         if self is Stop.INTERRUPTED:
             raise KeyboardInterrupt
 
+    def raise_if_ended(self) -> None:
+        """Raise the KeyboardInterrupt or the CancelledError that ended the run, if one did."""
+        self.raise_interrupt()
+        if self is Stop.CANCELLED:
+            raise CancelledError
+
 
 NOT_ADDED = "No rounds were added: too few were undisturbed."
 """The remark on a run that continues an earlier one, but whose disturbed rounds cannot be told from the others."""

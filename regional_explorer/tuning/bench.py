@@ -11,9 +11,8 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.plan import Direction, Plan, Tracing
+from regional_explorer.record.tuning import Suggestion
 
 
 class CutPlan(Protocol):

@@ -141,7 +141,7 @@ class Spending:
             CancelledError: the search was cancelled before the step.
         """
         self.stop_if_cancelled()
-        self._report(self._bench.context.run, doing)
+        self._report(doing)
         began_s = self.now()
         try:
             with self._bench.step(timed=timed):
@@ -149,11 +149,13 @@ class Spending:
         finally:
             self.spent_on[task] = self.spent_on.get(task, 0.0) + self.now() - began_s
 
-    def reporting(self, run: Run, doing: str = "") -> Run:
-        """Return ``run`` with its reports made as reports of the search."""
+    def reporting(self, doing: str = "", until_s: float = math.inf) -> Run:
+        """Return the bench's run, with its reports made as reports of the search, and cancelled at ``until_s``."""
+        run = self._bench.context.run
         return dataclasses.replace(
             run,
-            progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
+            cancelled=lambda: run.cancelled() or self.now() > until_s,
+            progress=lambda text, _: self._report(": ".join(filter(None, (doing, text)))),
             estimate=lambda _: None,
         )
 
@@ -162,7 +164,8 @@ class Spending:
         if self._bench.context.run.cancelled():
             raise CancelledError
 
-    def _report(self, run: Run, doing: str) -> None:
+    def _report(self, doing: str) -> None:
+        run = self._bench.context.run
         run.estimate(max(0.0, self.budget_s - self.spent_s))
         run.progress(f"{self._so_far()}{doing}", min(1.0, self.spent_s / self.budget_s))
 

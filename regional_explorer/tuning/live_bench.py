@@ -22,32 +22,30 @@ from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
-from regional_explorer.errors import MeasureError, RegionCompileError
+from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, in_a_line
 from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
-from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
+from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.machine import gauge_for
+from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
-from regional_explorer.measure.rounds import Stop, figure_of
+from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
 from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import GraphKind, kept_for_backward
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.plan import Direction, Plan, Region, Tracing
+from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import paired_gaps
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion, best_first
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
+from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew
 
 
@@ -156,9 +154,7 @@ class LiveBench:
 
     def _kept(self, program: Program) -> int | None:
         """Return the bytes that forwards keep for their backward; None if a size is unknown, or without a backward."""
-        graphs = tuple(program.capture.graphs)
-        kept = kept_for_backward(Session("", self.context.environment, self.grad, graphs))
-        sizes = [tensor.size_bytes for tensor in kept]
+        sizes = [kept.size_bytes for kept in kept_for_backward(program.capture.graphs)]
         known_sizes = [size for size in sizes if size is not None]
         return sum(known_sizes) if self.grad and len(known_sizes) == len(sizes) else None
 
@@ -239,9 +235,7 @@ class LiveBench:
         while True:
             with self.measuring():
                 result = measure_rounds(calls, budget_s, self._silent, baseline=VariantName.AOT_EAGER, earlier=earlier)
-            result.stopped.raise_interrupt()
-            if result.stopped is Stop.CANCELLED:
-                raise CancelledError
+            result.stopped.raise_if_ended()
             if trouble := result.dropped.get(VariantName.REGIONAL) or self.trouble(prepared):
                 raise MeasureError(trouble)
             gain_s = figure_of(paired_gaps(*(result.samples[call.name][phase] for call in calls)), result.noise)
@@ -414,3 +408,74 @@ def _built(program: Program, given_up: set[str]) -> Built | None:
     launches = sum(launches_in(artifact.code) for artifact in artifacts) if all(one.code for one in artifacts) else None
     seconds = sum(store.artifacts[key].made.waited_s for key in set(keys.values()))
     return Built(code, seconds, launches=launches)
+
+
+# ------------------------------------------------------------------------------------------ what suggested regions gain
+
+
+NO_BUDGET = "the budget was spent before"
+CANCELLED = "it was cancelled before"
+INTERRUPTED = "it was interrupted before"
+
+
+def measure_suggestions(
+    bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float, keep: Callable[[Sequence[Suggestion]], object]
+) -> None:
+    """Measure what each suggestion would gain; cancelled, interrupted or not, ``keep`` gets all at the end.
+
+    The best come first, then those that were not measured. A suggestion measured before is measured last, and keeps
+    its figures if it is not reached. Nothing is marked, and the plan at hand stays. All have the same time to be
+    measured; pieces of equal code are compiled once.
+
+    Raises:
+        NoCompilerError: there is no C++ compiler.
+        KeyboardInterrupt: it was interrupted.
+    """
+    time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
+    todo, found = sorted(suggested, key=lambda one: one.gain_s is not None), list[Suggestion]()
+    try:
+        with time.step("compiling", "starting the toolchain"):
+            bench.start()
+        timing_s = budget_s / (2 * max(1, len(todo)))
+        for one in todo:
+            found.append(_measured_suggestion(bench, time, one, timing_s))
+    except CancelledError:
+        why_not = CANCELLED
+    except KeyboardInterrupt:
+        why_not = INTERRUPTED
+        raise
+    except Exception as error:
+        why_not = in_a_line(error)
+        raise
+    finally:
+        keep(best_first([*found, *(_not_reached(one, why_not) for one in todo[len(found) :])]))
+
+
+def _not_reached(one: Suggestion, why_not: str) -> Suggestion:
+    return one if one.gain_s is not None else replace(one, why_not=why_not)
+
+
+def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
+    if time.now() >= time.end_s:
+        return _not_reached(one, NO_BUDGET)
+    one = replace(one, gain_s=None, compile_s=None, why_not="")
+    plan = Plan((Region(one.name, one.selectors),), tracing=bench.at_hand.tracing)
+    try:
+        with time.step("tracing", f"cutting {one.name}"):
+            prepared = bench.prepare(plan)
+        with time.step("compiling", f"compiling {one.name}"):
+            (built,) = bench.compile([prepared], time.reporting())
+        if built is None or built.failure:
+            time.stop_if_cancelled()
+            return replace(one, why_not=built.failure if built else NO_BUDGET)
+        with time.step("checking", f"checking numerics: {one.name}"):
+            wrong = bench.check(prepared).wrong
+        if wrong:
+            return replace(one, why_not=wrong)
+        with time.step("timing", f"timing {one.name}", timed=True):
+            gain_s = bench.gain_s(prepared, timing_s, time.end_s)
+    except (CancelledError, NoCompilerError):
+        raise
+    except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
+        return replace(one, why_not=in_a_line(error))
+    return replace(one, gain_s=gain_s if gain_s.bounds else None, compile_s=built.seconds, why_not=gain_s.why)

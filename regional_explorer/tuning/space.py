@@ -11,19 +11,20 @@ from msgspec.structs import replace
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import (
+    AS_TORCH_COMPILE,
+    FROZEN,
     Direction,
     Plan,
     Region,
     Selector,
     SelectorKind,
+    Tracing,
     config_of,
     config_texts,
     with_config,
 )
 from regional_explorer.record.statistics import MIN_FLOOR
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
-from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Try
+from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Suggestion, SuggestionKind, Try
 from regional_explorer.tuning.bench import Raced, TimedPiece
 
 WHOLE = "whole"
