@@ -228,7 +228,7 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
     """Return the code of ``artifact`` with its kernels.
 
     Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
-    fast if nobody requests the code, and artifacts loaded from a cache have kernels too.
+    fast unless the code is requested, and artifacts loaded from a cache have kernels too.
     """
     code = code_under(wanted, generated)
     if code.problem is not None or not artifact.code:
@@ -329,10 +329,10 @@ def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
 
 @dataclass(frozen=True)
 class _Question:
-    """The question which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
+    """A request for the code of pieces on a GPU; ``settings`` are those of the asking process, pickled.
 
-    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler, and in
-    ``folder`` what it builds is kept.
+    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler; its
+    output is kept in ``folder``.
     """
 
     target: GpuTarget
