@@ -44,8 +44,8 @@ The first plan is compiled alone: it shows what the others will cost.
 """
 FINALISTS = 3
 
-NOT_BITWISE = "its results are not those of eager to the bit"
-NOT_COMPARED = "its results were not compared with those of eager to the bit"
+NOT_BITWISE = "its results do not equal eager's to the bit"
+NOT_COMPARED = "its results were not compared to the bit with eager's"
 
 
 class Tries(Generic[P]):
