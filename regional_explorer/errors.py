@@ -351,10 +351,10 @@ def misplaced_arguments(
     """Return the error of a call whose arguments are not in a tuple, or whose keyword arguments are not in a dict.
 
     Args:
-        args: what stands in the place of the tuple.
-        kwargs: what stands in the place of the dict.
-        more: what was given behind them.
-        unknown: what was given by keywords that are no options.
+        args: the value in the place of the tuple.
+        kwargs: the value in the place of the dict.
+        more: the values after them.
+        unknown: the values given by keywords that are no options.
     """
     problems = [f"rx.explore has no option {name!r}.{did_you_mean(name, EXPLORE_OPTIONS)}" for name in unknown]
     if not isinstance(args, (tuple, list)):
@@ -362,7 +362,7 @@ def misplaced_arguments(
     elif not isinstance(kwargs, (Mapping, type(None))):
         problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
     elif more:
-        problems.append(f"There are {2 + len(more)} arguments behind the function.")
+        problems.append(f"There are {2 + len(more)} arguments after the function.")
     spelled = _spelled([args, kwargs, *more], unknown)
     return InvalidArgumentError(
         f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
@@ -374,11 +374,11 @@ def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
     call = _written_call()
     if call is None or not _is_plain(call):
         return f"rx.explore(fn, (x, y){''.join(f', {{{name!r}: …}}' for name in itertools.islice(unknown, 1))})"
-    fn, *given = call.args
+    fn, *arguments_after_fn = call.args
     in_tuple: list[str] = []
     in_dict = [f'"{item.arg}": {_words(item.value)}' for item in call.keywords if item.arg in unknown]
     own_dict = ""
-    for place, (value, expression) in enumerate(zip(values, given, strict=False)):
+    for place, (value, expression) in enumerate(zip(values, arguments_after_fn, strict=False)):
         words = _words(expression)
         if place == 1 and isinstance(value, Mapping):
             own_dict = words
@@ -392,17 +392,17 @@ def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
     named = [f"{{{', '.join(in_dict)}}}"] if in_dict else [own_dict] if own_dict else []
     options = [f"{item.arg}={_words(item.value)}" for item in call.keywords if item.arg in EXPLORE_OPTIONS]
     spelled = f"rx.explore({', '.join([_words(fn), arguments, *named, *options])})"
-    if isinstance(values[0], Mapping) and len(given) == 1:
-        batch = _words(given[0])
+    if isinstance(values[0], Mapping) and len(arguments_after_fn) == 1:
+        batch = _words(arguments_after_fn[0])
         of_keywords = f"rx.explore({', '.join([_words(fn), '()', batch, *options])})"
         return f"{of_keywords} for {_words(fn)}(**{batch}), {spelled} for {_words(fn)}({batch})"
     return spelled
 
 
 def _is_plain(call: ast.Call) -> bool:
-    """Return whether the places of a call's arguments can be read: none is starred, or given by the name of a place."""
+    """Return whether the places of a call's arguments can be read: none is starred, or given by a parameter's name."""
     by_name = {item.arg for item in call.keywords} & {"fn", "args", "kwargs", None}
-    return not by_name and not any(isinstance(one, ast.Starred) for one in call.args)
+    return not by_name and not any(isinstance(argument, ast.Starred) for argument in call.args)
 
 
 def _words(expression: ast.expr) -> str:
@@ -424,5 +424,6 @@ def _written_call() -> ast.Call | None:
         return None
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return next(
-        (one for one in calls if (one.lineno, one.end_lineno, one.col_offset, one.end_col_offset) == position), None
+        (call for call in calls if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == position),
+        None,
     )

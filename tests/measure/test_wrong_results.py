@@ -108,7 +108,7 @@ WRONG = {
     ),
     "no gradient": (
         lambda x, y: (x.detach().sin() * y, two(x, y)[1]),
-        "grad args[0]: one of the two has no gradient",
+        "grad args[0]: either eager or the variant has no gradient",
         "output",
     ),
     "another dtype": (

@@ -246,7 +246,7 @@ def test_frozen_weights_count_where_memory_is_limited(tmp_path: Path) -> None:
     for book in (ledger, Ledger(tmp_path / "others.jsonl")):  # what an earlier search has found, too
         limited = tune(ReplayBench(plant, grad=False), limits(max_memory=35 * MIB), book)
         assert limited.answer == title(JOINT)
-        assert "more memory than the 35.0 MiB allowed, 30.0 MiB of it its" in limited.by_title[frozen].why
+        assert "more memory than the 35.0 MiB allowed, 30.0 MiB for frozen weights" in limited.by_title[frozen].why
     allowed = tune(ReplayBench(plant, grad=False), limits(max_memory=45 * MIB), Ledger(tmp_path / "more.jsonl"))
     assert allowed.answer == frozen
 
