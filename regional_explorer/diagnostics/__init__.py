@@ -1,4 +1,4 @@
-"""Diagnostics that follow from records alone, by the first word of their codes.
+"""The diagnostics that follow from records only; a file is named after the first word of its codes.
 
 ``docs/diagnostics.md`` explains every code with the smallest program that shows it.
 """

@@ -35,11 +35,11 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic:
     """Return the ``graph-break`` diagnostic for the breaks in one line of the user's."""
     reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
-    found = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(there)}" for place, there in reasons.items())
+    causes = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(texts)}" for place, texts in reasons.items())
     advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
     stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
     return DiagnosticCode.GRAPH_BREAK.found(
-        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{found}. {_eager_part(evidence, breaks)}",
+        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{causes}. {_eager_part(evidence, breaks)}",
         where=[break_.own_line for break_ in breaks],
         remedy=" ".join(filter(None, advice)),
     )

@@ -358,7 +358,7 @@ def test_numbers_drawn_after_the_region_do_not_split_it() -> None:
         return a, b if between else dropout(x, 0.5)
 
     (found,) = told(rx.explore(call, (X.detach(),), {"between": True}), "region-split")
-    assert found.remedy == "Draw these numbers before or after all of the region's, in the program."
+    assert found.remedy == "In the program, draw these numbers before the region's first draw, or after its last."
     assert codes(rx.explore(call, (X.detach(),), {"between": False})) == ["region-merged"]
 
 
