@@ -1,4 +1,4 @@
-"""Tables of compiles: what the caches answered, how long each phase took, and which patterns matched."""
+"""Tables of compiles: the answers of the caches, the time of each phase, and the patterns that matched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
 
     ``answer`` is hit, miss, bypass or off. ``changed`` lists the inputs, ops, configs and settings that differ from
     ``nearest``, the most similar artifact that this process compiled before; ``why`` gives their values too.
-    ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took in this compile.
+    ``pre_grad_passes`` says when the passes before autograd run, ``pre_grad_s`` how long they took in this compile.
     """
     return Table(
         "Caches",
@@ -98,7 +98,7 @@ def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
 def patterns_table(session: Session) -> Table[PatternMatches]:
     """One row per pattern of Inductor's passes: how often it matched in the trace, in each region, in torch.compile.
 
-    Only a trace with ``joint_passes`` runs such passes. What is None is not known.
+    Only a trace with ``joint_passes`` runs such passes. A number is None if it is not known.
     """
     regions, full = _unknown_regions(session), _unknown_full(session)
     return Table(
@@ -117,19 +117,21 @@ def patterns_table(session: Session) -> Table[PatternMatches]:
 
 
 def _matches_by_region(row: PatternMatches) -> str:
-    known = {name: NONE if matches is None else str(matches) for name, matches in row.regions.items() if matches != 0}
-    return listing([f"{name} {matches}" for name, matches in known.items()]) or "0"
+    texts = {name: NONE if matches is None else str(matches) for name, matches in row.regions.items() if matches != 0}
+    return listing([f"{name} {matches}" for name, matches in texts.items()]) or "0"
 
 
 def _unknown_regions(session: Session) -> str:
     compiled = {part.region for part in session.partitions if part.artifact is not None}
-    unknown = [repr(name) for name, found in region_patterns(session).items() if found is None and name in compiled]
-    return f"Not known of {listing(unknown)}: the code came from a cache. ex.code(…) tells it." if unknown else ""
+    unknown = [
+        repr(name) for name, patterns in region_patterns(session).items() if patterns is None and name in compiled
+    ]
+    return f"Not known for {listing(unknown)}: the code came from a cache. ex.code(…) finds out." if unknown else ""
 
 
 def _unknown_full(session: Session) -> str:
     cost = full_compile(session)
     if cost is None:
-        return "Not known of torch.compile: the call was not compiled by it. ex.benchmark() does that."
+        return "Not known for torch.compile: it has not compiled the call. ex.benchmark() does that."
     came = "its code came" if cost.cache == "warm" else "some of its code may have come"
-    return f"Not known of torch.compile: {came} from Inductor's cache." if cost.patterns is None else ""
+    return f"Not known for torch.compile: {came} from Inductor's cache." if cost.patterns is None else ""
