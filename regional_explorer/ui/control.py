@@ -1,4 +1,4 @@
-"""Holds the state and the results, applies changes, and tells the panels."""
+"""The state and the results behind an exploration's panels, and every change to them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 class Control:
     """Holds the state of one exploration's panels and makes every change to it.
 
-    ``state`` is what the user chose, ``session`` the results. Listeners are called after each change, one at a time, on
-    the thread that made it; ``changed_by_cell`` is True meanwhile if code in another cell made it. ``main_loop``
-    returns the running event loop of the main thread, or None; ``owner`` the Python expression of the exploration.
+    ``state`` is what the user chose, ``session`` the results. After each change the listeners are called one by one, on
+    the thread that made the change. Meanwhile ``changed_by_cell`` is True if code in another cell made it.
+    ``main_loop`` returns the running event loop of the main thread, or None; ``owner`` returns the Python expression of
+    the exploration.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -56,9 +57,9 @@ class Control:
     # ------------------------------------------------------------------------------------------------------- changes
 
     def update(self, change: Callable[[PanelState], PanelState]) -> None:
-        """Replace the state by what ``change`` returns for it, and call the listeners.
+        """Replace the state with the result of ``change``, and call the listeners.
 
-        The nodes of the selected rows are then selected in the graph, if these nodes have changed.
+        If the nodes of the selected rows have changed, the graph's selection becomes these nodes.
         """
         with self.lock:
             before, after = self.state, change(self.state)
@@ -86,9 +87,9 @@ class Control:
         state, graphs = self.state, self.session.graphs
         if state.mark.kind != SELECTION:
             return NO_CHOICE
-        about = state.selection, state.clicked, graphs
-        if self._choice[0] != about:
-            self._choice = about, choice_for(state.selection, graphs, state.clicked)
+        key = state.selection, state.clicked, graphs
+        if self._choice[0] != key:
+            self._choice = key, choice_for(state.selection, graphs, state.clicked)
         return self._choice[1]
 
     def read_exploration(self) -> None:
@@ -97,7 +98,7 @@ class Control:
         self.session, self.runs = self.exploration.session, self.exploration.runs
         if self.session.graphs == graphs:
             return
-        # What was selected, previewed or generated in graphs that are no longer there is dropped.
+        # Drop the selection, the preview and the generated code of graphs that no longer exist.
         node_names = set(qualified_names(self.session.graphs))
         self.state = replace(
             self.state,
@@ -110,7 +111,7 @@ class Control:
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
         with self.lock:
-            if self.state.job is not None:  # the worker changes what a session is made of, and may be measuring
+            if self.state.job is not None:  # the job changes the parts of a session, and may be measuring
                 return
             session = self.exploration.session
             if session != self.session or self.exploration.runs != self.runs:
@@ -126,9 +127,9 @@ class Control:
         change: Callable[[Exploration], object],
         then: Callable[[PanelState, Plan], PanelState] = PanelState.edited,
     ) -> None:
-        """Apply ``change`` to the exploration's plan, then replace the state by ``then(state, plan)``.
+        """Apply ``change`` to the exploration's plan, then replace the state with ``then(state, plan)``.
 
-        Before ``change``, the state has the plan that it changes, be it one that the running cell has edited.
+        Edits of the plan by the running cell are read into the state before.
 
         Raises:
             RegionalExplorerError: a job is running, or the change is not possible.
@@ -147,7 +148,7 @@ class Control:
     def _start_preview(self) -> None:
         """Preview the region that the form would mark, on another thread: cutting a large graph takes a while.
 
-        A proposed name is not written into the name field: that would overwrite what is being typed there.
+        A proposed name is not written into the name field: that would overwrite the text being typed there.
         """
         self.previews.cancel()
         state, selectors = self.state, selectors_of(self.state, self.choice)
@@ -198,7 +199,7 @@ class Control:
         )
 
     def _code(self) -> RegionCode | None:
-        """Return the code of the open region, as far as it was read: from the session, or generated for the target."""
+        """Return the code of the open region that was read so far: from the session, or generated for the target."""
         region, target, plan = self.state.opened, self.state.target, self.state.plan
         if region is None:
             return None
@@ -208,8 +209,7 @@ class Control:
 
 
 def _previewed(state: PanelState) -> tuple[object, ...]:
-    """Return what a preview depends on besides the name; if it changes, the shown preview is outdated."""
-    form = state.mark
+    """Return a key of everything a preview depends on, except the name; if it changes, the preview is outdated."""
     form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()
     return form.kind, form.pattern, chosen, state.plan, state.job is None
