@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 
 class CodeResult(ABC):
-    """A result that is displayed as text or HTML."""
+    """A result that displays as text or HTML."""
 
     def __repr__(self) -> str:
         """Return the result as text."""
         return str(self)
 
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_requested: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         return {"text/plain": str(self), "text/html": self._html()}
 
@@ -63,7 +63,7 @@ class CodeResult(ABC):
 
 @dataclass(frozen=True, repr=False)
 class CodeDiffs(CodeResult):
-    """The differences in the code of a region's partitions; displayed as text or HTML."""
+    """The differences in the code of a region's partitions; it displays as text or HTML."""
 
     region: str
     partitions: tuple[CodeDiff, ...]
@@ -87,7 +87,7 @@ class CodeDiffs(CodeResult):
 
 @dataclass(frozen=True, repr=False)
 class TuningResult(CodeResult):
-    """What a search for the best plan has found: the answer, then the plans that were timed.
+    """The result of a search for the best plan: the answer, then the plans that were timed.
 
     ``ex.plan = ex.tune().plan`` applies the plan; ``ex.tuning`` has every try.
     """
@@ -96,7 +96,7 @@ class TuningResult(CodeResult):
 
     @property
     def plan(self) -> Plan | None:
-        """The plan found; None if nothing is faster than eager or ``torch.compile``, or if the search was cancelled."""
+        """The best plan; None if no plan is faster than eager or ``torch.compile``, or if the search was cancelled."""
         return self.record.plan
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class TuningResult(CodeResult):
 @user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionCode(CodeResult):
-    """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
+    """The generated code of a region, an entry for each partition whose code is known; it displays as text or HTML."""
 
     region: str
     partitions: tuple[PartitionCode, ...]
@@ -136,19 +136,19 @@ class RegionCode(CodeResult):
         target: GpuTarget | None,
         codes: Mapping[str, ArtifactCode],
     ) -> RegionCode:
-        """Return code that was generated but not compiled; ``codes`` has it by partition id."""
+        """Return the code ``codes``, by partition id, which was generated but not compiled."""
         notes = [f"Generated under {config_text(config)}, not compiled." if config else "", _gpu_note(target)]
         return cls(region, tuple(partition_codes(session, codes)), " ".join(filter(None, notes)))
 
     def diff(self, other: RegionCode) -> CodeDiffs:
-        """Return how the code of ``other`` differs: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
+        """Return the differences to the code of ``other``: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
 
         Raises:
             InvalidArgumentError: ``other`` is not code, or is for another region.
         """
         check_argument("other", other, RegionCode, "what ex.code(…) returns")
         if other.region != self.region:
-            raise InvalidArgumentError(f"The code of {self.region!r} cannot be compared with that of {other.region!r}.")
+            raise InvalidArgumentError(f"The code of {self.region!r} cannot be compared with code of {other.region!r}.")
         after = {part.partition.id: part.code for part in other.partitions}
         pairs = ((part.partition.id, part.code) for part in self.partitions if part.partition.id in after)
         return CodeDiffs(self.region, tuple(CodeDiff(name, before, after[name]) for name, before in pairs))
@@ -159,14 +159,15 @@ class RegionCode(CodeResult):
 
     @property
     def coverage(self) -> Coverage:
-        """How many nodes and kernels are linked to each other."""
+        """The numbers of nodes and kernels, and of those that are linked."""
         return total_coverage(tuple(part.coverage for part in self.partitions))
 
     @property
     def kernels(self) -> pd.DataFrame:
         """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
 
-        For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
+        Code for a GPU that is not there has more columns: bound, registers, spilled and shared bytes, occupancy, launch
+        config.
         """
         return kernels_table(self.partitions).dataframe()
 
@@ -186,8 +187,8 @@ def _gpu_note(target: GpuTarget | None) -> str:
         f"Generated for {target.title}, not run. Bounds come from its data sheet ({target.source}: "
         f"{target.memory_gb_s:,} GB/s); nothing was measured. They hold for data in memory: data still in its "
         f"{size(target.l2_bytes)} of L2 cache{shared} moves faster. Launch costs are not included. "
-        "Registers are those of the first launch config: nothing was autotuned. "
-        "For extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
+        "Registers are counted for the first launch config: nothing was autotuned. "
+        "For extern calls only bytes and operations are known. kernel.gpu.assembly has the assembly of each kernel."
     )
 
 
@@ -198,27 +199,27 @@ def why_no_code(session: Session, region: str) -> str:
     error = next((part.error for part in partitions if part.state is State.FAILED and part.error), None)
     if error is not None:
         return (
-            f"Region {name} has no code: it could not be compiled: {error} "
+            f"Region {name} has no code, because it did not compile: {error} "
             f"Try another config with ex.configure({name}, …), or see ex.repro({name})."
         )
     if not session.plan[region].enabled:
         return f"Region {name} has no code: it is disabled and runs eagerly. Call ex.enable({name}), then ex.compile()."
     if not any(part.state is not State.EAGER for part in partitions):
-        return f"Region {name} has no code: nothing of it could be cut out. ex.diagnostics says why."
+        return f"Region {name} has no code: none of its ops could be cut out. ex.diagnostics says why."
     if any(part.artifact is not None for part in partitions):
         return f"The code of region {name} is not in this session: call ex.code({name}) before ex.save."
     return (
         f"Region {name} has no code yet: it has not been compiled in its current form. Call ex.compile(). "
-        f"ex.code({name}, target='h100') needs no compile, and shows the code for a GPU that need not be here."
+        f"ex.code({name}, target='h100') needs no compile: it shows the code for a GPU that this machine may lack."
     )
 
 
 @user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionStages(CodeResult):
-    """The stages of a region, one entry per distinct partition; displayed as text or HTML.
+    """The stages of a region, an entry for each distinct partition; it displays as text or HTML.
 
-    ``nodes`` are the names of nodes that are followed through all stages.
+    ``nodes`` are the names of nodes to follow through all stages.
     """
 
     region: str
@@ -232,7 +233,7 @@ class RegionStages(CodeResult):
         """Return the stages of the partitions whose code is known.
 
         Raises:
-            NotCompiledError: no code is known although it is ``needed``; after a cancel it is not.
+            NotCompiledError: code is ``needed`` and none is known; after a cancel it is not needed.
         """
         if needed and not code.partitions:
             raise NotCompiledError(why_no_code(session, code.region))
@@ -267,7 +268,7 @@ class RegionStages(CodeResult):
         return stage_nodes_table(self.partitions, self.nodes).dataframe()
 
     def __str__(self) -> str:
-        """Return what each stage changed, as text."""
+        """Return the changes of each stage as text."""
         return stages_text(self.region, self.partitions, self.nodes, self.note)
 
     def _html(self) -> str:
@@ -276,13 +277,13 @@ class RegionStages(CodeResult):
 
 @dataclass(frozen=True, repr=False)
 class Roofline(CodeResult):
-    """Full Inductor as the roofline of a plan; displayed as text or HTML.
+    """Full Inductor as the roofline of a plan; it displays as text or HTML.
 
-    ``reach`` is the part of full's gain that the plan reaches, ``regions`` what each region gains, ``borders`` the data
-    that crosses the borders of regions, ``launches`` the kernels that run, None where full's code is not known.
-    ``ops`` are those that full computes differently, None where they were not compared, ``roundings`` the roundings
-    that it leaves out; ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not
-    be determined.
+    ``reach`` is the part of full's gain that the plan reaches, ``regions`` the gain of each region, ``borders`` the
+    data that crosses the borders of regions. ``launches`` are the kernels that run, None if full's code is not known.
+    ``ops`` are the ops that full computes differently, None if they were not compared, ``roundings`` the roundings that
+    it leaves out. ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not be
+    determined.
     """
 
     reach: tuple[PhaseReach, ...]
@@ -297,7 +298,7 @@ class Roofline(CodeResult):
 
     @property
     def border_frame(self) -> pd.DataFrame:
-        """One row per border: its tensors and bytes, the part that full fuses away, and the most time that saves."""
+        """One row per border: its tensors and bytes, the part that full fuses away, and the most time this saves."""
         return borders_table(self.borders, self.bandwidth, self.reach).dataframe()
 
     @property

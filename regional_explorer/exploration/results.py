@@ -1,4 +1,4 @@
-"""Tables, pictures and texts of one session; saved sessions, and the comparison of several."""
+"""Tables, pictures and texts of one session; saved sessions, and their comparison."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Results:
     def answer(self) -> ShownAnswer:
         """The plan's speed against eager and torch.compile, whether its results are right, its cost, what to do next.
 
-        It is shown in about ten lines; ``answer.markdown`` and ``answer.json`` are the same for programs.
+        It prints as about ten lines; ``answer.markdown`` and ``answer.json`` have the same for programs.
         """
         return ShownAnswer.of(self.session)
 
@@ -101,9 +101,9 @@ class Results:
         return Plots(self.session)
 
     def code(self, name: str | None = None) -> RegionCode:
-        """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
+        """Return the generated code of a region that ``ex.code(name)``, ``ex.roofline()`` or others have read so far.
 
-        Without a name, the plan must have one region.
+        Without a name, the plan must have only one region.
 
         Raises:
             UnknownRegionError: there is no such region, or there are several and no name is given.
@@ -115,18 +115,18 @@ class Results:
 
         Raises:
             UnknownRegionError: there is no such region, or there are several and no name is given.
-            NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not called.
+            NotCompiledError: the region was not compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
 
     def suggest(self) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
 
-        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. Those that
-        ``ex.suggest(budget_s=…)`` has measured come first, and the order of the others is a guess: mark one,
-        ``ex.mark(one.name, *one.selectors)``, and measure.
+        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. Regions that
+        ``ex.suggest(budget_s=…)`` has measured come first; the order of the others is a guess. To try a suggestion,
+        mark it, ``ex.mark(suggestion.name, *suggestion.selectors)``, and measure.
         """
-        from regional_explorer.regions.suggest import suggestions_of  # which imports torch
+        from regional_explorer.regions.suggest import suggestions_of  # imports torch
 
         return SuggestionList(suggestions_of(self.session))
 
@@ -139,7 +139,7 @@ class Results:
         return kernel_times_table(self.session, name).dataframe()
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
-        """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
+        """Return a drawing of all graphs, or of ``graph_id``, with regions as coloured clusters."""
         require_notebook("ex.graph()", ("graphviz",))
         from regional_explorer.picture.svg import digraph
 
@@ -162,7 +162,7 @@ class Results:
         """Return the answer in about ten lines."""
         return str(self.answer)
 
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_requested: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         session = self.session
         with reporting(PLAIN_RUN) as run:
@@ -190,10 +190,10 @@ def compare(*views: Results | Session) -> ShownFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
-    compared. ``changed`` says what differs from the first row besides the plan: torch, machine, shapes, ops,
-    partitions, and generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with
-    its 99 % interval; ``difference`` says whether that is real. A session whose plan has changed since it was measured
-    gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
+    compared. ``changed`` lists the differences from the first row besides the plan: torch, machine, shapes, ops,
+    partitions, and generated code if both sessions have it. ``slowdown`` is the first row's speedup divided by this
+    row's, with its 99 % interval; ``difference`` says whether the slowdown is real. A session whose plan has changed
+    since it was measured gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
     """
     for view in views:
         if not isinstance(view, (Results, Session)):
