@@ -1,1 +1,1 @@
-"""Tables, files and source code made from a session."""
+"""Files and source code made from a session."""

@@ -14,7 +14,7 @@ def columns(
 ) -> Node:
     """Return the columns, each of which the page can hide and show.
 
-    ``head`` is above what is ``beside`` the others, ``under`` is what is below the graph.
+    ``head`` is the head of the column ``beside`` the others; ``under`` is below the graph.
     """
     source = node("div", class_="rxs", data_part="source")
     contents = {

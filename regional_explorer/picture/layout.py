@@ -1,4 +1,4 @@
-"""Where the boxes of a picture stand: by Graphviz, from DOT text, where it is in time, else in rows."""
+"""The places of a picture's boxes: by Graphviz, from DOT text, or in rows if Graphviz is late or missing."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def graphviz(
 @functools.lru_cache(MOST_DRAWINGS)
 def _drawing(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
     # Our own interpreter or `dot`; the DOT text goes through stdin.
-    done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
-    return done.stdout
+    child = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
+    return child.stdout
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:
@@ -309,7 +309,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
                 x = max(x, middles[name] - sizes[name][0] / 2)
                 lefts.append(x)
                 x += sizes[name][0] + BOX_GAP
-            # Boxes were pushed to the right by their neighbours: the row is moved back by the average.
+            # Boxes have pushed their neighbours to the right: the row is moved back by the average.
             push = sum(x + sizes[name][0] / 2 - middles[name] for name, x in zip(line, lefts, strict=True)) / len(line)
             for name, x in zip(line, lefts, strict=True):
                 placed[name] = Rect(x - push, top, *sizes[name])
@@ -321,7 +321,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
     """Return ``names``, given in the order they run, in rows from the top, and the inputs of each name.
 
-    A group may have inputs that run after its first box. In a cycle the first to run begins.
+    A group may have inputs that run after its first box. A cycle begins with the name that runs first.
     """
     feeds: dict[str, list[str]] = {name: [] for name in names}
     users: dict[str, list[str]] = {name: [] for name in feeds}
@@ -377,7 +377,7 @@ def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
     x1, y1 = head.x + head.width / 2, head.y
     bend = (y1 - y0) / 2
     widest = max(tail.width, head.width)
-    # A long edge straight down would cross the boxes in between: it is bent around them.
+    # A long edge straight down would cross the boxes in between, so it is bent around them.
     detour = widest * 0.7 + BOX_GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER_GAP else 0.0
     return ((x0, y0), (x0 + detour, y0 + bend), (x1 + detour, y1 - bend), (x1, y1))
 

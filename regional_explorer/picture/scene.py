@@ -50,10 +50,11 @@ class Badge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box of a picture: ``title`` in its first line, ``detail`` in a second one.
+    """One box of a picture: its first line is ``title``, its second ``detail``.
 
-    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes in the box, in order; ``shares``
-    has pairs of a region and the number of its nodes, if not all belong to one. ``opens`` is True if it can be opened.
+    ``region`` is the region's index in the plan, None for unmarked ops. ``nodes`` are the nodes in the box, in order.
+    ``shares`` has pairs of a region and the number of its nodes, unless all belong to one region. ``opens`` says
+    whether the box can be opened.
     """
 
     id: str
@@ -135,7 +136,7 @@ _WIDE = frozenset("mwMWQOGD@%—…")
 
 @lru_cache(maxsize=20_000)
 def text_width(text: str, size: float) -> float:
-    """Return the approximate width of ``text`` in a sans-serif font; too wide rather than too narrow."""
+    """Return the approximate width of ``text`` in a sans-serif font, rather too wide than too narrow."""
     return size * sum(_width_em(character) for character in text)
 
 
