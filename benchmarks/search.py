@@ -28,12 +28,19 @@ from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.configs import to_be_faster
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.statistics import median_figure, paired_gaps
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Suggestion, Try, Tuning
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.search import BATCH
-from regional_explorer.tuning.space import LIKELIEST, WRAPPER, Candidate, Root, candidate, ways, whole_graph_candidate
+from regional_explorer.tuning.space import (
+    LIKELIEST,
+    WRAPPER,
+    Candidate,
+    Root,
+    candidate_of,
+    ways,
+    whole_graph_candidate,
+)
+from regional_explorer.tuning.tries import BATCH
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),
@@ -96,7 +103,7 @@ def _beside_the_space(
 
 def _space(bench: LiveBench, found: Tuning) -> Iterator[Candidate]:
     if found.plan is not None:
-        yield candidate(SearchStage.REFERENCE, Root(found.answer, found.plan))
+        yield candidate_of(SearchStage.REFERENCE, Root(found.answer, found.plan))
     all_ways = ways(grad=bench.grad)
     bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(way, {}) for way in all_ways]
     for config in to_be_faster(bench.device_type):
@@ -189,7 +196,7 @@ def predicted_rows(
 ) -> Iterator[Row | str]:
     """Mark the suggestions that promise most together, and compare what they promised with what a step saves.
 
-    Each was measured alone. They promise the sum of that, beside the traced graphs run eagerly.
+    Each was measured as the only region, beside the trace run eagerly. They promise the sum of these gains.
     """
     for name in models:
         model, x, _ = made_anew(TRACED[name])

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from regional_explorer.record.kept import kept_for_backward
 from torch import nn
 
 import regional_explorer as rx
 from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
-from regional_explorer.measure.machine import gauge_for, measure_peak
-from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.measure.memory import gauge_for, measure_peak
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20
 

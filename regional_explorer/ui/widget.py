@@ -11,7 +11,7 @@ import traitlets
 
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.source_pane import Function, Rows, line_rows, row_links, source_listing, source_pane
+from regional_explorer.page.panes import Function, Rows, line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.graph import Graph

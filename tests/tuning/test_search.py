@@ -13,16 +13,35 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.plan import (
+    AS_TORCH_COMPILE,
+    FROZEN,
+    Direction,
+    Plan,
+    Region,
+    Selector,
+    SelectorKind,
+    Tracing,
+    config_of,
+)
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    Numbers,
+    Outcome,
+    SearchStage,
+    Suggestion,
+    SuggestionKind,
+    Try,
+    Tuning,
+)
 from regional_explorer.tables.tuning import answer, tries_table
-from regional_explorer.tuning import search
+from regional_explorer.tuning import tries
 from regional_explorer.tuning.budget import Limits
-from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
+from regional_explorer.tuning.tries import Ledger
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
@@ -81,7 +100,7 @@ def test_a_plan_without_an_undisturbed_round_is_dropped(ledger: Ledger, monkeypa
         result = measure_rounds(*args, **options)
         return replace(result, samples={name: of for name, of in result.samples.items() if name != lost})
 
-    monkeypatch.setattr(search, "measure_rounds", without_samples)
+    monkeypatch.setattr(tries, "measure_rounds", without_samples)
     tuning = tune(ReplayBench(by_parts({AS_TORCH_COMPILE: 0.9}, {})), limits(), ledger)
     assert outcome(tuning, lost) is Outcome.FAILED
     assert tuning.by_title[lost].why == "it could not be compared with torch.compile"

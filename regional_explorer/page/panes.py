@@ -1,11 +1,11 @@
-"""The pane of the user's source: its functions as elements, and the links from the rows of a pane to nodes."""
+"""The columns of a panel or page, and the pane of the user's source, with links from its rows to nodes."""
 
 from __future__ import annotations
 
 import functools
 import linecache
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,56 @@ from regional_explorer.style.css import TONES
 from regional_explorer.style.element import LONG, LONG_TEXT, SHORT, Node, clean, clean_page, node
 from regional_explorer.style.formats import duration, with_interval
 from regional_explorer.tables.table import chip
+
+# -------------------------------------------------------------------------------------------------------------- columns
+
+
+GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
+
+
+def columns(
+    head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, under: Sequence[Node] = ()
+) -> Node:
+    """Return the columns, each of which the page can hide and show.
+
+    ``head`` is the head of the column ``beside`` the others; ``under`` is below the graph.
+    """
+
+    def column(name: str, *children: Node) -> Node:
+        return node("div", *children, class_="rx-column", data_column=name, hidden=name not in shown)
+
+    source = node("div", class_="rxs", data_part="source")
+    return node(
+        "div",
+        column(GRAPH, node("div", data_view="graph"), *under),
+        _grip("Width of the graph and the source"),
+        column(SOURCE, _head(node("span", "Source")), node("div", source, class_="rx-pane")),
+        _grip("Width of the source and what is beside it"),
+        column(BESIDE, _head(head), node("div", *beside, class_="rx-pane")),
+        class_="rx-views",
+    )
+
+
+def _head(title: Node | str) -> Node:
+    full = node("button", "⤢", type="button", data_do="full", title="Full screen, and back", aria_label="Full screen")
+    return node("div", title, full, class_="rx-head")
+
+
+def _grip(label: str) -> Node:
+    about = "Drag it, or press ← and →"
+    return node(
+        "div",
+        role="separator",
+        aria_orientation="vertical",
+        aria_valuenow="50",
+        aria_label=label,
+        title=about,
+        tabindex="0",
+        class_="rx-grip",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +201,21 @@ MOST_REMARKS = 3
 
 def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
     """Return the remarks of diagnostics by file and line; a remark about several lines is on the first."""
-    first_lines = ((finding.where[0], finding) for finding in session.diagnostics if finding.where)
-    places = grouped(((sendable(line.file), line.line), finding) for line, finding in first_lines)
+    first_lines = ((found.where[0], found) for found in session.diagnostics if found.where)
+    places = grouped(((sendable(line.file), line.line), found) for line, found in first_lines)
     return {
         place: [
             node(
                 "div",
-                f"↳ {clean(title_of(remark), LONG)}",
-                class_=f"rxs-remark rx-{TONES[remark.severity]}",
-                title=clean(" ".join(filter(None, (remark.message, remark.remedy))), LONG_TEXT),
+                f"↳ {clean(title_of(one), LONG)}",
+                class_=f"rxs-remark rx-{TONES[one.severity]}",
+                title=clean(" ".join(filter(None, (one.message, one.remedy))), LONG_TEXT),
                 role="option",
                 aria_disabled="true",
             )
-            for remark in remarks[:MOST_REMARKS]
+            for one in found[:MOST_REMARKS]
         ]
-        for place, remarks in places.items()
+        for place, found in places.items()
     }
 
 
