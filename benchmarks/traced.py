@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from regional_explorer.record.kept import kept_for_backward
 from torch import nn
 
 import regional_explorer as rx
@@ -19,6 +18,7 @@ from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
 from regional_explorer.measure.memory import gauge_for, measure_peak
+from regional_explorer.record.graph import kept_for_backward
 from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20
@@ -157,5 +157,5 @@ def _peak_mib(what: str, step: Callable[[], object]) -> str:
 def _kept(ex: rx.Exploration | None) -> str:
     if ex is None:
         return ""
-    sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session)]
+    sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session.graphs)]
     return f", keeps {sum(sizes) / MIB:.1f} MiB"

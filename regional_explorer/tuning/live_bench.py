@@ -221,21 +221,27 @@ class LiveBench:
         """Return the call under a compiled plan."""
         return dataclasses.replace(prepared.variants.get(VariantName.REGIONAL), name=title)
 
-    def gain_s(self, prepared: LivePlan, budget_s: float) -> Figure:
+    def gain_s(self, prepared: LivePlan, budget_s: float, end_s: float) -> Figure:
         """Return the seconds that a call saves by a compiled plan, beside its trace with every op eager.
+
+        Slow calls get the budget again until there are enough rounds for an interval, or the clock is at ``end_s``.
 
         Raises:
             MeasureError: the plan raised, or no round was complete.
             CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
         """
-        traced, planned = (prepared.variants.get(name) for name in (VariantName.AOT_EAGER, VariantName.REGIONAL))
-        with self.measuring():
-            result = measure_rounds([traced, planned], budget_s, self._silent, baseline=traced.name)
-        result.stopped.raise_if_ended()
-        if trouble := result.dropped.get(planned.name) or self.trouble(prepared):
-            raise MeasureError(trouble)
-        samples = (result.samples[call.name][Phase.STEP if self.grad else Phase.FORWARD] for call in (traced, planned))
-        return figure_of(paired_gaps(*samples), result.noise)
+        calls = [prepared.variants.get(name) for name in (VariantName.AOT_EAGER, VariantName.REGIONAL)]
+        phase, earlier = Phase.STEP if self.grad else Phase.FORWARD, None
+        while True:
+            with self.measuring():
+                result = measure_rounds(calls, budget_s, self._silent, baseline=VariantName.AOT_EAGER, earlier=earlier)
+            result.stopped.raise_if_ended()
+            if trouble := result.dropped.get(VariantName.REGIONAL) or self.trouble(prepared):
+                raise MeasureError(trouble)
+            gain_s = figure_of(paired_gaps(*(result.samples[call.name][phase] for call in calls)), result.noise)
+            if gain_s.bounds or result.noise.is_too_much or self.context.clock.now() > end_s:
+                return gain_s
+            earlier = result
 
     # --------------------------------------------------------------------------------------------------------- pieces
 
@@ -467,7 +473,7 @@ def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timi
         if wrong:
             return replace(one, why_not=wrong)
         with time.step("timing", f"timing {one.name}", timed=True):
-            gain_s = bench.gain_s(prepared, timing_s)
+            gain_s = bench.gain_s(prepared, timing_s, time.end_s)
     except (CancelledError, NoCompilerError):
         raise
     except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on

@@ -120,12 +120,19 @@ def whole_graph_candidate(
 def likeliest_candidates(*, grad: bool) -> list[Candidate]:
     """Return the plans to try first: the likeliest tracings, without and with a C++ wrapper.
 
-    On some processors frozen weights pay only where the kernels of matrix products are tuned.
+    The first compiles fast and shows what a plan costs. With a backward, the second way without a wrapper has the code
+    of ``torch.compile`` itself, so it is tried last. On some processors frozen weights pay only where the kernels of
+    matrix products are tuned.
     """
-    likely = ways(grad=grad)[:LIKELIEST]
-    bare = [whole_graph_candidate(SearchStage.TRACING, way) for way in likely]
+    first, second = ways(grad=grad)[:LIKELIEST]
     tuned = [] if grad else [whole_graph_candidate(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
-    return [*bare, *(whole_graph_candidate(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
+    return [
+        whole_graph_candidate(SearchStage.TRACING, first),
+        whole_graph_candidate(SearchStage.WRAPPER, second, WRAPPER),
+        whole_graph_candidate(SearchStage.WRAPPER, first, WRAPPER),
+        whole_graph_candidate(SearchStage.TRACING, second),
+        *tuned,
+    ]
 
 
 def is_whole(plan: Plan) -> bool:
