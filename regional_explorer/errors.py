@@ -354,10 +354,10 @@ def misplaced_arguments(
     """Return the error of a call whose arguments are not in a tuple, or whose keyword arguments are not in a dict.
 
     Args:
-        args: what stands in the place of the tuple.
-        kwargs: what stands in the place of the dict.
-        more: what was given behind them.
-        unknown: what was given by keywords that are no options.
+        args: the value in the place of the tuple.
+        kwargs: the value in the place of the dict.
+        more: the arguments after these two.
+        unknown: the keyword arguments that are no options.
     """
     problems = [f"rx.explore has no option {name!r}.{did_you_mean(name, EXPLORE_OPTIONS)}" for name in unknown]
     if not isinstance(args, (tuple, list)):
@@ -365,7 +365,7 @@ def misplaced_arguments(
     elif not isinstance(kwargs, (Mapping, type(None))):
         problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
     elif more:
-        problems.append(f"There are {2 + len(more)} arguments behind the function.")
+        problems.append(f"There are {2 + len(more)} arguments after the function.")
     spelled = _spelled([args, kwargs, *more], unknown)
     return InvalidArgumentError(
         f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."

@@ -334,7 +334,7 @@ class Exploration(Edits, Results):
         timings: pd.DataFrame = self.timings
         return timings
 
-    def tune(  # noqa: PLR0913 - each is one thing that a search may do or has to keep to
+    def tune(  # noqa: PLR0913 - each is a choice or a limit of the search
         self,
         budget_s: float = 120.0,
         *,
@@ -390,11 +390,11 @@ class Exploration(Edits, Results):
         crew = Crew(checked_executor(executor))
         with self._search("tune", run) as (run, turn):
             self.live.tune(limits, book, crew, run, turn)
-        found = self.live.tuning
-        assert found is not None  # noqa: S101 - else the search has raised
-        if apply and found.plan is not None:
-            self.plan = found.plan
-        return TuningResult(found)
+        tuning = self.live.tuning
+        assert tuning is not None  # noqa: S101 - else the search has raised
+        if apply and tuning.plan is not None:
+            self.plan = tuning.plan
+        return TuningResult(tuning)
 
     def suggest(self, budget_s: float | None = None, *, run: Run = PLAIN_RUN) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
@@ -414,12 +414,12 @@ class Exploration(Edits, Results):
             NoCompilerError: there is no C++ compiler.
             BusyError: a search is under way, or another thread, such as a job of the panel, measures.
         """
-        found = super().suggest()
+        suggestions = super().suggest()
         if budget_s is None:
-            return found
+            return suggestions
         check_budget(budget_s)
         with self._search("suggest", run) as (run, turn):
-            self.live.measure_suggestions(found, budget_s, run, turn)
+            self.live.measure_suggestions(suggestions, budget_s, run, turn)
         return super().suggest()
 
     # ------------------------------------------------------------------------------------------ code, time and roofline
@@ -568,7 +568,7 @@ class Exploration(Edits, Results):
             with self._turn(run, "diagnose") as run:
                 shares = self._shares(2 * half_s, run)
                 of_all = [
-                    found for region, share_s, part in shares for found in self.diagnose(region, share_s, run=part)
+                    finding for region, share_s, part in shares for finding in self.diagnose(region, share_s, run=part)
                 ]
             return DiagnosticList(finding for finding in self.session.diagnostics if finding in of_all)
         name = self.plan[name].name
@@ -578,12 +578,12 @@ class Exploration(Edits, Results):
             self.code(name, run=run.part(0.0, 0.0, then_s=2 * half_s))
             measure_kernel_times(self.live.insights, name, half_s, run.part(0.0, 0.5, then_s=half_s))
             partitions = super().code(name).partitions
-            found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run.part(0.5, 1.0))
+            findings = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run.part(0.5, 1.0))
             of_code = DiagnosticCode.INDUCTOR_WARNING, DiagnosticCode.CONFIG_INERT
             return DiagnosticList(
                 finding
                 for finding in self.session.diagnostics
-                if finding in found or (found and finding.region == name and finding.code in of_code)
+                if finding in findings or (findings and finding.region == name and finding.code in of_code)
             )
 
     def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
@@ -616,12 +616,12 @@ class Exploration(Edits, Results):
         """
         budget = check_budget(budget_s)
         with self._turn(run, "profile") as run:
-            live, found = self.live, None
+            live, profiled = self.live, None
             if not run.cancelled():
-                found = profile(live.variants, budget, live.environment.device, run)
-            if found is not None:
-                live.profile = found
-                Stop(found.stopped).raise_interrupt()
+                profiled = profile(live.variants, budget, live.environment.device, run)
+            if profiled is not None:
+                live.profile = profiled
+                Stop(profiled.stopped).raise_interrupt()
         return profile_table(self.session).dataframe()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
@@ -667,7 +667,7 @@ class Exploration(Edits, Results):
             patch = source_patch(self.live.program, run)
         if apply:
             patch.apply()
-        return "".join(f"# {found.message}\n" for found in _of_the_plan(self.live.session)) + str(patch)
+        return "".join(f"# {finding.message}\n" for finding in _of_the_plan(self.live.session)) + str(patch)
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.

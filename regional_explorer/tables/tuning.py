@@ -180,39 +180,39 @@ MOST_SUGGESTED = 6
 """The maximum number of suggestions shown; the list has all."""
 
 
-def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
+def suggestions_table(suggestions: Sequence[Suggestion]) -> Table[Suggestion]:
     """One row per suggested region, in a guessed order: by the share of the time that could be fused.
 
-    ``distinct`` counts the instances that differ, each of which is to be compiled; ``fusable`` the ops that are neither
-    matrix products nor views. ``share`` and ``fusable_share`` are parts of the profiled time, NaN without a profile.
-    ``gain_us`` is what each call would save if the region was measured; ``relation`` says which suggestions contain it
-    or overlap it.
+    ``distinct`` counts the instances that differ: each of them has to be compiled. ``fusable`` counts the ops that are
+    neither matrix products nor views. ``share`` and ``fusable_share`` are parts of the profiled time, NaN without a
+    profile. ``gain_us`` is the time that each call saves, if it was measured. ``relation`` names the other suggestions
+    that contain or overlap the region.
     """
     return Table(
         "Suggested regions",
         (
-            Column("name", lambda one: one.name),
-            Column("kind", lambda one: one.kind),
-            Column("selector", lambda one: one.selection),
+            Column("name", lambda row: row.name),
+            Column("kind", lambda row: row.kind),
+            Column("selector", lambda row: row.selection),
             Number(
                 "instances",
-                lambda one: one.instances,
-                text=lambda one: str(one.instances) + (f" ({one.distinct})" if one.distinct < one.instances else ""),
+                lambda row: row.instances,
+                text=lambda row: str(row.instances) + (f" ({row.distinct})" if row.distinct < row.instances else ""),
             ),
-            Number("distinct", lambda one: one.distinct),
-            Number("ops", lambda one: one.ops),
-            Number("fusable", lambda one: one.fusable),
-            Number("share", lambda one: one.share, write=percent, dtype="float64"),
-            Number("fusable_share", lambda one: one.fusable_share, "of it fusable", write=percent, dtype="float64"),
-            Number("gain_us", lambda one: one.gain_s, "gain"),
-            *bound_columns("gain_us_low", "gain_us_high", lambda one: one.gain_s),
-            Number("compile_s", lambda one: measured_once(one.compile_s), "compile"),
-            Number("pays_off_after_calls", lambda one: one.calls_to_pay_off, "paid for after", dtype="float64"),
-            Column("relation", lambda one: one.relation, write=lambda relation: clean(relation) or NONE),
-            Column("why", lambda one: one.why_not or one.why),
+            Number("distinct", lambda row: row.distinct),
+            Number("ops", lambda row: row.ops),
+            Number("fusable", lambda row: row.fusable),
+            Number("share", lambda row: row.share, write=percent, dtype="float64"),
+            Number("fusable_share", lambda row: row.fusable_share, "of it fusable", write=percent, dtype="float64"),
+            Number("gain_us", lambda row: row.gain_s, "gain"),
+            *bound_columns("gain_us_low", "gain_us_high", lambda row: row.gain_s),
+            Number("compile_s", lambda row: measured_once(row.compile_s), "compile"),
+            Number("pays_off_after_calls", lambda row: row.calls_to_pay_off, "paid for after", dtype="float64"),
+            Column("relation", lambda row: row.relation, write=lambda relation: clean(relation) or NONE),
+            Column("why", lambda row: row.why_not or row.why),
         ),
-        found,
-        heads=_heads(measured=any(one.gain_s or one.why_not for one in found)),
+        suggestions,
+        heads=_heads(measured=any(row.gain_s or row.why_not for row in suggestions)),
         empty="Nothing to suggest: no op was traced.",
     )
 
@@ -229,7 +229,7 @@ class SuggestionList(list[Suggestion]):
         """Return a line for each of the first suggestions, how they were ordered, and how to go on."""
         if not self:
             return "Nothing to suggest: no op was traced."
-        lines = [f"  {clean(one.name)} = {clean(one.selection)}: {_in_words(one)}" for one in self[:MOST_SUGGESTED]]
+        lines = [f"  {clean(row.name)} = {clean(row.selection)}: {_in_words(row)}" for row in self[:MOST_SUGGESTED]]
         more = len(self) - len(lines)
         return "\n".join(
             [
@@ -243,8 +243,8 @@ class SuggestionList(list[Suggestion]):
     @property
     def order(self) -> str:
         """How the suggestions were ordered."""
-        if any(one.gain_s for one in self):
-            return "The order is measured: what each saves in the whole call, compiled alone."
+        if any(row.gain_s for row in self):
+            return "The order is measured: by what each suggestion, compiled alone, saves in the whole call."
         if self and self[0].share is None:
             return (
                 "The order is a guess, by the number of ops that could be fused; ex.profile() says how long these take."
@@ -261,22 +261,22 @@ def mark_call(suggestion: Suggestion) -> str:
     return f"ex.mark({', '.join(map(repr, (suggestion.name, *map(str, suggestion.selectors))))})"
 
 
-def _measured_gain(one: Suggestion) -> str:
+def _measured_gain(suggestion: Suggestion) -> str:
     """Return the gain of a suggestion, and the number of calls after which its compile pays off."""
-    assert one.gain_s is not None  # noqa: S101 - it was measured
-    if one.brings_nothing:
+    assert suggestion.gain_s is not None  # noqa: S101 - it was measured
+    if suggestion.brings_nothing:
         return "brings nothing"
-    bounds = one.gain_s.bounds
+    bounds = suggestion.gain_s.bounds
     between = f" ({duration(bounds[0])}–{duration(bounds[1])})" if bounds else ""
-    pays_off = one.calls_to_pay_off
-    return f"saves {duration(one.gain_s.value)} a call{between}, pays off after {pays_off:,.0f} calls"
+    pays_off = suggestion.calls_to_pay_off
+    return f"saves {duration(suggestion.gain_s.value)} a call{between}, pays off after {pays_off:,.0f} calls"
 
 
-def _in_words(one: Suggestion) -> str:
-    if one.gain_s is not None:
-        return "; ".join(filter(None, (_measured_gain(one), clean(one.why), one.relation)))
-    instances = count(one.instances, "instance") if one.kind is not SuggestionKind.WHOLE else ""
-    share, fusable = one.share, one.fusable_share
+def _in_words(suggestion: Suggestion) -> str:
+    if suggestion.gain_s is not None:
+        return "; ".join(filter(None, (_measured_gain(suggestion), clean(suggestion.why), suggestion.relation)))
+    instances = count(suggestion.instances, "instance") if suggestion.kind is not SuggestionKind.WHOLE else ""
+    share, fusable = suggestion.share, suggestion.fusable_share
     time = f"{percent(share)} of the time, {percent(fusable)} in ops to fuse" if share and fusable is not None else ""
-    facts = ", ".join(filter(None, (time, f"{instances}, {one.distinct} distinct" if instances else "")))
-    return "; ".join(filter(None, (facts, clean(one.why), one.relation)))
+    facts = ", ".join(filter(None, (time, f"{instances}, {suggestion.distinct} distinct" if instances else "")))
+    return "; ".join(filter(None, (facts, clean(suggestion.why), suggestion.relation)))

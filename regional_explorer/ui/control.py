@@ -236,7 +236,7 @@ def control_of(exploration: Exploration) -> Control:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the page: its name, what it is about, the value of an input, and the modifier keys held."""
+    """An event of the page: its name, its subject ``of``, the value of an input, and the modifier keys held."""
 
     do: str
     of: str = ""
@@ -256,7 +256,7 @@ class Event:
 
 
 def one_of(names: Callable[[Control], Iterable[str]]) -> Callable[[Control, str], str | None]:
-    """Return a function that returns what an event is about if it is one of ``names`` now, else None."""
+    """Return a function that returns the subject of an event if it is among ``names`` now, else None."""
     return lambda control, of: of if of in names(control) else None
 
 
@@ -289,10 +289,10 @@ def is_choice(names: Container[str]) -> Callable[[object], bool]:
 class EventKind:
     """One kind of event.
 
-    A page may show an earlier state, or send what no page of ours does. So an event is ignored, before anything
-    changes, if ``about`` returns None for its ``of``, because there is no such region, column or row, or no more; if
-    ``value`` does not accept what was typed or chosen; or if it does not apply ``when`` it comes. ``handle`` gets the
-    event with what ``about`` returned as its ``of``.
+    A page may show an earlier state, or send an event that no page of ours sends. So three checks come before
+    anything changes: ``about`` returns None if the region, column or row in ``of`` does not exist (any more), ``value``
+    returns whether the input is accepted, and ``when`` whether the event applies now. An event that fails one of them
+    is ignored. ``handle`` gets the event with the result of ``about`` as its ``of``.
     """
 
     handle: Callable[[Control, Event], None]

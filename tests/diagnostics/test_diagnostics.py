@@ -201,7 +201,7 @@ def instances_of_one_region_in_a_circle(x, y):
         return a * d, b * c
 
 
-@says("region-merged", X, message="serves 4", where=['with rx.region("round"):'])
+@says("region-merged", X, message="(round.0/0/inference: 4)", where=['with rx.region("round"):'])
 def a_merge_says_how_many_and_where(x):
     for _ in range(4):
         with rx.region("round"):
@@ -717,7 +717,7 @@ def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monk
         ("norm", 64, 256): "'norm' under {'cpp.simdlen': 256} of 'mlp'",
     }
     assert wrong == {case for case, text in said.items() if text in found}
-    assert len(wrong) == found.count(" under ")
+    assert len(wrong) == found.count(" of '")
 
 
 def repeated(evidence: Evidence, times: int) -> Evidence:

@@ -419,7 +419,7 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
         ),
         (
             DiagnosticCode.REGION_TIME.found("It takes long.", remedy=(disables("mlp"), " or ", unmarks("mlp"))),
-            r"ex\.apply\(found\.actions\[1\]\) for ex\.unmark\('mlp'\)",
+            r"ex\.apply\(finding\.actions\[1\]\) for ex\.unmark\('mlp'\)",
         ),
         (configures("mlp"), r"leaves config to you: ex\.apply\(action, config=…\)"),
         ("ex.disable('mlp')", "a diagnostic of ex.diagnostics, or one of its actions"),
