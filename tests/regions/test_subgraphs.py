@@ -188,7 +188,7 @@ def test_a_partitioner_and_decompositions_in_the_options_are_followed():
     said = found.message.replace("'", "")
     assert "partitioner=default_partition" in said
     assert "decompositions of aten.tanh.default" in said
-    assert "Ignored" not in said
+    assert "These are ignored" not in said
     traced = [op.op for graph in ex.session.graphs if graph.kind == "inference" and graph.parent for op in graph.ops]
     assert "tanh" not in traced
 
@@ -200,7 +200,7 @@ def test_a_compiler_in_the_options_is_ignored():
 
     found = only(explored(options=MODULE.NestedCompileRegionOptions(fw_compiler=mine)), "subgraph-options")
     assert found.severity is Severity.WARNING
-    assert all(text in found.message for text in ("Ignored", "fw_compiler=", "mine", "bw_compiler=None"))
+    assert all(text in found.message for text in ("These are ignored", "fw_compiler=", "mine", "bw_compiler=None"))
 
 
 # ----------------------------------------------------------------------------------------------------- without options
