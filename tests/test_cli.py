@@ -511,7 +511,7 @@ def test_doctor_names_packages_to_install(run: Run, monkeypatch: pytest.MonkeyPa
         out, _ = run(EXIT_NO, "doctor")
     assert f"ok  torch: {torch.__version__}\n" in out
     assert "no  rx.explore and its tables: pandas is not installed. pip install pandas\n" in out
-    assert "no  C++ compiler: none that works. Inductor needs a C++ compiler" in out
+    assert "no  C++ compiler: no working compiler. Inductor needs a C++ compiler" in out
 
 
 def test_doctor_reports_a_torch_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -761,7 +761,7 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
     run(f"{name}.mark('made', ops='sin');")
     gc.collect()  # without a panel the variable alone holds the exploration, and it is bound anew
     run(f"{line} --no-bench f(x)")
-    assert f"without the earlier region &#x27;made&#x27;: {name}.plan = earlier_plan takes" in str(outputs.shown)
+    assert f"without the earlier region &#x27;made&#x27;: {name}.plan = earlier_plan restores" in str(outputs.shown)
     run(f"{name}.plan = earlier_plan")
     assert run(f"[region.name for region in {name}.plan.regions]") == ["made"]
 
