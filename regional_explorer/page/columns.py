@@ -18,7 +18,7 @@ def columns(
     """
     source = node("div", class_="rxs", data_part="source")
     contents = {
-        GRAPH: [node("div", data_view="graph"), *under],
+        GRAPH: [graph_host(), *under],
         SOURCE: [_head(node("span", "Source")), node("div", source, class_="rx-pane")],
         BESIDE: [_head(head), node("div", *beside, class_="rx-pane")],
     }
@@ -39,6 +39,11 @@ def columns(
         ),
         class_="rx-views",
     )
+
+
+def graph_host() -> Node:
+    """Return the element that the page fills with the graph."""
+    return node("div", class_="rxg", role="group", aria_label="Graph view")
 
 
 def _head(title: Node | str) -> Node:

@@ -10,6 +10,7 @@ import anywidget
 import traitlets
 
 from regional_explorer.page.code import code_pane
+from regional_explorer.page.columns import graph_host
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
 from regional_explorer.page.source_pane import Function, Rows, line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
@@ -225,4 +226,4 @@ class SessionView(anywidget.AnyWidget):
 
 def _frame() -> list[Node]:
     hidden = node("div", hidden=True, data_part="style")
-    return [hidden, node("div", data_view="graph"), node("div", class_="rxs", data_part="source")]
+    return [hidden, graph_host(), node("div", class_="rxs", data_part="source")]
