@@ -29,7 +29,7 @@ from benchmarks.row import Row, in_process
 from regional_explorer.measure.__main__ import BY_ROUNDS, table, trials
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.changes import speed_change
-from regional_explorer.record.json_file import load_session
+from regional_explorer.record.files import load_session
 from regional_explorer.record.session import Session
 
 

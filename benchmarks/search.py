@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch._inductor.utils import fresh_cache
 
 import regional_explorer as rx
-from benchmarks.programs import quickstart
+from benchmarks.programs import DiffusionTransformer, quickstart
 from benchmarks.row import Row
 from benchmarks.small_models import Experts, Gated, Norms
 from benchmarks.traced import MODELS as TRACED
@@ -28,12 +29,19 @@ from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.configs import to_be_faster
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.statistics import median_figure, paired_gaps
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Suggestion, Try, Tuning
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.search import BATCH
-from regional_explorer.tuning.space import LIKELIEST, WRAPPER, Candidate, Root, candidate, ways, whole_graph_candidate
+from regional_explorer.tuning.space import (
+    LIKELIEST,
+    WRAPPER,
+    Candidate,
+    Root,
+    candidate_of,
+    ways,
+    whole_graph_candidate,
+)
+from regional_explorer.tuning.tries import BATCH
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),
@@ -42,6 +50,23 @@ SMALL: Mapping[str, Make] = {
     "experts": lambda: (Experts(), torch.randn(64, 16, requires_grad=True)),
 }
 """Models that compile in seconds."""
+
+
+class Denoising(nn.Module):
+    """A step of a diffusion transformer at fixed times, with fixed labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = DiffusionTransformer(128)
+        self.register_buffer("time", torch.rand(4) * 1000)
+        self.register_buffer("label", torch.arange(4))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return a scalar loss."""
+        return self.model(image, self.time, self.label)
+
+
+MODELS: Mapping[str, Make] = {**TRACED, "dit": lambda: (Denoising(), torch.randn(4, 3, 32, 32))}
 
 
 def search_anew(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
@@ -96,7 +121,7 @@ def _beside_the_space(
 
 def _space(bench: LiveBench, found: Tuning) -> Iterator[Candidate]:
     if found.plan is not None:
-        yield candidate(SearchStage.REFERENCE, Root(found.answer, found.plan))
+        yield candidate_of(SearchStage.REFERENCE, Root(found.answer, found.plan))
     all_ways = ways(grad=bench.grad)
     bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(way, {}) for way in all_ways]
     for config in to_be_faster(bench.device_type):
@@ -185,14 +210,14 @@ def _cold_compile_s(ex: rx.Exploration, config: Mapping[str, Any]) -> float:
 
 
 def predicted_rows(
-    models: Sequence[str] = ("gated", "norms", "gpt-small", "llama"), suggest_s: float = 30.0, rounds_s: float = 20.0
+    models: Sequence[str] = tuple(MODELS), suggest_s: float = 120.0, rounds_s: float = 20.0
 ) -> Iterator[Row | str]:
     """Mark the suggestions that promise most together, and compare what they promised with what a step saves.
 
-    Each was measured alone. They promise the sum of that, beside the traced graphs run eagerly.
+    Each was measured as the only region, beside the trace run eagerly. They promise the sum of these gains.
     """
     for name in models:
-        model, x, _ = made_anew(TRACED[name])
+        model, x, _ = made_anew(MODELS[name])
         with rx.explore(model, (x,)) as ex:
             measured = ex.suggest(suggest_s)
             chosen = best_apart([one for one in measured if one.gain_s is not None and not one.brings_nothing])

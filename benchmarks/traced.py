@@ -17,9 +17,9 @@ import regional_explorer as rx
 from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
-from regional_explorer.measure.machine import gauge_for, measure_peak
-from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.measure.memory import gauge_for, measure_peak
+from regional_explorer.record.graph import kept_for_backward
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20
 
@@ -157,5 +157,5 @@ def _peak_mib(what: str, step: Callable[[], object]) -> str:
 def _kept(ex: rx.Exploration | None) -> str:
     if ex is None:
         return ""
-    sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session)]
+    sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session.graphs)]
     return f", keeps {sum(sizes) / MIB:.1f} MiB"

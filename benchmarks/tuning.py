@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,32 +13,13 @@ import torch._inductor.config as inductor_config
 from torch import nn
 
 import regional_explorer as rx
-from benchmarks.programs import DiffusionTransformer
 from benchmarks.row import Row, inference_calls, training_steps
-from benchmarks.search import search_anew
-from benchmarks.traced import MODELS as TRACED
-from benchmarks.traced import PLAIN, Make, made_anew
+from benchmarks.search import MODELS, search_anew
+from benchmarks.traced import PLAIN, made_anew
 from regional_explorer.record.tuning import TORCH_COMPILE, Numbers
 
 SEARCH_S = 120.0
 """The budget of each search."""
-
-
-class Denoising(nn.Module):
-    """A step of a diffusion transformer at fixed times, with fixed labels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = DiffusionTransformer(128)
-        self.register_buffer("time", torch.rand(4) * 1000)
-        self.register_buffer("label", torch.arange(4))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return a scalar loss."""
-        return self.model(image, self.time, self.label)
-
-
-MODELS: Mapping[str, Make] = {**TRACED, "dit": lambda: (Denoising(), torch.randn(4, 3, 32, 32))}
 
 
 def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = SEARCH_S) -> Iterator[Row]:

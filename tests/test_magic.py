@@ -32,7 +32,7 @@ from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import display

@@ -41,9 +41,9 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.json_file import load_plan_file
-from regional_explorer.record.plan import Direction, Plan
+from regional_explorer.record.plan import AS_UPSTREAM, Direction, Plan, Tracing
 from regional_explorer.record.plan_file import (
     Explored,
     environment_difference,
@@ -51,7 +51,6 @@ from regional_explorer.record.plan_file import (
     partition_differences,
     wrong_when_explored,
 )
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import (
     at_end_of_calls,

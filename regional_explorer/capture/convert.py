@@ -21,9 +21,11 @@ from regional_explorer.capture.user_lines import (
     original_function,
     parse_stack_trace,
 )
+from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import (
     Chain,
     Graph,
+    GraphBreak,
     GraphKind,
     MarkedBlock,
     ModuleCall,
@@ -33,8 +35,6 @@ from regional_explorer.record.graph import (
     TensorSpec,
     traced_from,
 )
-from regional_explorer.record.graph_break import GraphBreak
-from regional_explorer.record.json_file import json_safe
 from regional_explorer.torch_api.dynamo import Break, OpenMark, calls_subgraph, subgraph_options
 from regional_explorer.torch_api.graphs import (
     ANNOTATION,

@@ -19,10 +19,9 @@ from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.untraced_ops import trace_failed, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
-from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
+from regional_explorer.record.plan import AS_UPSTREAM, Tracing
 from regional_explorer.record.plan_file import CallModes
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
     Break,

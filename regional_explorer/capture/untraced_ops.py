@@ -23,10 +23,9 @@ from regional_explorer.capture.user_lines import (
     source_line,
 )
 from regional_explorer.errors import CaptureError, RefusalCode
-from regional_explorer.record.graph import Graph, GraphKind, ModuleCall
-from regional_explorer.record.graph_break import GraphBreak, UntracedOps
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, UntracedOps
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.plan import Tracing
 from regional_explorer.torch_api.dynamo import as_first_call, code_of, compile_isolated, running_uncompiled
 from regional_explorer.torch_api.graphs import WatchingMode
 from regional_explorer.torch_api.hidden_state import called_module

@@ -17,13 +17,13 @@ from msgspec import structs
 from regional_explorer.command.options import CommandError
 from regional_explorer.diagnostics.measured import plan_wrong
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record import Record
 from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.style.formats import interval, with_interval

@@ -31,8 +31,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_text
-from regional_explorer.record.files import writable_path
-from regional_explorer.record.json_file import dump_session, load_plan_file, load_session, to_json
+from regional_explorer.record.files import dump_session, load_plan_file, load_session, to_json, writable_path
 from regional_explorer.record.session import Session
 from regional_explorer.record.tuning import Numbers
 

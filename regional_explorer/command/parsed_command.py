@@ -155,9 +155,8 @@ class Command:
                 ``-r``. Without one, it may name a region that is marked in the source.
         """
         from regional_explorer.compiler.region_config import parse_value
-        from regional_explorer.export.save import ENDINGS
-        from regional_explorer.record.files import writable_path
-        from regional_explorer.record.json_file import load_plan
+        from regional_explorer.exploration.results import ENDINGS
+        from regional_explorer.record.files import load_plan, writable_path
         from regional_explorer.regions.select import LineRange
 
         try:

@@ -22,8 +22,7 @@ import torch
 
 from regional_explorer.errors import ArtifactError, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.files import replacing_file
-from regional_explorer.record.json_file import from_json
+from regional_explorer.record.files import from_json, replacing_file
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 from regional_explorer.torch_api.shipping import Packed, ShipmentError
 

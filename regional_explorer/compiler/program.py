@@ -18,8 +18,7 @@ import torch
 
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES
+from regional_explorer.compiler.artifact import KNOWN_COMPILES, Artifact, ArtifactStore
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Mode, Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count

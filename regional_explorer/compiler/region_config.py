@@ -22,11 +22,11 @@ from regional_explorer.errors import (
     did_you_mean,
     shown_value,
 )
+from regional_explorer.record import LARGEST_INTEGER
 from regional_explorer.record.action import configures
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
-from regional_explorer.record.record import LARGEST_INTEGER
 from regional_explorer.regions.select import source_regions
 from regional_explorer.torch_api.torch_config import ConfigEntry, config_comments, config_entries
 

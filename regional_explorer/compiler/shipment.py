@@ -19,7 +19,7 @@ from regional_explorer.compiler.fingerprint import TOKEN, Layout, laid_out
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
 from regional_explorer.record.artifact import ArtifactCompile
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece

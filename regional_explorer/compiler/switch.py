@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -221,6 +222,21 @@ class Switch:
         results = self._run_recording(args)
         self.on_stale(self, f"its frozen weights have changed: {listing(labels)}")
         return results
+
+    @contextlib.contextmanager
+    def running_eager(self, note: Callable[[Sequence[Any]], object]) -> Iterator[None]:
+        """Context manager: let calls run the eager piece, after ``note`` was called with their inputs."""
+        implementation = self.implementation
+
+        def run(args: list[Any]) -> Any:
+            note(args)
+            return self.piece.eager(args)
+
+        self.implementation = run
+        try:
+            yield
+        finally:
+            self.implementation = implementation
 
     def use_eager(self) -> None:
         """Send calls to the eager piece."""

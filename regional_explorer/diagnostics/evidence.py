@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, Node, SourceLine
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan

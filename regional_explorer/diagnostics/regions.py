@@ -1,4 +1,4 @@
-"""Findings about regions (lost, empty, shrunk, grown, merged, split, in a cycle, failed) and about the trace."""
+"""Findings about regions (lost, empty, shrunk, grown, merged, split, in a cycle, failed)."""
 
 from __future__ import annotations
 
@@ -582,55 +582,4 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
             at=failing or nodes,
             where=lines(failing or nodes)[:1],
             remedy=remedy,
-        )
-
-
-def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``aot-eager-failed`` where ops of the captured graphs failed and had to be repaired."""
-    if not evidence.failed_ops:
-        return
-    first = evidence.failed_ops[0]
-    nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
-    yield DiagnosticCode.AOT_EAGER_FAILED.found(
-        f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
-        f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
-        "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
-        "left out.",
-        graph=first.graph,
-        at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
-        where=nodes,
-        remedy="No change is needed.",
-        upstream=f"{DiagnosticCode.AOT_EAGER_FAILED.upstream} Under its regional backend, include the op and the one "
-        "before it in a region.",
-    )
-
-
-MOST_ATTRIBUTES = 16
-"""The maximum number of attributes that are named."""
-
-
-def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
-    if evidence.not_restored:
-        yield DiagnosticCode.STATE_KEPT.found(
-            "The first call changed state that later calls see: "
-            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
-            "call is traced and measured.",
-            remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
-        )
-
-
-def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``source-changed`` for functions whose file was edited after it was loaded."""
-    # The lines of comprehensions and lambdas are those of the function around them.
-    functions = {(line.file, line.scope.partition(".<")[0]): line for line in reversed(evidence.outdated)}
-    if functions:
-        first_lines = tuple(reversed(functions.values()))
-        yield DiagnosticCode.SOURCE_CHANGED.found(
-            "The source was edited after it was loaded, and the old code runs: "
-            f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
-            "code; the text of its lines is no longer known.",
-            where=first_lines[:MOST_ATTRIBUTES],
-            remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make objects of its classes "
-            "anew, and explore again.",
         )

@@ -10,8 +10,7 @@ from typing import Any, Self
 from regional_explorer.compiler.region_config import checked_direction, configured
 from regional_explorer.errors import SelectorError, check_argument, check_flag, user_facing_methods
 from regional_explorer.record.configs import preset
-from regional_explorer.record.graph import Graph
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.plan import Direction, Plan, Selector
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 

@@ -6,22 +6,18 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
-from regional_explorer.capture.misplaced_arguments import misplaced_arguments
-from regional_explorer.capture.swapped_functions import under_changed_source
-from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import preview_of
-from regional_explorer.compiler.program import Program, stacklevel_of_caller
+from regional_explorer.compiler.program import stacklevel_of_caller
 from regional_explorer.compiler.progress_line import reporting
-from regional_explorer.compiler.region_config import check_plan, configured, source_plan
+from regional_explorer.compiler.region_config import check_plan, configured
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.compiler.workers import AnyExecutor, checked_executor
 from regional_explorer.diagnostics.measured import plan_diagnostics, plan_wrong, slower_than
@@ -30,61 +26,52 @@ from regional_explorer.errors import (
     InvalidArgumentError,
     NotCompiledError,
     RegionalExplorerError,
-    ReproError,
     check_argument,
     check_callable,
     check_flag,
+    misplaced_arguments,
     require_notebook,
     user_facing,
     user_facing_methods,
 )
-from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, TuningResult, why_no_code
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
-from regional_explorer.exploration.plots import drawings
-from regional_explorer.exploration.results import DRAWING, Results
-from regional_explorer.export.save import save, save_plan
+from regional_explorer.exploration.results import (
+    RegionCode,
+    RegionStages,
+    Results,
+    Roofline,
+    TuningResult,
+    save,
+    why_no_code,
+)
+from regional_explorer.export.to_source import source_patch
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times
-from regional_explorer.insight.repro import repro_script
-from regional_explorer.insight.roofline import (
-    TRIALS,
-    bitwise_trials,
-    full_graphs,
-    op_differences,
-    phase_reaches,
-    region_reaches,
-)
 from regional_explorer.measure.profile import profile
-from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop, check_budget
 from regional_explorer.record.action import Action, ActionKind
-from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
+from regional_explorer.record.benchmark import BY_DEFAULT
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
-from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.partition import Preview, State
-from regional_explorer.record.plan import Cut, Plan, Region, the_region
+from regional_explorer.record.plan import AS_UPSTREAM, Cut, Plan, Tracing, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile
-from regional_explorer.record.region_code import partition_codes
-from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
-from regional_explorer.tables.suggestion import SuggestionList
+from regional_explorer.tables.tuning import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.budget import checked_limits
 from regional_explorer.tuning.crew import Crew
-from regional_explorer.tuning.ledger import Ledger, default_path
+from regional_explorer.tuning.tries import Ledger, default_path
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from regional_explorer.export.regions_into_source import Contents, SourcePatch
 
 
 @user_facing_methods
@@ -411,8 +398,8 @@ class Exploration(Edits, Results):
 
         They follow from the graphs, and from ``ex.profile()`` if it was run. Without a budget nothing is compiled or
         run: those that were measured before come first, and the order of the others is a guess. With one each is
-        compiled and its distinct pieces are measured alone, on the inputs that they get in the call: a suggestion gains
-        what all its pieces do, less the cost of the cut.
+        compiled and checked as the only region, and the call is timed with and without it: what it saves counts the
+        cost of the cut, too.
         Nothing is marked: ``ex.mark(one.name, *one.selectors)`` does that.
 
         Args:
@@ -649,46 +636,8 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("bitwise", bitwise)
-        bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
         with self._turn(run, "roofline") as run:
-            live, untimed = self.live, run.threads.run_untimed
-            reach = phase_reaches(live.session)
-            costs = {cost.what: cost.seconds for cost in live.session.variant_costs}
-            full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
-            trials_s = full_s * len(TRIALS) if bitwise else 0.0
-            whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
-            whole_graphs = untimed(lambda: full_graphs(live.program, whole))
-            for region in live.session.plan.regions:
-                untimed(partial(live.insights.read, region.name, reading))
-            full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
-            session = live.session
-            crossing = borders(session, full)
-            if not run.cancelled():
-                run.estimate(trials_s or None)
-                run.progress("measuring the copy bandwidth", 0.4)
-                largest = max((border.fused_bytes for border in crossing), default=0)
-                bandwidth = run.threads.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
-            if not run.cancelled():
-                run.progress("comparing ops with their decompositions", 0.5)
-                ops = untimed(lambda: op_differences(live.variants))
-            if bitwise and not run.cancelled():
-                trying = run.part(0.5, 1.0)
-                trials = untimed(lambda: bitwise_trials(live.variants, TRIALS, trying, full_s))
-        left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
-        problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
-        if run.cancelled():
-            problems.append("Cancelled: what was not determined yet is left out.")
-        return Roofline(
-            reach=reach,
-            regions=region_reaches(session, reach[-1]),
-            borders=crossing,
-            launches=_launches(session, full) if full else None,
-            roundings=roundings(session, full),
-            ops=ops,
-            trials=trials,
-            bandwidth=bandwidth,
-            problems=tuple(problems),
-        )
+            return self.live.roofline(run, bitwise=bitwise)
 
     # -------------------------------------------------------------------------------------------------------- exports
 
@@ -710,7 +659,7 @@ class Exploration(Edits, Results):
         """
         check_flag("apply", apply)
         with self._turn(run) as run:
-            patch = source_patch(self.live, run)
+            patch = source_patch(self.live.program, run)
         if apply:
             patch.apply()
         return "".join(f"# {found.message}\n" for found in _of_the_plan(self.live.session)) + str(patch)
@@ -751,21 +700,9 @@ class Exploration(Edits, Results):
             NoCompilerError: there is no C++ compiler.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        saved_keys: set[str] = set()
         with self._turn(PLAIN_RUN) as run:
             folder = folder_at(path)
-            compile_plan(self.live.program, run)
-            for switch in self.live.program.switches:
-                artifact = switch.artifact
-                if artifact is None or artifact.pack is None or artifact.key in saved_keys:
-                    continue
-                saved_keys.add(artifact.key)
-                label = self.live.program.wanted(artifact.key, switch).label()
-                with self.live.capture.generated.collected():
-                    sha256 = folder.save(label, artifact.pack)
-                if sha256 is not None:
-                    self.live.saved_artifacts[artifact.key] = sha256
-            folder.finish()
+            self.live.save_artifacts(folder, run)
         unsaved = [finding for finding in folder.findings if finding.code is DiagnosticCode.ARTIFACT_UNSAVED]
         if unsaved:
             raise ArtifactError(" ".join(finding.message for finding in unsaved))
@@ -787,27 +724,8 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        program = self.live.program
         with self._turn(PLAIN_RUN) as run:
-            run.progress("recording the inputs of the partitions", 0.0)
-            region = the_region(self.plan, name)
-            program.record_layouts()
-        switches = [switch for switch in program.switches if switch.piece.claim.region == region.name]
-        keys, failures = program.keys(), program.store.failures
-        switches.sort(key=lambda switch: keys.get(switch) not in failures)
-        chosen = next((switch for switch in switches if partition in (None, switch.partition.name)), None)
-        if chosen is None:
-            existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
-            requested = "partition" if partition is None else f"partition {partition!r}"
-            raise ReproError(f"Region {region.name!r} has no {requested}; there is {existing}.")
-        named, graph = f"Partition {chosen.partition.name}", chosen.piece.graph_id
-        if chosen.workpiece is None:
-            raise ReproError(f"{named} cannot be written as a script: {chosen.failure}.")
-        title = f"{named} of region {region.name!r} of {self.live.title}, graph {graph}."
-        try:
-            return repro_script(title, chosen.piece, chosen.workpiece.inputs, program.config_for(chosen))
-        except ReproError as problem:
-            raise ReproError(f"{named} cannot be written as a script: {problem}") from problem
+            return self.live.repro(the_region(self.plan, name), partition, run)
 
     # ------------------------------------------------------------------------------------------------------- results
 
@@ -845,9 +763,7 @@ class Exploration(Edits, Results):
         The HTML file is an interactive page. It also lists the other measured plans, and has the drawings of ``plot``
         if matplotlib is installed.
         """
-        with reporting(PLAIN_RUN) as run:
-            run.progress(DRAWING, 0.0)
-            return save(self.session, path, self.runs, drawings)
+        return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:
         """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.
@@ -898,41 +814,6 @@ def _of_the_plan(session: Session) -> list[Diagnostic]:
     """Return the warnings that are saved with a plan: its results are wrong, or it is slower."""
     wrong = plan_wrong(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
-
-
-def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
-    codes = [code for code in partition_codes(session) if code.partition.graph in full]
-    compiled = [part for part in session.partitions if part.graph in full and part.artifact is not None]
-    return Launches(
-        eager_ops(session, full),
-        sum(len(part.kernels) for part in codes) if len(codes) == len(compiled) else None,
-        sum(len(graph.code.kernels) for graph in full.values()),
-    )
-
-
-def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
-    """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.regions_into_source import partition_contents, plan_in_source
-
-    plan, capture = live.program.plan, live.capture
-
-    def retraced(texts: Mapping[str, tuple[str, str]], others: Sequence[Region]) -> Contents | None:
-        if run.cancelled():
-            return None
-        run.progress("tracing the changed source", 0.0)
-        changed = under_changed_source(texts, lambda: Capture(live.call, capture.tracing, dynamic=capture.dynamic))
-        try:
-            regions = (*source_plan(changed.graphs)[0].regions, *others)
-            marked = replace(plan, regions=tuple({region.name: region for region in regions}.values()))
-            return partition_contents(preview_of(Program(changed, marked), marked).partitions)
-        finally:
-            changed.close()
-
-    def previewed(changed: Plan) -> Contents:
-        parts = preview_of(live.program, changed).partitions
-        return partition_contents(part for part in parts if part.graph not in capture.late_graphs)
-
-    return plan_in_source(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
 @user_facing

@@ -8,12 +8,15 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.artifact_folder import ArtifactFolder
+from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
@@ -26,19 +29,30 @@ from regional_explorer.diagnostics.measured import (
     wrong_regions,
     wrong_variants,
 )
-from regional_explorer.errors import ClosedError, listing
+from regional_explorer.errors import ClosedError, ReproError, listing
 from regional_explorer.exploration.measurements import Measurements
+from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.code_store import Insights
+from regional_explorer.insight.repro import repro_script
+from regional_explorer.insight.roofline import (
+    TRIALS,
+    bitwise_trials,
+    full_graphs,
+    op_differences,
+    phase_reaches,
+    region_reaches,
+)
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import reconcile
+from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
-from regional_explorer.record.benchmark import PartitionTiming
+from regional_explorer.record.benchmark import PartitionTiming, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.plan import Plan, Region, Tracing
 from regional_explorer.record.plan_file import (
     PlanFile,
     environment_difference,
@@ -48,18 +62,16 @@ from regional_explorer.record.plan_file import (
 )
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
+from regional_explorer.record.roofline import BitwiseTrial, borders, launches, roundings
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.record.tuning import Tuning
+from regional_explorer.record.tuning import Suggestion, Tuning
 from regional_explorer.regions.select import Assignment, assign, members
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
-from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.live_bench import LiveBench
+from regional_explorer.tuning.live_bench import LiveBench, measure_suggestions
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.suggested import measure_suggestions
+from regional_explorer.tuning.tries import Ledger
 
 
 def initial_program(
@@ -194,6 +206,83 @@ class Live:
         bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
         with bench.closing():
             measure_suggestions(bench, found, budget_s, keep)
+
+    def roofline(self, run: Run, *, bitwise: bool) -> Roofline:
+        """Compare the plan with full Inductor; see ``Exploration.roofline``."""
+        bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
+        untimed = run.threads.run_untimed
+        reach = phase_reaches(self.session)
+        costs = {cost.what: cost.seconds for cost in self.session.variant_costs}
+        full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
+        trials_s = full_s * len(TRIALS) if bitwise else 0.0
+        whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
+        whole_graphs = untimed(lambda: full_graphs(self.program, whole))
+        for region in self.session.plan.regions:
+            untimed(partial(self.insights.read, region.name, reading))
+        full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
+        session = self.session
+        crossing = borders(session, full)
+        if not run.cancelled():
+            run.estimate(trials_s or None)
+            run.progress("measuring the copy bandwidth", 0.4)
+            largest = max((border.fused_bytes for border in crossing), default=0)
+            bandwidth = run.threads.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
+        if not run.cancelled():
+            run.progress("comparing ops with their decompositions", 0.5)
+            ops = untimed(lambda: op_differences(self.variants))
+        if bitwise and not run.cancelled():
+            trying = run.part(0.5, 1.0)
+            trials = untimed(lambda: bitwise_trials(self.variants, TRIALS, trying, full_s))
+        left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
+        problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
+        if run.cancelled():
+            problems.append("Cancelled: what was not determined yet is left out.")
+        return Roofline(
+            reach=reach,
+            regions=region_reaches(session, reach[-1]),
+            borders=crossing,
+            launches=launches(session, full) if full else None,
+            roundings=roundings(session, full),
+            ops=ops,
+            trials=trials,
+            bandwidth=bandwidth,
+            problems=tuple(problems),
+        )
+
+    def save_artifacts(self, folder: ArtifactFolder, run: Run) -> None:
+        """Compile stale partitions, and save the artifacts of the plan; see ``Exploration.save_artifacts``."""
+        compile_plan(self.program, run)
+        compiled = ((switch, switch.artifact) for switch in self.program.switches)
+        by_key = {artifact.key: (switch, artifact.pack) for switch, artifact in compiled if artifact is not None}
+        for key, (switch, pack) in by_key.items():
+            if pack is None:
+                continue
+            with self.capture.generated.collected():
+                sha256 = folder.save(self.program.wanted(key, switch).label(), pack)
+            if sha256 is not None:
+                self.saved_artifacts[key] = sha256
+        folder.finish()
+
+    def repro(self, region: Region, partition: str | None, run: Run) -> str:
+        """Return a script that compiles one partition of a region; see ``Exploration.repro``."""
+        run.progress("recording the inputs of the partitions", 0.0)
+        self.program.record_layouts()
+        switches = [switch for switch in self.program.switches if switch.piece.claim.region == region.name]
+        keys, failures = self.program.keys(), self.program.store.failures
+        switches.sort(key=lambda switch: keys.get(switch) not in failures)
+        chosen = next((switch for switch in switches if partition in (None, switch.partition.name)), None)
+        if chosen is None:
+            existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
+            requested = "partition" if partition is None else f"partition {partition!r}"
+            raise ReproError(f"Region {region.name!r} has no {requested}; there is {existing}.")
+        named, graph = f"Partition {chosen.partition.name}", chosen.piece.graph_id
+        if chosen.workpiece is None:
+            raise ReproError(f"{named} cannot be written as a script: {chosen.failure}.")
+        title = f"{named} of region {region.name!r} of {self.title}, graph {graph}."
+        try:
+            return repro_script(title, chosen.piece, chosen.workpiece.inputs, self.program.config_for(chosen))
+        except ReproError as problem:
+            raise ReproError(f"{named} cannot be written as a script: {problem}") from problem
 
     @property
     def session(self) -> Session:

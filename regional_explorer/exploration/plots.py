@@ -18,7 +18,7 @@ from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
 from regional_explorer.style.css import DARK, HUES, LIGHT, paint
-from regional_explorer.style.element import markup
+from regional_explorer.style.element import clean, markup
 from regional_explorer.style.formats import word
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Plots:
         numbers = [session.plan.numbers.get(name) for name in gains]
         colours = [LIGHT.quiet if number is None else paint(number).light.stroke for number in numbers]
         values_ms = [1e3 * gain.value for gain in gains.values()]
-        axes.barh(list(gains), values_ms, color=colours, xerr=_whiskers_ms(list(gains.values())), capsize=3)
+        axes.barh(list(map(clean, gains)), values_ms, color=colours, xerr=_whiskers_ms(list(gains.values())), capsize=3)
         axes.axvline(0.0, color=LIGHT.edge)
         axes.invert_yaxis()
-        axes.set(xlabel=f"ms saved in each call, interval {CONFIDENCE:.0%}", title=session.title)
+        axes.set(xlabel=f"ms saved in each call, interval {CONFIDENCE:.0%}", title=clean(session.title))
         return axes
 
     def samples(self, ax: Axes | None = None) -> Axes:
@@ -68,9 +68,9 @@ class Plots:
         axes = self._axes(ax, timings, "ex.benchmark() measures what this draws.")
         for number, (name, timing) in enumerate(timings.items()):
             samples_ms = [1e3 * seconds for seconds in timing.samples_s]
-            axes.plot(samples_ms, ".", label=word(name), color=paint(number).light.stroke)
+            axes.plot(samples_ms, ".", label=clean(word(name)), color=paint(number).light.stroke)
             axes.axhline(1e3 * timing.median_s.value, color=paint(number).light.stroke, linewidth=0.8)
-        axes.set(xlabel="round", ylabel="ms", title=self._session.title)
+        axes.set(xlabel="round", ylabel="ms", title=clean(self._session.title))
         axes.legend()
         return axes
 
@@ -91,7 +91,7 @@ class Plots:
         for region in dict.fromkeys(region for region, _, _ in timed):
             own = [(kernel, time) for of, kernel, time in timed if of == region]
             colour = paint(self._session.plan.numbers[region]).light.stroke
-            axes.plot(*zip(*(_point(*one) for one in own), strict=True), "o", label=region, color=colour)
+            axes.plot(*zip(*(_point(*one) for one in own), strict=True), "o", label=clean(region), color=colour)
         places = [_point(kernel, time)[0] for _, kernel, time in timed]
         span = [min(places) / 2.0, max(places) * 2.0]
         bounds = [(kernel, time) for _, kernel, time in timed if time.bound_s]
@@ -102,7 +102,7 @@ class Plots:
         if computed:
             axes.axhline(1e-9 * max(computed), linestyle="--", color=LIGHT.edge, label="matrix products")
         axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="10⁹ operations per second")
-        axes.set_title(self._session.title)
+        axes.set_title(clean(self._session.title))
         axes.legend()
         return axes
 
@@ -124,11 +124,11 @@ class Plots:
                 module = groups_of(node)["module"] or "outside modules"
                 known = module in modules
                 colour = paint(modules.setdefault(module, len(modules)) % HUES).light.stroke
-                axes.barh(row, op_ms, left=start_ms, color=colour, label=None if known else module)
+                axes.barh(row, op_ms, left=start_ms, color=colour, label=None if known else clean(module))
                 start_ms += op_ms
-        axes.set_yticks(range(len(graphs)), [graph.id for graph in graphs])
+        axes.set_yticks(range(len(graphs)), [clean(graph.id) for graph in graphs])
         axes.invert_yaxis()
-        axes.set(xlabel="ms of one eager call", title=session.title)
+        axes.set(xlabel="ms of one eager call", title=clean(session.title))
         axes.legend(fontsize="small")
         return axes
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.user_lines import is_internal
 from regional_explorer.export.statements import Mark, Site, SourceFile
-from regional_explorer.record.graph import Chain, Graph, GraphKind, Node, SourceLine
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.files import json_safe
+from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, Node, SourceLine
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.plan import IN_SOURCE, Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.regions.select import annotated_config, annotation_key, annotation_name, assign, node_names
 

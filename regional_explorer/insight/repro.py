@@ -16,7 +16,7 @@ from regional_explorer.compiler.fingerprint import TOKEN, Layout, Symbols, canon
 from regional_explorer.errors import ReproError
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
     FALLBACK,

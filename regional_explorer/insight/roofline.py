@@ -17,7 +17,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
-from regional_explorer.insight.lowered_code import code_under
+from regional_explorer.insight.code_store import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
 from regional_explorer.measure.tolerances import gap
 from regional_explorer.measure.variants import Variants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -57,16 +57,11 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
     graphs_run: set[str] = set()
     runs = {switch: 0 for kind in kinds for switch in kind}
     first_runs: dict[int, tuple[Switch, tuple[Any, ...]]] = {}
-    implementations = {switch: switch.implementation for switch in runs}
 
-    def recording(kind: int, switch: Switch) -> BoxedCall:
-        def run(args: list[Any]) -> Any:
-            runs[switch] += 1
-            if kind not in first_runs:
-                first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
-            return switch.piece.eager(args)
-
-        return run
+    def record(kind: int, switch: Switch, args: Sequence[Any]) -> None:
+        runs[switch] += 1
+        if kind not in first_runs:
+            first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
 
     def noting(live: LiveGraph) -> BoxedCall:
         implementation = live.implementation
@@ -77,15 +72,11 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
         return run
 
-    with program.selected(), capture.running(noting), call.restoring():
-        try:
-            for number, kind in enumerate(kinds):
-                for switch in kind:
-                    switch.implementation = recording(number, switch)
-            call.run(capture.run)
-        finally:
-            for switch, implementation in implementations.items():
-                switch.implementation = implementation
+    with program.selected(), capture.running(noting), call.restoring(), ExitStack() as recording:
+        for number, kind in enumerate(kinds):
+            for switch in kind:
+                recording.enter_context(switch.running_eager(partial(record, number, switch)))
+        call.run(capture.run)
     return [
         Recorded(*first_runs[number], {switch: runs[switch] for switch in kind})
         if number in first_runs

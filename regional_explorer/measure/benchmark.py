@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.machine import MEMORY_SHARE, Gauge, gauge_for, measure_peak
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
@@ -54,6 +54,9 @@ from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import Noise
 from regional_explorer.torch_api.torch_config import read_config
+
+MEMORY_SHARE = 0.25
+"""The time for reading the memory of all variants, as a share of the budget and in addition to it."""
 
 
 @dataclass
@@ -311,13 +314,3 @@ def _without_verdict(
         else timing
         for timing in timings
     ]
-
-
-def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
-    """Return the peak memory of a variant, from as many calls as an interval needs, unless they take too long."""
-    timed_call.select()
-    try:
-        with variants.call.restoring():
-            return measure_peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
-    finally:
-        variants.program.select_regional(on=True)

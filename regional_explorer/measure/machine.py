@@ -1,11 +1,9 @@
-"""The machine during a benchmark: other processes, launch-bound calls, memory, a GPU's clock and temperature."""
+"""The machine during a benchmark: other processes, launch-bound calls, a GPU's clock and temperature."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -22,9 +20,8 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import Run, Threads
 from regional_explorer.errors import count
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
-from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.figure import Noise
-from regional_explorer.record.statistics import QUIET_LIMIT, Flags, median_figure, quiet_rounds
+from regional_explorer.record.statistics import QUIET_LIMIT, Flags, quiet_rounds
 
 LAUNCH_BOUND = 0.8
 """A call is launch-bound if launching it takes the host at least this part of its time on the device."""
@@ -226,87 +223,3 @@ def _reading(reader: Any, gpu: Any) -> int | None:
         return int(reader(gpu))
     except Exception:  # noqa: BLE001 - errors differ: no pynvml, no driver, or no permission to read
         return None
-
-
-# -------------------------------------------------------------------------------------------------------------- memory
-
-
-MEMORY_SHARE = 0.25
-"""The time for reading the memory of all variants, as a share of the budget and in addition to it."""
-LEAST_RESIDENT = 1 << 20
-"""The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
-
-_PROC_SELF = Path("/proc/self")
-
-
-class AllocatorGauge:
-    """The statistics of the CUDA caching allocator: exact, and of this process only."""
-
-    how = "allocator"
-    least_bytes = 0
-
-    def __init__(self, device: str) -> None:
-        """Read ``device``, such as ``cuda:0``."""
-        self._device = torch.device(device)
-
-    def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return the peak of allocated memory."""
-        torch.cuda.synchronize(self._device)
-        torch.cuda.reset_peak_memory_stats(self._device)
-        before_bytes = torch.cuda.memory_allocated(self._device)
-        work()
-        torch.cuda.synchronize(self._device)
-        return max(0, torch.cuda.max_memory_allocated(self._device) - before_bytes)
-
-
-class ResidentGauge:
-    """The high-water mark of the resident set, which Linux resets on request."""
-
-    how = "resident set"
-    least_bytes = LEAST_RESIDENT
-
-    def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return the peak of resident memory."""
-        # Memory that stays resident from earlier calls would hide a peak: let the C library return free memory first.
-        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-            trim(0)
-        before_bytes = _status_bytes("VmRSS")
-        _reset_high_water()
-        work()
-        return max(0, _status_bytes("VmHWM") - before_bytes)
-
-
-Gauge = AllocatorGauge | ResidentGauge
-"""Reads the peak of memory during a call, in bytes above the memory before the call."""
-
-
-def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | None:
-    """Return the gauge for ``device``; None for a CPU whose system does not ``reset`` the high-water mark."""
-    if device.startswith("cuda"):
-        return AllocatorGauge(device.partition(" ")[0])
-    return ResidentGauge() if (reset or _reset_high_water)() else None
-
-
-def measure_peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
-    """Return the median peak over as many calls as an interval needs, or over the calls that fit into ``limit_s``."""
-    began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
-    while len(peaks) < LEAST_SAMPLES:
-        spent_s = time.perf_counter() - began_s
-        if spent_s + spent_s / len(peaks) > limit_s:
-            break
-        peaks.append(gauge.peak_of(work))
-    why = f"a call takes too long for {LEAST_SAMPLES} of them" if len(peaks) < LEAST_SAMPLES else ""
-    return MemoryPeak(variant, median_figure(peaks, why), gauge.how, gauge.least_bytes)
-
-
-def _reset_high_water() -> bool:
-    try:
-        (_PROC_SELF / "clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def _status_bytes(key: str) -> int:
-    kilobytes = re.search(rf"^{key}:\s*(\d+)", (_PROC_SELF / "status").read_text(), re.MULTILINE)
-    return int(kilobytes[1]) * 1024 if kilobytes else 0

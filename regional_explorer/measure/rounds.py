@@ -70,6 +70,12 @@ class Stop(StrEnum):
         if self is Stop.INTERRUPTED:
             raise KeyboardInterrupt
 
+    def raise_if_ended(self) -> None:
+        """Raise the KeyboardInterrupt or the CancelledError that ended the run, if one did."""
+        self.raise_interrupt()
+        if self is Stop.CANCELLED:
+            raise CancelledError
+
 
 NOT_ADDED = "No rounds were added: too few were undisturbed."
 """What is told of a run whose disturbed rounds cannot be told from the others, and that adds to an earlier one."""

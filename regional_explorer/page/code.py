@@ -12,11 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from regional_explorer.errors import count, listing, sendable
-from regional_explorer.page.source_pane import Rows
+from regional_explorer.page.panes import Rows
 from regional_explorer.picture.folds import outline, pieces
-from regional_explorer.picture.layout import place
+from regional_explorer.picture.layout import LegendEntry, place
 from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown_folds
-from regional_explorer.picture.scene import LegendEntry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.artifact import BENCHMARK_START, ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS

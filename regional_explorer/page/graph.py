@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from regional_explorer.errors import listing, sendable
+from regional_explorer.picture.layout import Badge, LegendEntry
 from regional_explorer.picture.open_folds import legend_entry
 from regional_explorer.picture.page_records import Payload, Records, first_tab, graph_tabs, piece_rows
-from regional_explorer.picture.scene import Badge, LegendEntry
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State

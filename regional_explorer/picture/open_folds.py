@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, producers, sources
-from regional_explorer.picture.scene import Badge, Box, BoxGroup, LegendEntry, Look, Scene, Section
+from regional_explorer.picture.layout import Badge, Box, BoxGroup, LegendEntry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import State

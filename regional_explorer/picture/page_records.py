@@ -9,14 +9,13 @@ from typing import Any
 
 from regional_explorer.errors import count, sendable
 from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
+from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
-from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role, over_layers
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import LONG, SHORT, clean
 from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup, word
 
@@ -283,7 +282,7 @@ def _times(
 
     An op has the time of what picks out its results too, and outside of the backward graph that of its backward.
     """
-    shares = TimeShares.of(builder.session)
+    shares = builder.session.time_shares
     if shares is None or shares.profile.noise.is_too_much:
         return None  # colours would say with certainty what is not certain
     backward = Direction.of_graph(builder.graph.id) is Direction.BACKWARD

@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.picture.layout import PlacedScene, Point, Rect, dot_lines, place
+from regional_explorer.picture.layout import (
+    Box,
+    BoxGroup,
+    Look,
+    PlacedScene,
+    Point,
+    Rect,
+    Scene,
+    dot_lines,
+    place,
+    text_width,
+)
 from regional_explorer.picture.layout import graphviz as lay_out
 from regional_explorer.picture.open_folds import compose
-from regional_explorer.picture.scene import Box, BoxGroup, Look, Scene, text_width
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PICTURE, paint, picture_css

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Record
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import DEFAULT, Selector, SelectorKind
-from regional_explorer.record.record import Record
 
 
 class ActionKind(StrEnum):

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Count, Record, Seconds
 from regional_explorer.record.action import BENCHMARKS, TUNES, Action, ActionKind, looks_at, marks
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
@@ -28,16 +29,9 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
-from regional_explorer.record.record import Count, Record, Seconds
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.statistics import (
-    MIN_FLOOR,
-    VERDICT_CONFIDENCE,
-    median_figure,
-    paired_ratios,
-    verdict_of,
-)
+from regional_explorer.record.statistics import MIN_FLOOR, VERDICT_CONFIDENCE, median_figure, paired_ratios, verdict_of
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outcome, Try, Tuning
 
 # ---------------------------------------------------------------------------------------------------------- thresholds

@@ -12,9 +12,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Node
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class KernelKind(StrEnum):

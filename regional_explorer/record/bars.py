@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Record
 from regional_explorer.record.answer import (
     NOT_MEASURED,
     WORDS,
@@ -20,7 +21,6 @@ from regional_explorer.record.answer import (
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.tuning import AT_HAND
 

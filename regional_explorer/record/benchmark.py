@@ -10,8 +10,8 @@ from typing import final
 from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class VariantName(StrEnum):

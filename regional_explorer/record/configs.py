@@ -68,6 +68,7 @@ KNOWN_CONFIGS = (
     KnownConfig({"cpp.enable_tiling_heuristics": False}, When.LOOPS, "cpu"),
     KnownConfig({"cpp.min_chunk_size": 512}, When.LOOPS, "cpu"),
     KnownConfig({"cpp.simdlen": 256}, When.LOOPS, "cpu"),
+    KnownConfig({"cpp.use_decompose_tanh": True}, When.LOOPS, "cpu"),  # off by default: pytorch #148241, rounding
     KnownConfig({"cpp.enable_floating_point_contract_flag": "fast"}, When.LOOPS, "cpu"),
     KnownConfig({"max_fusion_size": 1}, When.FAULT, preset="no fusion"),
     KnownConfig({"epilogue_fusion": False}, When.LOOPS, preset="no fusion"),

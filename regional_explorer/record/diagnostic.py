@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Self
 
+from regional_explorer.record import Record
 from regional_explorer.record.action import Action
 from regional_explorer.record.graph import Node, SourceLine
-from regional_explorer.record.record import Record
 
 Advice = tuple[str | Action, ...]
 """A remedy: its actions, and the words around them."""

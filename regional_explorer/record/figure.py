@@ -7,7 +7,7 @@ from math import exp, hypot, log
 from typing import final
 
 from regional_explorer.errors import count
-from regional_explorer.record.record import Count, Difference, Quantity, Record
+from regional_explorer.record import Count, Difference, Quantity, Record
 
 
 @final

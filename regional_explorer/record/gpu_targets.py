@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
-from regional_explorer.record.record import Record
+from regional_explorer.record import Record
 
 
 class GpuTarget(Record, frozen=True):

@@ -1,4 +1,4 @@
-"""Captured graphs: nodes with their metadata, the source lines they come from, marked blocks."""
+"""Captured graphs: nodes with their metadata, source lines, marked blocks; graph breaks, and what forwards keep."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import ast
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from regional_explorer.errors import listing
+from regional_explorer.record import Count, Integer, Record
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Count, Integer, Record
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
@@ -382,3 +383,203 @@ def short_name(scope: str) -> str:
     """Return ``Block`` for ``Block.forward``, and ``mlp`` for ``step.mlp``."""
     outer, _, last = scope.rpartition(".")
     return outer.rpartition(".")[2] if last == "forward" and outer else last
+
+
+# --------------------------------------------------------------------------------------------------------- graph breaks
+
+
+MOST_MODULES = 8
+
+
+def named_modules(calls: Sequence[ModuleCall]) -> str:
+    """Return ``module '1' (ReLU)``, or ``modules '1' (ReLU), '2' (Linear)``; a module without a path has its class."""
+    texts = dict.fromkeys(f"{call.path!r} ({call.class_name})" if call.path else call.class_name for call in calls)
+    return f"module{'s' if len(texts) > 1 else ''} {listing(texts, MOST_MODULES)}" if texts else ""
+
+
+class UntracedOps(Record, frozen=True):
+    """Ops of one operator, module and line that run in no graph because of a graph break."""
+
+    op: str
+    """The operator."""
+    count: Integer
+    """How many there are."""
+    module: ModuleCall | None = None
+    """The innermost module call."""
+    line: SourceLine | None = None
+    """The innermost line of the user's program."""
+    function: str = ""
+    """The user's function in which nothing was traced; without it, the module itself calls the ops."""
+    is_cause_known: bool = True
+    """False if it is unknown which of the call's breaks is the cause."""
+
+    @property
+    def place(self) -> str:
+        """The module or function that runs eagerly: ``module '1' (ReLU)``, or ``function mix``."""
+        if self.function and not (self.module and self.module.path):
+            return f"function {(self.line and self.line.scope) or self.function}"
+        return named_modules([self.module]) if self.module else self.op
+
+
+class GraphBreak(Record, frozen=True):
+    """A place where Dynamo ended one graph; the code there runs in plain Python."""
+
+    reason: str
+    """Dynamo's reason."""
+    stack: tuple[SourceLine, ...] = ()
+    """The user's lines, the innermost last."""
+    blocks: tuple[MarkedBlock, ...] = ()
+    """The marked blocks that it happened in, outermost first: they run entirely in plain Python."""
+    hint: str = ""
+    """The workaround that torch suggests, if any."""
+    modules: tuple[str, ...] = ()
+    """The paths of the modules that it happened in."""
+    innermost: SourceLine | None = None
+    """The innermost line, also if it is in a library."""
+    broken: tuple[ModuleCall, ...] = ()
+    """The innermost modules; for a break in a hook, all modules with the hook, none for a hook of all modules."""
+    hook: str = ""
+    """The kind of hook that it happened in, such as ``forward hook``."""
+    untraced: tuple[UntracedOps, ...] = ()
+    """The ops that run in no graph because of it."""
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The innermost line of the user's program, or None."""
+        return self.stack[-1] if self.stack else None
+
+    @property
+    def in_library(self) -> bool:
+        """Whether the innermost line belongs to torch or another library, so that the user cannot move it."""
+        return self.innermost is not None and (self.innermost.in_library or self.innermost != self.source)
+
+    @property
+    def own_line(self) -> SourceLine | None:
+        """The innermost line that the user can edit, or else ``source``."""
+        return next((line for line in reversed(self.stack) if not line.in_library), self.source)
+
+    @property
+    def inside(self) -> str:
+        """The hook and the modules: ``in a forward hook of module '1' (ReLU)``; empty outside of any."""
+        preposition = f"in a {self.hook}{' of' if self.broken else ''}" if self.hook else "in" if self.broken else ""
+        return f"{preposition} {named_modules(self.broken)}".strip()
+
+    @property
+    def place(self) -> str:
+        """The modules and the innermost line: ``in module '1' (BatchNorm1d), at batchnorm.py:192 in forward``."""
+        line = self.innermost or self.source
+        return ", ".join(filter(None, (self.inside, f"at {line}" if line else ""))) or "in the call itself"
+
+    @property
+    def place_and_caller(self) -> str:
+        """The place, and the user's line that leads to it if it is another line."""
+        own = self.own_line
+        return f"{self.place}, called at {own}" if self.in_library and own not in (None, self.innermost) else self.place
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is in a hook or a library, so that the user's line alone does not explain it."""
+        return bool(self.hook) or self.in_library
+
+    @property
+    def advice(self) -> str:
+        """The remedy if a region should reach across it, in a sentence."""
+        if self.hook:
+            return "Remove the hook while you explore: handle.remove(), on what registering it returned."
+        if self.in_library:
+            used = "module" if self.broken else "function"
+            return self._known or f"The line is not yours to move: use another {used} there, or other options of it."
+        if "branch" in self.reason:
+            return "Choose without a branch, as torch.where does, if a region should reach across it."
+        return "Move this line out of the call if a region should reach across it."
+
+    @property
+    def torch_hint(self) -> str:
+        """Torch's own hint as a sentence, unless it is known not to help."""
+        return f"Torch's own hint: {self.hint}." if self.hint and not self._known else ""
+
+    @property
+    def advice_in_block(self) -> str:
+        """The remedy if it happened in a marked block."""
+        if self.is_elsewhere:
+            return f"End the block before this call, and begin another after it. {self.advice}"
+        return "Move this line out of the block, or end the block before it and begin another after it."
+
+    @property
+    def _known(self) -> str:
+        file = self.innermost.file if self.innermost else ""
+        return next((text for (end, words), text in _KNOWN.items() if file.endswith(end) and words in self.reason), "")
+
+
+_KNOWN = {
+    ("/torch/nn/modules/batchnorm.py", "item()"): (
+        "Give the batch norm a momentum: with momentum=None it reads num_batches_tracked as a number. "
+        "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
+    )
+}
+"""Remedies at lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""
+
+
+# ------------------------------------------------------------------------------------------------- what a forward keeps
+
+
+class Kept(NamedTuple):
+    """A tensor that a forward keeps for its backward; views of one tensor count once."""
+
+    graph: str
+    """The id of the forward."""
+    node: Node
+    """The op of the forward that computes it."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Its size; None if it is dynamic."""
+        sizes = [spec.size_bytes for spec in self.node.values]
+        return None if None in sizes else sum(filter(None, sizes))
+
+
+def kept_for_backward(graphs: Iterable[Graph]) -> list[Kept]:
+    """Return the tensors that forwards keep for their backward, largest first.
+
+    Parameters, inputs and views of them are left out: they are in memory anyway.
+    """
+    by_id = {graph.id: graph for graph in graphs if graph.parent is None}
+    kept = [
+        Kept(forward.id, node)
+        for graph in by_id.values()
+        if graph.kind is GraphKind.BACKWARD and (forward := by_id.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
+        for node in _computed_for(graph, forward)
+    ]
+    return sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0))
+
+
+def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:
+    """Return the ops of ``forward`` whose results ``backward`` reads, or views of them."""
+    saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
+    bases = (_view_base(node, forward) for node in saved if node)
+    # A number has no values.
+    return {base.name: base for base in bases if base.role is Role.OP and base.values}.values()
+
+
+def recomputed_ops(graphs: Iterable[Graph]) -> dict[str, Node]:
+    """Return the ops of forwards that the backward repeats instead of keeping their results, by ``graph:name``."""
+    ops = ((graph, node) for graph in graphs if graph.kind is GraphKind.BACKWARD for node in graph.ops)
+    return {f"{graph.id}:{node.name}": node for graph, node in ops if node.recompute and not _is_view(node, graph)}
+
+
+_SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
+_SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
+_PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
+_VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
+"""The ops whose result is a view of their first input; ``getitem`` is one for an op that splits."""
+
+
+def _is_view(node: Node, graph: Graph) -> bool:
+    return node.op in _VIEWS or (node.op == "getitem" and graph.by_name[node.inputs[0]].op in _SPLITS)
+
+
+def _view_base(node: Node, graph: Graph) -> Node:
+    """Return the op or input that a view is a view of."""
+    while node.role is Role.OP and _is_view(node, graph):
+        node = graph.by_name[node.inputs[0]]
+    return node

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from regional_explorer.record import Integer, Record
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.record import Integer, Record
 
 
 class State(StrEnum):

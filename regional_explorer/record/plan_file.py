@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from regional_explorer.errors import count
+from regional_explorer.record import Count, Ratio, Record
 from regional_explorer.record.action import BENCHMARKS
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Cut, Direction, Plan, Region
-from regional_explorer.record.record import Count, Ratio, Record
+from regional_explorer.record.plan import AS_UPSTREAM, Cut, Direction, Plan, Region, Tracing
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 
 PLAN_FORMAT = 4
 """Version of the JSON layout of a plan's file. Version 3 had the partitioner beside the call that was explored."""

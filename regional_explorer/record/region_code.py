@@ -9,13 +9,13 @@ from functools import cached_property
 
 from msgspec.structs import fields
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel
 from regional_explorer.record.benchmark import CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -16,7 +17,6 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.statistics import median_figure, paired_gaps
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Record
+from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.session import Session
 
 EAGER_OPS = "eager ops"
@@ -191,6 +192,17 @@ def eager_ops(session: Session, full: Mapping[str, FullGraph]) -> int:
 
 Side = tuple[str, str]
 """The name of the region, or ``EAGER_OPS``, and the partition or op."""
+
+
+def launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
+    """Return the number of kernels that eager code, the plan and full launch in the graphs that full's code is for."""
+    codes = [code for code in partition_codes(session) if code.partition.graph in full]
+    compiled = [part for part in session.partitions if part.graph in full and part.artifact is not None]
+    return Launches(
+        eager_ops(session, full),
+        sum(len(part.kernels) for part in codes) if len(codes) == len(compiled) else None,
+        sum(len(graph.code.kernels) for graph in full.values()),
+    )
 
 
 class _Result(Record, frozen=True):

@@ -7,6 +7,7 @@ from functools import cached_property, wraps
 from typing import TypeVar
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
+from regional_explorer.record import Count, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -22,14 +23,11 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.graph import Graph
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.profile import Profile
-from regional_explorer.record.record import Count, Record
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import Tuning
+from regional_explorer.record.profile import Profile, TimeShares
+from regional_explorer.record.tuning import Suggestion, Tuning
 
 FORMAT = 5
 """Version of the JSON layout; files of another version are rejected with an error."""
@@ -175,6 +173,11 @@ class Session(Record, frozen=True, dict=True):
     def compile_s(self) -> float:
         """The seconds waited for compiles that only this plan needed."""
         return sum(made.waited_s for part, made in self.compiled_partitions if part.artifact not in self.reused)
+
+    @cached_property
+    def time_shares(self) -> TimeShares | None:
+        """The profile linked to the nodes of the graphs; None if the call was not profiled."""
+        return None if self.profile is None else TimeShares(self.graphs, self.profile)
 
     @cached_property
     def owners(self) -> Mapping[str, str]:

@@ -10,11 +10,11 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from regional_explorer.errors import InvalidArgumentError, count, did_you_mean, listing, shown_value
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import LoweredGraph
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.record import Record
 from regional_explorer.record.region_code import PartitionCode, by_artifact
 from regional_explorer.record.session import Session
 

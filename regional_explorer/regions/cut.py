@@ -14,8 +14,7 @@ from torch import fx
 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import connected, grouped
-from regional_explorer.record.plan import Cut
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Cut, Prepared
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
     Edges,

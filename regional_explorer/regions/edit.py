@@ -14,15 +14,16 @@ from msgspec.structs import replace
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean, listing, shown_value
 from regional_explorer.record.graph import (
     Graph,
+    GraphBreak,
     GraphKind,
     Node,
     Role,
     SourceLine,
+    UntracedOps,
     equal_layers,
     subgraph_names,
     subgraphs,
 )
-from regional_explorer.record.graph_break import GraphBreak, UntracedOps
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, configs_text, require_name
 from regional_explorer.regions.instances import direct_feeds

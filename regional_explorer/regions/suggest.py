@@ -17,7 +17,7 @@ from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import NONCOMPUTING_OPS
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind, as_measured
+from regional_explorer.record.tuning import Suggestion, SuggestionKind, as_measured
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import picks

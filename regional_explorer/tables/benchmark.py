@@ -1,19 +1,18 @@
-"""Tables of measurements: the call, regions, partitions, how they add up, numerics, memory, compile costs."""
+"""Tables of measurements: the call, regions, partitions, how they add up, numerics, memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from math import isinf
+from math import isinf, log
 from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.benchmark import (
     LEAST_SAMPLES,
     Comparison,
-    CompileCost,
     MemoryPeak,
     Numerics,
     NumericsVerdict,
@@ -36,8 +35,8 @@ from regional_explorer.record.regions import (
     whole_region_timings,
 )
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import TONES
-from regional_explorer.style.element import clean
+from regional_explorer.style.css import LIGHT, TONES
+from regional_explorer.style.element import Node, clean, node
 from regional_explorer.style.formats import (
     NONE,
     Compared,
@@ -54,7 +53,6 @@ from regional_explorer.style.formats import (
     with_interval,
     word,
 )
-from regional_explorer.tables.chart import whiskers
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_FAILED = 8
@@ -149,7 +147,7 @@ def timings_table(session: Session) -> Table[Timing]:
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
             *COMPARED,
             *columns_of(lambda t: t.against_trace, AGAINST_TRACE),
-            Column("", lambda _: "", "against eager", drawn=whiskers),
+            Column("", lambda _: "", "against eager", drawn=lambda timings: Scale.of(timings).chart),
             Number("samples", lambda t: len(t.samples_s), text=_samples_text, tone="quiet"),
             Number("calls_per_sample", lambda t: t.calls_per_sample),
             Column("warnings", lambda t: "; ".join(t.warnings)),
@@ -529,27 +527,52 @@ def region_numerics_table(session: Session) -> Table[Numerics]:
     )
 
 
-def compile_costs_table(session: Session) -> Table[CompileCost]:
-    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm.
+# ----------------------------------------------------------------------------------------------- the chart of a speedup
 
-    ``waited_s`` is its part of the seconds that were waited for: partitions are compiled side by side.
+
+CHART_WIDTH = 130
+CHART_HEIGHT = 14
+CHART_MARGIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The range of speedups that a column of charts shows, on a log axis: 2× is as far from 1 as 0.5×.
+
+    It always includes 1, where a variant equals eager.
     """
-    return Table(
-        "Compile time",
-        (
-            Column("what", lambda cost: variant(cost.what)),
-            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
-            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
-            Column("cache", lambda cost: cost.cache),
-        ),
-        (
-            *([session.toolchain] if session.toolchain else []),
-            *(
-                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
-                for part, made in session.compiled_partitions
-                if made.seconds
-            ),
-            *session.variant_costs,
-        ),
-        fold="unless bad",
-    )
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, timings: Iterable[Timing]) -> Scale:
+        """Return a scale that includes all ``timings``."""
+        ends = [end for t in timings if t.speedup and not is_withheld(t) for end in t.speedup.bounds or ()]
+        low, high = min([1.0, *ends]), max([1.0, *ends])
+        margin = max((high / low) ** 0.06, 1.02)
+        return cls(low / margin, high * margin)
+
+    def at(self, ratio: float) -> float:
+        """Return the position of ``ratio``, in pixels from the left."""
+        return CHART_MARGIN + log(ratio / self.low) / log(self.high / self.low) * (CHART_WIDTH - 2 * CHART_MARGIN)
+
+    def chart(self, timing: Timing) -> Node | None:
+        """Return the chart of one timing as SVG; None if it may show no speedup, or the speedup has no interval."""
+        if timing.speedup is None or timing.speedup.bounds is None or is_withheld(timing):
+            return None
+        middle, (low, high) = timing.speedup.value, timing.speedup.bounds
+        half = CHART_HEIGHT / 2
+        ends = f"M{self.at(low):.1f} {half}H{self.at(high):.1f}M{self.at(low):.1f} 4v6M{self.at(high):.1f} 4v6"
+        return node(
+            "svg",
+            node("path", d=f"M{self.at(1):.1f} 0V{CHART_HEIGHT}", stroke=LIGHT.edge, stroke_dasharray="2 2"),
+            node("path", d=ends, stroke="currentColor", stroke_width="1.5"),
+            node("circle", cx=f"{self.at(middle):.1f}", cy=str(half), r="3", fill="currentColor"),
+            class_=f"rx-chart rx-{TONES.get(timing.verdict, 'even')}",
+            width=str(CHART_WIDTH),
+            height=str(CHART_HEIGHT),
+            viewBox=f"0 0 {CHART_WIDTH} {CHART_HEIGHT}",
+            role="img",
+            aria_label=f"{speedup(timing)}, CI {interval(timing.speedup)}",
+        )

@@ -1,4 +1,4 @@
-"""Tables of generated code: kernels, their times, what they use of a GPU; and the stages that led to it."""
+"""Tables of compiles and of generated code: costs, caches, patterns; kernels and their times; the stages before."""
 
 from __future__ import annotations
 
@@ -9,29 +9,190 @@ from typing import NamedTuple
 from regional_explorer.errors import count, listing
 from regional_explorer.record.artifact import (
     ArtifactCode,
+    ArtifactCompile,
     ArtifactKernelTimes,
+    CacheAnswer,
+    CompilePhase,
     GpuResources,
     Kernel,
     KernelTime,
     RefusedFusion,
 )
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.benchmark import CompileCost
+from regional_explorer.record.figure import Figure, measured_once
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_code import (
     LinkedKernel,
     PartitionCode,
+    PatternMatches,
     by_artifact,
+    full_compile,
     is_idle,
+    pattern_match_counts,
     region_code,
+    region_patterns,
     total_coverage,
 )
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text, significant, size
+from regional_explorer.tables.benchmark import variant
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
+
+# ------------------------------------------------------------------------------------------------------------- compiles
+
+
+MOST_CHANGES = 6
+
+_ANSWER_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
+
+
+def compile_costs_table(session: Session) -> Table[CompileCost]:
+    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm.
+
+    ``waited_s`` is its part of the seconds that were waited for: partitions are compiled side by side.
+    """
+    return Table(
+        "Compile time",
+        (
+            Column("what", lambda cost: variant(cost.what)),
+            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
+            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
+            Column("cache", lambda cost: cost.cache),
+        ),
+        (
+            *([session.toolchain] if session.toolchain else []),
+            *(
+                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
+                for part, made in session.compiled_partitions
+                if made.seconds
+            ),
+            *session.variant_costs,
+        ),
+        fold="unless bad",
+    )
+
+
+def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
+    """One row per artifact: whether Inductor's cache had it, and why.
+
+    ``answer`` is hit, miss, bypass or off. ``changed`` lists the inputs, ops, configs and settings that differ from
+    ``nearest``, the most similar artifact that this process compiled before; ``why`` gives their values too.
+    ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took in this compile.
+    """
+    return Table(
+        "Caches",
+        (
+            Column("partition", lambda row: row[0].id),
+            Column("region", lambda row: row[0].region),
+            Column("answer", lambda row: row[1].answer, tone=lambda row: _ANSWER_TONES.get(row[1].answer, "quiet")),
+            Column("why", lambda row: row[1].why, text=lambda row: _answer_reason(row[1])),
+            Column("changed", lambda row: ", ".join(change.part for change in row[1].changes)),
+            Column("nearest", lambda row: row[1].nearest),
+            Column("artifact", lambda row: row[0].artifact),
+            Number("compile_s", lambda row: measured_once(row[1].seconds)),
+            Column("pre_grad_passes", lambda row: row[1].pre_grad_passes, "passes before autograd", tone="quiet"),
+            Number("pre_grad_s", lambda row: row[1].pre_grad_s),
+        ),
+        tuple(session.compiled_partitions),
+        heads=("partition", "answer", "why", "passes before autograd"),
+        fold="unless bad",
+    )
+
+
+def _answer_reason(compiled: ArtifactCompile) -> str:
+    if compiled.answer is not CacheAnswer.MISS or not compiled.changes or compiled.cold:
+        return clean(compiled.why, LONG_TEXT)
+    return clean(listing([str(change) for change in compiled.changes], MOST_CHANGES), LONG_TEXT)
+
+
+RegionCompiles = tuple[str, Sequence[ArtifactCompile]]
+"""The name of a region, and the compiles of its own artifacts."""
+
+
+def compile_times_table(session: Session) -> Table[RegionCompiles]:
+    """One row per region with its compile time by phase; the phases add up to ``compile_s``.
+
+    ``tracing_s`` is AOTAutograd and the graph passes, ``code_s`` code generation, ``build_s`` the C++ compiler or
+    Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the time that belongs to no phase.
+    """
+    region_numbers = session.plan.numbers
+    compiles = [compiled for _, compiled in session.compiled_partitions]
+    waited = duration(sum(compiled.waited_s for compiled in compiles))
+    side_by_side = any(compiled.overlapped_s for compiled in compiles)
+    return Table(
+        "Where compile time goes",
+        (
+            Column("region", lambda row: row[0], region=lambda row: region_numbers.get(row[0])),
+            Number("artifacts", lambda row: len(row[1])),
+            Number("compile_s", lambda row: measured_once(sum(compiled.seconds for compiled in row[1])), "all"),
+            *map(_phase_column, CompilePhase),
+        ),
+        tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
+        notes=lambda: [
+            "Tracing includes the graph passes; code is its generation, build the C++ compiler or Triton.",
+            "The toolchain's first start is not included.",
+            f"Partitions were compiled side by side: {waited} were waited for." if side_by_side else "",
+        ],
+        heads=("region", "all", *(phase.name.lower() for phase in CompilePhase)),
+        fold="unless bad",
+    )
+
+
+def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
+    return Number(
+        f"{phase.name.lower()}_s",
+        lambda row: sum(compiled.phases.get(phase, 0.0) for compiled in row[1]),
+        write=lambda seconds: duration(seconds or None),
+        tone="quiet",
+    )
+
+
+def patterns_table(session: Session) -> Table[PatternMatches]:
+    """One row per pattern of Inductor's passes: how often it matched in the trace, in each region, in torch.compile.
+
+    Only a trace with ``joint_passes`` runs such passes. What is None is not known.
+    """
+    regions, full = _unknown_regions(session), _unknown_full(session)
+    return Table(
+        "Patterns that matched",
+        (
+            Column("pattern", lambda row: row.name, write=pattern_text),
+            Number("trace", lambda row: row.trace),
+            Column("regions", lambda row: row.regions, text=_matches_by_region),
+            Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
+        ),
+        pattern_match_counts(session),
+        full if full_compile(session) else "",
+        lambda: [regions, full],
+        fold="closed",
+    )
+
+
+def _matches_by_region(row: PatternMatches) -> str:
+    known = {name: NONE if matches is None else str(matches) for name, matches in row.regions.items() if matches != 0}
+    return listing([f"{name} {matches}" for name, matches in known.items()]) or "0"
+
+
+def _unknown_regions(session: Session) -> str:
+    compiled = {part.region for part in session.partitions if part.artifact is not None}
+    unknown = [repr(name) for name, found in region_patterns(session).items() if found is None and name in compiled]
+    return f"Not known of {listing(unknown)}: the code came from a cache. ex.code(…) tells it." if unknown else ""
+
+
+def _unknown_full(session: Session) -> str:
+    cost = full_compile(session)
+    if cost is None:
+        return "Not known of torch.compile: the call was not compiled by it. ex.benchmark() does that."
+    came = "its code came" if cost.cache == "warm" else "some of its code may have come"
+    return f"Not known of torch.compile: {came} from Inductor's cache." if cost.patterns is None else ""
+
+
+# -------------------------------------------------------------------------------------------------------------- kernels
 
 
 def resource_texts(resources: GpuResources) -> Mapping[str, str]:
@@ -247,6 +408,9 @@ def _timed_rows(equal: Sequence[PartitionCode], times: ArtifactKernelTimes) -> I
         yield TimedRow(equal, times, linked.kernel.name, linked, time)
     yield TimedRow(equal, times, BETWEEN_KERNELS, outside=times.between)
     yield TimedRow(equal, times, AROUND_CODE, outside=times.around)
+
+
+# --------------------------------------------------------------------------------------------------------------- stages
 
 
 COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")

@@ -12,10 +12,10 @@ from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import GraphBreak, Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.partition import Partition, keys_of_same_code
+from regional_explorer.record.region_code import nodes_of_region
 from regional_explorer.record.session import Session, derived
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
@@ -58,13 +58,18 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
 
 def kept_table(session: Session) -> Table[Kept]:
     """One row per tensor that a forward keeps for its backward, largest first."""
-    kept, numbers = kept_for_backward(session), session.plan.numbers
+    kept, numbers = kept_for_backward(session.graphs), session.plan.numbers
     more = len(kept) - MOST_KEPT
+    regions = {node: region for region in session.members for node in nodes_of_region(session, region)}
+
+    def region_of(tensor: Kept) -> str | None:
+        return regions.get(f"{tensor.graph}:{tensor.node.name}")
+
     return Table(
         "Kept for the backward",
         (
             Column("tensor", lambda tensor: tensor.node.name),
-            Column("region", lambda tensor: tensor.region, region=lambda tensor: numbers.get(tensor.region or "")),
+            Column("region", region_of, region=lambda tensor: numbers.get(region_of(tensor) or "")),
             Column("op", lambda tensor: tensor.node.op),
             Column("values", lambda tensor: ", ".join(map(str, tensor.node.values)), "shape"),
             Number("kept_bytes", lambda tensor: tensor.size_bytes, dtype="Int64"),
@@ -81,7 +86,7 @@ def kept_table(session: Session) -> Table[Kept]:
 @derived
 def kept_text(session: Session) -> str:
     """Return how much the forwards keep for their backwards, and how many ops are recomputed; empty if nothing is."""
-    kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
+    kept, recomputed = kept_for_backward(session.graphs), len(recomputed_ops(session.graphs))
     if not kept and not recomputed:
         return ""
     known = sum(tensor.size_bytes or 0 for tensor in kept)

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from regional_explorer.errors import count
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.profile import Profile, ProfileKind
+from regional_explorer.record.profile import Profile, ProfileKind, TimeShare, TimeShares
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, percent, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
@@ -29,7 +28,7 @@ _KIND_TITLES = {
 
 def profile_tables(session: Session) -> list[Table[TimeShare]]:
     """Return a table for each kind of row, with equal layers in one row; empty if nothing was profiled."""
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     return [] if shares is None else [_kind_table(shares, kind) for kind in ProfileKind]
 
 
@@ -72,7 +71,7 @@ def profile_table(session: Session) -> Table[TimeShare]:
 
     ``layers`` counts the modules that a row sums.
     """
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     rows = [] if shares is None else [share for kind in ProfileKind for share in shares.by(kind)]
     by, name, *figures = _COLUMNS
     return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="unless bad")

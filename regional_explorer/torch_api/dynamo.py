@@ -36,9 +36,9 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 from torch.fx.traceback import get_current_meta
 
+from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import SubgraphOptions
-from regional_explorer.record.json_file import json_safe
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.plan import Tracing
 from regional_explorer.torch_api.compile_notes import counting_patterns
 from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
 from regional_explorer.torch_api.releasing import forget_metric_edits, release_when_dropped

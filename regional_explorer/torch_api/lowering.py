@@ -28,7 +28,7 @@ from torch._inductor.virtualized import V
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, draws_random

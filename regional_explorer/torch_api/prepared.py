@@ -32,7 +32,7 @@ from torch._subclasses import FakeTensor
 from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.cheap_calls import picker, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regional_explorer.errors import SessionError
-from regional_explorer.page.answer import answer_nodes, others_text, words_of
-from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.page.answer import answer_nodes, chart_nodes, others_text, words_of
 from regional_explorer.record.action import Action, ActionKind, Basis
 from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar, bars_of
@@ -14,7 +13,7 @@ from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.regions.suggest import suggestions_of
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, percent, with_interval

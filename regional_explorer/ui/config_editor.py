@@ -7,7 +7,7 @@ from typing import Any
 
 from regional_explorer.compiler.region_config import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError, count
-from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.export.to_source import configure_calls
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.partition import keys_of_same_code
 from regional_explorer.record.plan import Direction, Region, config_of

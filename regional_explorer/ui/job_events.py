@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from regional_explorer.compiler.run import PLAIN_RUN, Run
-from regional_explorer.export.plan_as_python import plan_program
+from regional_explorer.export.to_source import plan_program
 from regional_explorer.measure.machine import wait_until_quiet
 from regional_explorer.record.answer import BUDGETS_S
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.plan import Tracing
 from regional_explorer.record.session import SHAPES
-from regional_explorer.record.tracing import Tracing
 from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SUGGEST_S, TUNE_S
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, one_of
+from regional_explorer.ui.control import Control, Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.parts import MAX_BUDGET_S
 from regional_explorer.ui.state import CANCEL, TIME, PanelState

@@ -8,16 +8,15 @@ from typing import Any
 
 import traitlets
 
-from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
+from regional_explorer.page.panes import columns
 from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind
+from regional_explorer.ui.control import Control, Event, EventKind
 from regional_explorer.ui.job_events import JOB_EVENTS
 from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import code_head, edit_bar, header, plans, problem, progress, tabs, tool_bar

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.errors import count, listing
-from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
+from regional_explorer.export.to_source import plan_source
+from regional_explorer.page.panes import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.files import plan_line
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_region

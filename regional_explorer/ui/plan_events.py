@@ -19,8 +19,17 @@ from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
 from regional_explorer.ui.answer import first_suggestions
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, numbers_of, one_of, region_of
+from regional_explorer.ui.control import (
+    Control,
+    Event,
+    EventKind,
+    is_choice,
+    is_flag,
+    is_text,
+    numbers_of,
+    one_of,
+    region_of,
+)
 from regional_explorer.ui.job_events import trace_again
 from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, proposed_name, selectors_of
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key

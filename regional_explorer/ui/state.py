@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.exploration.code_results import RegionCode
-from regional_explorer.page.columns import BESIDE, COLUMNS
+from regional_explorer.exploration.results import RegionCode
+from regional_explorer.page.panes import BESIDE, COLUMNS
 from regional_explorer.record.benchmark import AT_FIRST, DEFAULT_BUDGET_S, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of

@@ -10,11 +10,10 @@ from regional_explorer.errors import count
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, config_texts
-from regional_explorer.record.profile import ProfileKind
+from regional_explorer.record.profile import ProfileKind, TimeShare, TimeShares
 from regional_explorer.record.regions import RegionSummary, RegionTiming, gain_alone_s, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import disagreement
-from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.regions.edit import selection_text
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG, SHORT, Node, clean, node
@@ -306,7 +305,7 @@ ABOUT_TIME = "Times every op as eager mode runs it, forward and backward. Nothin
 def time_table(shown: Shown) -> list[Node]:
     """Return the rows of a profile, or the button that makes one."""
     session, busy = shown.session, shown.state.busy
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     start_button = button("Profile" if shares is None else "Profile again", "profile", title=ABOUT_TIME, disabled=busy)
     if shares is None:
         return [node("h4", "Where does the time go?"), node("p", ABOUT_TIME), start_button]
@@ -321,7 +320,7 @@ def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
 
 def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | None:
     """Return the row of the profile with the key ``kind number``; None if the profile no longer has it."""
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     if shares is None:
         return None
     rows = {_row_key(kind, number): row for kind in ProfileKind for number, row in enumerate(rows_of(shares, kind))}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from regional_explorer.page.columns import COLUMNS
+from regional_explorer.page.panes import COLUMNS
 from regional_explorer.picture.folds import FoldKind
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, are_names, numbers_of, one_of, region_of
+from regional_explorer.ui.control import Control, Event, EventKind, are_names, numbers_of, one_of, region_of
 from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
 from regional_explorer.ui.tables import PANEL_COLUMNS, sorted_summaries, time_share

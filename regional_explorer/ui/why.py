@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from regional_explorer.errors import listing
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import exactly
-from regional_explorer.record.kept import recomputed_ops
+from regional_explorer.record.graph import recomputed_ops
 from regional_explorer.record.region_code import by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
@@ -121,7 +121,7 @@ def _not_fused(region: str, session: Session) -> str:
 
 def _computed_again(region: str, session: Session) -> str:
     """Return the ops of the region's forward that its backward repeats."""
-    again = recomputed_ops(session)
+    again = recomputed_ops(session.graphs)
     ops = Counter(again[name].op for name in nodes_of_region(session, region) if name in again)
     told = [f"{op} × {times}" if times > 1 else op for op, times in ops.most_common()]
     return f"{listing(told, MOST_FACTS)} in the backward, which does not keep the results" if told else ""

@@ -10,12 +10,12 @@ import anywidget
 import traitlets
 
 from regional_explorer.page.code import code_pane
-from regional_explorer.page.columns import graph_host
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.source_pane import (
+from regional_explorer.page.panes import (
     Function,
     LineNodes,
     Rows,
+    graph_host,
     line_nodes,
     line_rows,
     row_links,

@@ -10,7 +10,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import SelectorError
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import GraphBreak
 from regional_explorer.tables.plan import breaks_table
 from tests.shared.checks import codes, only
 

@@ -857,9 +857,9 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
     git(tmp_path, "add", "gates.py")
     one = program(text, lambda ex: ex.mark("a", lines="call:2").mark("g", lines="gate:2"))
     git(tmp_path, "commit", "-qm", "second", "--allow-empty")
-    from regional_explorer.export import regions_into_source
+    from regional_explorer.export import to_source
 
-    write = regions_into_source.write_bytes
+    write = to_source.write_bytes
 
     def failing(path, content, error):
         if path.name == "program.py" and b"annotate" in content:
@@ -867,7 +867,7 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
         write(path, content, error)
 
     before = {path: path.read_bytes() for path in tmp_path.glob("*.py")}
-    monkeypatch.setattr(regions_into_source, "write_bytes", failing)
+    monkeypatch.setattr(to_source, "write_bytes", failing)
     with pytest.raises(rx.SourcePatchError, match="no room"):
         one.ex.to_source(apply=True)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py")} == before

@@ -9,9 +9,9 @@ from torch._dynamo.utils import counters
 
 import regional_explorer as rx
 from regional_explorer.diagnostics.measured import pattern_diagnostics
-from regional_explorer.record.json_file import dump_session, load_session
+from regional_explorer.record.files import dump_session, load_session
 from regional_explorer.record.region_code import pattern_match_counts
-from regional_explorer.tables.compile import patterns_table
+from regional_explorer.tables.code import patterns_table
 from regional_explorer.torch_api.compile_notes import CacheAnswers
 from tests.shared import diagnostics_programs
 from tests.shared.checks import codes, told

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import MeasureError
-from regional_explorer.exploration import exploration
+from regional_explorer.exploration import live
 from regional_explorer.insight import roofline
 from regional_explorer.insight.roofline import (
     TRIALS,
@@ -221,7 +221,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
     ex, told = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
-        monkeypatch.setattr(exploration, name, lambda *_: pytest.fail("nothing is run"))
+        monkeypatch.setattr(live, name, lambda *_: pytest.fail("nothing is run"))
     found = ex.roofline(run=rx.Run(cancelled=lambda: True))
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert len(found.reach) == 1

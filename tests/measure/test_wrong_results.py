@@ -18,7 +18,7 @@ from regional_explorer.command.cli import EXIT_NO, main
 from regional_explorer.diagnostics.measured import wrong_variants
 from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Severity

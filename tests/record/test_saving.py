@@ -24,10 +24,10 @@ import regional_explorer as rx
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration import exploration
-from regional_explorer.export.save import ENDINGS, save, save_plan
+from regional_explorer.exploration.results import ENDINGS, save
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.json_file import load_plan_file
+from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.session import Environment

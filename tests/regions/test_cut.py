@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
+from regional_explorer.record.files import load_plan
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs

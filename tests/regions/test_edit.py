@@ -8,8 +8,8 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler import program
-from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.export.to_source import plan_source
+from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import Cut, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_knows_fallback

@@ -13,16 +13,35 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.plan import (
+    AS_TORCH_COMPILE,
+    FROZEN,
+    Direction,
+    Plan,
+    Region,
+    Selector,
+    SelectorKind,
+    Tracing,
+    config_of,
+)
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    Numbers,
+    Outcome,
+    SearchStage,
+    Suggestion,
+    SuggestionKind,
+    Try,
+    Tuning,
+)
 from regional_explorer.tables.tuning import answer, tries_table
-from regional_explorer.tuning import search
+from regional_explorer.tuning import tries
 from regional_explorer.tuning.budget import Limits
-from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
+from regional_explorer.tuning.tries import Ledger
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
@@ -81,11 +100,11 @@ def test_a_plan_without_an_undisturbed_round_is_dropped(ledger: Ledger, monkeypa
         result = measure_rounds(*args, **options)
         return replace(result, samples={name: of for name, of in result.samples.items() if name != lost})
 
-    monkeypatch.setattr(search, "measure_rounds", without_samples)
+    monkeypatch.setattr(tries, "measure_rounds", without_samples)
     tuning = tune(ReplayBench(by_parts({AS_TORCH_COMPILE: 0.9}, {})), limits(), ledger)
     assert outcome(tuning, lost) is Outcome.FAILED
     assert tuning.by_title[lost].why == "it could not be compared with torch.compile"
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
 
 
 def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
@@ -101,9 +120,9 @@ def test_the_likeliest_tracings_are_tried_with_a_wrapper_before_others(ledger: L
     plans = [one.plan for one in tuning.tries if one.plan is not None][:5]
     assert [(one.tracing, bool(one[WHOLE].config)) for one in plans] == [
         (WAYS[0], False),
-        (WAYS[1], False),
-        (WAYS[0], True),
         (WAYS[1], True),
+        (WAYS[0], True),
+        (WAYS[1], False),
         (WAYS[2], False),
     ]
 
@@ -176,7 +195,7 @@ def test_wrong_or_failing_plans_are_dropped_with_their_reason(
 ) -> None:
     rest = by_parts({AS_TORCH_COMPILE: 0.9}, {})
     tuning = tune(ReplayBench(lambda plan: planted if plan.tracing == JOINT else rest(plan)), limits(), ledger)
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
     assert outcome(tuning, title(JOINT)) is expected
     why = tuning.by_title[title(JOINT)].why
     assert any(reason in why for reason in filter(None, (planted.wrong, planted.failure, planted.refusal))) or (
@@ -208,7 +227,7 @@ def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Led
         return Planted(0.7, peak_bytes=30 * MIB) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
 
     tuning = tune(ReplayBench(plant), limits(), ledger)
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
     assert tuning.by_title[title(JOINT)].why == "it needs more memory than the 10.0 MiB that eager needs"
     allowed = tune(ReplayBench(plant), limits(max_memory=40 * MIB), Ledger(tmp_path / "other"))
     assert allowed.plan is not None
@@ -220,7 +239,7 @@ def test_frozen_weights_count_where_memory_is_limited(tmp_path: Path) -> None:
         over = 0.7 if plan.tracing.frozen else 0.9 if plan.tracing == JOINT else 1.0
         return Planted(over, code=f"{plan.tracing}", constant_bytes=30 * MIB if plan.tracing.frozen else 0)
 
-    ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN)
+    ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN, cpp_wrapper=True)
     by_default = tune(ReplayBench(plant, grad=False), limits(), ledger)
     assert by_default.answer == frozen
     assert "30.0 MiB of frozen weights besides those of the model" in answer(by_default)
@@ -238,7 +257,7 @@ def test_plans_that_take_too_long_to_compile_are_not_chosen(ledger: Ledger) -> N
         return Planted(0.7, compile_s=50.0) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
 
     tuning = tune(ReplayBench(plant), limits(2000.0, max_compile_s=20.0), ledger)
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
 
 
 @pytest.mark.parametrize("budget_s", [20.0, 45.0, 90.0, 300.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,46 +13,15 @@ from torch._inductor import config as inductor_config
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.benchmark import BenchmarkResults
-from regional_explorer.measure.rounds import RoundsResult, Stop
-from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, Timing, VariantName, Verdict
-from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.measure.timings import measure_rounds
+from regional_explorer.record.benchmark import Phase
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.tables.suggestion import SuggestionList, suggestions_table
-from regional_explorer.tuning import suggested
+from regional_explorer.record.tuning import Suggestion, SuggestionKind
+from regional_explorer.tables.tuning import SuggestionList, suggestions_table
+from regional_explorer.tuning.bench import Checked
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.suggested import gain_alone_less_cut_s
 from tests.shared import programs
-
-
-def timing(variant: str, seconds: float, speedup: Figure | None = None) -> Timing:
-    return Timing(
-        variant, Phase.FORWARD, (), exactly(seconds), 0.0, speedup, Verdict.FASTER, numerics=NumericsVerdict.OK
-    )
-
-
-def results(*pieces: PartitionTiming, cut_s: float = 1.1e-3) -> BenchmarkResults:
-    samples = {"aot_eager": {Phase.FORWARD: (1e-3,) * 20}, "cut": {Phase.FORWARD: (cut_s,) * 20}}
-    cut = RoundsResult("aot_eager", 1.0, samples, {}, {}, 20, 1, 1.0, Stop.BUDGET)
-    return BenchmarkResults(partition_timings=list(pieces), cut=cut)
-
-
-def test_a_gain_is_the_sum_over_instances_less_the_cost_of_the_cut() -> None:
-    piece = PartitionTiming(
-        "mlp", timing(VariantName.EAGER, 2e-3), timing("compiled", 1e-3, Figure(2.0, 1.6, 2.5)), runs=3
-    )
-    eager = PartitionTiming("tail", timing(VariantName.EAGER, 5e-3), None)
-    gain_s = gain_alone_less_cut_s(results(piece, eager), Phase.FORWARD)
-    assert gain_s is not None
-    assert gain_s.bounds is not None
-    assert (gain_s.value, *gain_s.bounds) == pytest.approx((2.9e-3, 2.15e-3, 3.5e-3))
-
-
-def test_a_gain_is_unknown_if_one_pieces_gain_is() -> None:
-    piece = PartitionTiming("mlp", timing(VariantName.EAGER, 2e-3), timing("compiled", 1e-3))
-    assert gain_alone_less_cut_s(results(piece), Phase.FORWARD) is None
-    assert gain_alone_less_cut_s(BenchmarkResults(), Phase.FORWARD) is None
 
 
 def suggestion(gain_s: Figure) -> Suggestion:
@@ -85,6 +55,35 @@ def test_measured_suggestions_are_compiled_and_stay_unmarked(tmp_path: Path) -> 
         assert ex.retrace(dynamic=False).suggest() == guessed
 
 
+@pytest.mark.compiles
+def test_a_gain_is_that_of_the_whole_call_beside_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[set[str]]()
+
+    def seen(calls: Any, *args: Any, **options: Any) -> Any:
+        result = measure_rounds(calls, *args, **options)
+        compared.append({call.name for call in calls})
+        samples = {name: {Phase.STEP: (3e-3 if name == "aot_eager" else 1e-3,) * 30} for name in result.samples}
+        return dataclasses.replace(result, samples=samples)
+
+    monkeypatch.setattr("regional_explorer.tuning.live_bench.measure_rounds", seen)
+    with rx.explore(programs.Stack(), (torch.randn(64, 16, requires_grad=True),)) as ex:
+        gains_s = [one.gain_s for one in ex.suggest(budget_s=20) if one.gain_s is not None]
+    assert compared
+    assert all(names == {"aot_eager", "regional"} for names in compared)
+    assert gains_s
+    for gain_s in gains_s:
+        assert (gain_s.value, gain_s.low, gain_s.high) == pytest.approx((2e-3, 2e-3, 2e-3))
+
+
+@pytest.mark.compiles
+def test_a_suggestion_with_wrong_results_has_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveBench, "check", lambda *_: Checked("numerics failed: output is off", bitwise=False))
+    with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
+        measured = [one for one in ex.suggest(budget_s=10) if one.why_not.startswith("numerics")]
+    assert measured
+    assert all(one.gain_s is None and one.why_not == "numerics failed: output is off" for one in measured)
+
+
 def test_a_cancelled_measurement_returns_the_guesses() -> None:
     with rx.explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
         measured = ex.suggest(budget_s=5, run=Run(cancelled=lambda: True))
@@ -96,16 +95,15 @@ def test_a_cancelled_measurement_returns_the_guesses() -> None:
 def test_an_interrupt_keeps_what_was_measured_and_a_shorter_run_what_it_does_not_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measure_alone, measured = LiveBench.alone, list[Any]()
+    measured = list[Any]()
 
     def interrupted(*args: Any) -> Any:
         if measured:
             raise KeyboardInterrupt
         measured.append(args)
-        return measure_alone(*args)
+        return Figure(1e-3, 0.5e-3, 2e-3)
 
-    monkeypatch.setattr(LiveBench, "alone", interrupted)
-    monkeypatch.setattr(suggested, "gain_alone_less_cut_s", lambda *_: Figure(1e-3, 0.5e-3, 2e-3))
+    monkeypatch.setattr(LiveBench, "gain_s", interrupted)
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
         with pytest.raises(KeyboardInterrupt):
             ex.suggest(budget_s=20)

@@ -15,10 +15,10 @@ from torch import nn
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.exploration import live
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.export.to_source import configure_calls
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.suggestion import Suggestion
+from regional_explorer.record.tuning import Suggestion
 from regional_explorer.style.element import words
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.ui.config_editor import MAX_KEYS, config_editor, key_list

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.page.columns import COLUMNS
+from regional_explorer.page.panes import COLUMNS
 from regional_explorer.record import kept
 from regional_explorer.record.figure import Noise
-from regional_explorer.record.json_file import load_plan, load_plan_file
+from regional_explorer.record.files import load_plan, load_plan_file
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import state, widget

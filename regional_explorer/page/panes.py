@@ -1,11 +1,11 @@
-"""The pane of the user's source: its functions as elements, and which rows of a pane stand for which nodes."""
+"""The columns of a panel or page, and its pane of the user's source, with the rows that stand for each node."""
 
 from __future__ import annotations
 
 import functools
 import linecache
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,61 @@ from regional_explorer.style.css import TONES
 from regional_explorer.style.element import LONG, LONG_TEXT, SHORT, Node, clean, clean_page, node
 from regional_explorer.style.formats import duration, with_interval
 from regional_explorer.tables.table import chip
+
+# -------------------------------------------------------------------------------------------------------------- columns
+
+
+GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
+
+
+def columns(
+    head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, under: Sequence[Node] = ()
+) -> Node:
+    """Return the columns, each of which the page can hide and show.
+
+    ``head`` is above what is ``beside`` the others, ``under`` is what is below the graph.
+    """
+
+    def column(name: str, *children: Node) -> Node:
+        return node("div", *children, class_="rx-column", data_column=name, hidden=name not in shown)
+
+    source = node("div", class_="rxs", data_part="source")
+    return node(
+        "div",
+        column(GRAPH, graph_host(), *under),
+        _grip("Width of the graph and the source"),
+        column(SOURCE, _head(node("span", "Source")), node("div", source, class_="rx-pane")),
+        _grip("Width of the source and what is beside it"),
+        column(BESIDE, _head(head), node("div", *beside, class_="rx-pane")),
+        class_="rx-views",
+    )
+
+
+def graph_host() -> Node:
+    """Return the element that the page fills with the graph."""
+    return node("div", class_="rxg", role="group", aria_label="Graph view")
+
+
+def _head(title: Node | str) -> Node:
+    full = node("button", "⤢", type="button", data_do="full", title="Full screen, and back", aria_label="Full screen")
+    return node("div", title, full, class_="rx-head")
+
+
+def _grip(label: str) -> Node:
+    about = "Drag it, or press ← and →"
+    return node(
+        "div",
+        role="separator",
+        aria_orientation="vertical",
+        aria_valuenow="50",
+        aria_label=label,
+        title=about,
+        tabindex="0",
+        class_="rx-grip",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- the source
 
 
 @dataclass(frozen=True, slots=True)

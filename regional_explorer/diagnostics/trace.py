@@ -1,19 +1,98 @@
-"""Diagnostics about a region's backward: stray ops that differ from the forward's, and ops that are recomputed."""
+"""Findings about the trace: graph breaks, the backward of regions, repaired ops, state that it keeps, edited source."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import count, listing
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
+from regional_explorer.record.graph import (
+    MOST_MODULES,
+    Graph,
+    GraphBreak,
+    GraphKind,
+    Node,
+    Role,
+    UntracedOps,
+    marked_region,
+    named_modules,
+)
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim, claims_from_around
+
+# --------------------------------------------------------------------------------------------------------- graph breaks
+
+
+def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-lost`` per region with a graph break inside, one ``graph-break`` per line of other breaks."""
+    lost = grouped(
+        (evidence.region_of_mark(mark.annotation) or mark.region, (break_, mark.source))
+        for break_ in evidence.breaks
+        for mark in break_.blocks
+    )
+    for region, places in lost.items():
+        first = places[0][0]
+        yield DiagnosticCode.REGION_LOST.found(
+            f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
+            f"Python{_place(first)}: {first.reason}",
+            region=region,
+            where=[*(break_.own_line for break_, _ in places), *(block for _, block in places)],
+            remedy=first.advice_in_block,
+        )
+    for breaks in grouped((break_.own_line, break_) for break_ in evidence.breaks if not break_.blocks).values():
+        yield _graph_break(evidence, breaks)
+
+
+def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic:
+    """Return the ``graph-break`` diagnostic for the breaks in one line of the user's."""
+    reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
+    found = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(there)}" for place, there in reasons.items())
+    advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
+    stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
+    return DiagnosticCode.GRAPH_BREAK.found(
+        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{found}. {_eager_part(evidence, breaks)}",
+        where=[break_.own_line for break_ in breaks],
+        remedy=" ".join(filter(None, advice)),
+    )
+
+
+def _place(break_: GraphBreak) -> str:
+    """Return where a break is besides the user's line: its module, and the line if it is in a library."""
+    place = break_.place if break_.in_library else break_.inside
+    return f", {place}" if place else ""
+
+
+def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
+    """Return a sentence with the number of graphs of the call, and the ops outside of them because of the breaks."""
+    graphs = {graph.frame for graph in evidence.graphs if graph.kind is not GraphKind.DYNAMO and not graph.parent}
+    graphs -= {graph.frame for graph in evidence.graphs if graph.id in evidence.late_graphs}
+    sentence = f"The call has {count(len(graphs), 'graph')}"
+    untraced = [ops for break_ in breaks for ops in break_.untraced]
+    parts = [
+        _run_eagerly([ops for ops in untraced if ops.is_cause_known], "this"),
+        _run_eagerly([ops for ops in untraced if not ops.is_cause_known], "one or several of the graph breaks"),
+    ]
+    outside = "; ".join(filter(None, parts))
+    return f"{sentence}; outside of {'it' if len(graphs) == 1 else 'them'}, {outside}." if outside else f"{sentence}."
+
+
+def _run_eagerly(untraced: Sequence[UntracedOps], because: str) -> str:
+    """Return how many ops run eagerly, the cause, and their places; empty if there are none."""
+    number = sum(ops.count for ops in untraced)
+    if not number:
+        return ""
+    modules = [ops.module for ops in untraced if ops.module and ops.module.path]
+    functions = dict.fromkeys(ops.place for ops in untraced if not (ops.module and ops.module.path))
+    places = listing(filter(None, (named_modules(modules), *functions)), MOST_MODULES)
+    return f"{count(number, 'op')} {'runs' if number == 1 else 'run'} eagerly because of {because}: {places}"
+
+
+# ---------------------------------------------------------------------------------------------- the backward of regions
 
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -165,3 +244,57 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
 def _identity(graph: Graph, node: Node) -> tuple[int, int | None, str]:
     """Return a key that a forward op shares with its repetition in the backward, and with no other op."""
     return graph.frame, node.origin, node.name
+
+
+# ----------------------------------------------------------------------------------------------- repairs, state, source
+
+
+def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``aot-eager-failed`` where ops of the captured graphs failed and had to be repaired."""
+    if not evidence.failed_ops:
+        return
+    first = evidence.failed_ops[0]
+    nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
+    yield DiagnosticCode.AOT_EAGER_FAILED.found(
+        f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
+        f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
+        "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
+        "left out.",
+        graph=first.graph,
+        at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
+        where=nodes,
+        remedy="No change is needed.",
+        upstream=f"{DiagnosticCode.AOT_EAGER_FAILED.upstream} Under its regional backend, include the op and the one "
+        "before it in a region.",
+    )
+
+
+MOST_ATTRIBUTES = 16
+"""The maximum number of attributes that are named."""
+
+
+def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
+    if evidence.not_restored:
+        yield DiagnosticCode.STATE_KEPT.found(
+            "The first call changed state that later calls see: "
+            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
+            "call is traced and measured.",
+            remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
+        )
+
+
+def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``source-changed`` for functions whose file was edited after it was loaded."""
+    # The lines of comprehensions and lambdas are those of the function around them.
+    functions = {(line.file, line.scope.partition(".<")[0]): line for line in reversed(evidence.outdated)}
+    if functions:
+        first_lines = tuple(reversed(functions.values()))
+        yield DiagnosticCode.SOURCE_CHANGED.found(
+            "The source was edited after it was loaded, and the old code runs: "
+            f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
+            "code; the text of its lines is no longer known.",
+            where=first_lines[:MOST_ATTRIBUTES],
+            remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make objects of its classes "
+            "anew, and explore again.",
+        )
