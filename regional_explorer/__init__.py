@@ -84,7 +84,7 @@ def last() -> Exploration:
     Raises:
         SessionError: none was shown, or it is no longer referenced.
     """
-    display = sys.modules.get(f"{__name__}.ui.display")  # not loaded, it has shown none
+    display = sys.modules.get(f"{__name__}.ui.display")  # a module that is not loaded has shown nothing
     exploration: Exploration | None = getattr(display, "last_shown", lambda: None)()
     if exploration is None:
         raise errors.SessionError(

@@ -1,4 +1,4 @@
-"""The exceptions and the words of their messages, which say what went wrong, where, and what to do."""
+"""The exceptions, the checks of arguments, and the words of messages: what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class CaptureError(RegionalExplorerError):
 
 
 class UnknownRegionError(RegionalExplorerError):
-    """No region of this name; near matches are listed."""
+    """The plan has no region of this name; near matches are listed."""
 
 
 class SelectorError(RegionalExplorerError, ValueError):
@@ -116,7 +116,7 @@ class RegionAssertionError(RegionalExplorerError, AssertionError):
 
 
 class CompileEnvironmentError(RegionCompileError):
-    """The region was not compiled because of the machine (disk, memory, a directory); the next compile tries again."""
+    """The machine kept a region from being compiled (disk, memory, a directory); the next compile tries again."""
 
 
 class CacheDirectoryError(RegionalExplorerError):
@@ -152,7 +152,7 @@ class SessionError(RegionalExplorerError):
 
 
 class NoVerdictError(SessionError):
-    """The samples of a saved session cannot answer: too few, or of a machine that was too busy."""
+    """The samples of a saved session allow no verdict: there are too few, or the machine was too busy."""
 
 
 class MissingPackageError(RegionalExplorerError, ImportError):
@@ -160,7 +160,7 @@ class MissingPackageError(RegionalExplorerError, ImportError):
 
 
 class BusyError(RegionalExplorerError):
-    """The exploration is being measured, or a job of its panel runs; nothing else can be done with it meanwhile."""
+    """A measurement or a job of the panel is using the exploration; nothing else can use it meanwhile."""
 
 
 class ClosedError(RegionalExplorerError):
@@ -170,7 +170,7 @@ class ClosedError(RegionalExplorerError):
 # ---------------------------------------------------------------------------------------------------------- tracebacks
 
 FULL_TRACEBACKS = "REGIONAL_EXPLORER_FULL_TRACEBACKS"
-"""The environment variable with which errors keep the frames of this package."""
+"""The environment variable that makes errors keep the frames of this package."""
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -179,9 +179,9 @@ C = TypeVar("C", bound=type)
 
 
 def user_facing(function: F) -> F:
-    """Return the function such that errors of this package leave it without the package's own frames.
+    """Return ``function`` wrapped: errors of this package leave it without the package's own frames.
 
-    Where this package itself calls the function, and with any other exception, the traceback stays as it is.
+    The traceback of any other exception stays as it is, and so does that of a call by this package itself.
     """
 
     @functools.wraps(function)
@@ -204,7 +204,7 @@ def user_facing_methods(owner: C) -> C:
         if isinstance(member, FunctionType):
             setattr(owner, name, user_facing(member))
         elif isinstance(member, property):
-            accessors: list[Any] = [one and user_facing(one) for one in (member.fget, member.fset, member.fdel)]
+            accessors: list[Any] = [part and user_facing(part) for part in (member.fget, member.fset, member.fdel)]
             setattr(owner, name, property(accessors[0], accessors[1], accessors[2], member.__doc__))
     return owner
 
@@ -215,20 +215,23 @@ def is_own_frame(frame: FrameType) -> bool:
 
 
 def _remove_own_frames(error: BaseException) -> None:
-    """Remove the frames of this package from the traceback of an error, and of what caused it.
+    """Remove the frames of this package from the tracebacks of an error and of its cause.
 
-    A cause that has no other frames is not shown; it stays the context of the error.
+    A cause without any other frame is not shown; it stays the error's context.
     """
     error.__traceback__ = _foreign_frames(error.__traceback__)
     cause = error.__cause__
     if cause is not None:
         _remove_own_frames(cause)
         if cause.__traceback__ is None:
-            error.__context__, error.__cause__ = cause, None  # set, it keeps the context from being shown
+            error.__context__, error.__cause__ = cause, None  # an assignment, even of None, hides the context
 
 
 def _foreign_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the entries of a traceback without this package's, and the standard library's below them."""
+    """Return a traceback without the frames of this package, and without those that it called in the standard library.
+
+    None if no frame is left.
+    """
     entries: list[TracebackType] = []
     below_own = True
     while traceback is not None:
@@ -237,16 +240,16 @@ def _foreign_frames(traceback: TracebackType | None) -> TracebackType | None:
         if not below_own:
             entries.append(traceback)
         traceback = traceback.tb_next
-    kept: TracebackType | None = None
+    foreign: TracebackType | None = None
     for entry in reversed(entries):
-        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return kept
+        foreign = TracebackType(foreign, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return foreign
 
 
 # --------------------------------------------------------------------------------------------------- words of messages
 
 LONGEST_COMPARED_NAME = 500
-"""Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""
+"""Longer names get no suggestions: they are no typing errors, and comparing them with each name would take minutes."""
 
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
@@ -296,18 +299,18 @@ def check_callable(name: str, value: object, what_to_give: str) -> None:
         raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {what_to_give}.")
 
 
-def require_notebook(what: str, packages: Sequence[str] = ("IPython", "ipywidgets", "anywidget")) -> None:
-    """Raise MissingPackageError, naming the pip command, if a package that ``what`` needs is not installed."""
+def require_notebook(feature: str, packages: Sequence[str] = ("IPython", "ipywidgets", "anywidget")) -> None:
+    """Raise MissingPackageError, with the pip command, if a package that ``feature`` needs is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"{what} needs what is not installed: {', '.join(missing)}. Install it: pip install {' '.join(missing)}. "
-            "Tables, ex.save() and everything else work without it."
+            f"{feature} needs a package that is not installed: {', '.join(missing)}. Install it: pip install "
+            f"{' '.join(missing)}. Tables, ex.save() and everything else work without it."
         )
 
 
 def in_a_line(error: Exception) -> str:
-    """Return the first line of an error, with the name of its class unless it is one of ours."""
+    """Return the first line of an error's text, after the name of its class unless this package defines it."""
     text = (str(error).splitlines() or [""])[0]
     return text if isinstance(error, RegionalExplorerError) else f"{type(error).__name__}: {text}"
 
@@ -351,10 +354,10 @@ def misplaced_arguments(
     """Return the error of a call whose arguments are not in a tuple, or whose keyword arguments are not in a dict.
 
     Args:
-        args: what stands in the place of the tuple.
-        kwargs: what stands in the place of the dict.
-        more: what was given behind them.
-        unknown: what was given by keywords that are no options.
+        args: the value in the place of the tuple.
+        kwargs: the value in the place of the dict.
+        more: the arguments after these two.
+        unknown: the keyword arguments that are no options.
     """
     problems = [f"rx.explore has no option {name!r}.{did_you_mean(name, EXPLORE_OPTIONS)}" for name in unknown]
     if not isinstance(args, (tuple, list)):
@@ -362,7 +365,7 @@ def misplaced_arguments(
     elif not isinstance(kwargs, (Mapping, type(None))):
         problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
     elif more:
-        problems.append(f"There are {2 + len(more)} arguments behind the function.")
+        problems.append(f"There are {2 + len(more)} arguments after the function.")
     spelled = _spelled([args, kwargs, *more], unknown)
     return InvalidArgumentError(
         f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
@@ -374,11 +377,11 @@ def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
     call = _written_call()
     if call is None or not _is_plain(call):
         return f"rx.explore(fn, (x, y){''.join(f', {{{name!r}: …}}' for name in itertools.islice(unknown, 1))})"
-    fn, *given = call.args
+    fn, *arguments_after_fn = call.args
     in_tuple: list[str] = []
     in_dict = [f'"{item.arg}": {_words(item.value)}' for item in call.keywords if item.arg in unknown]
     own_dict = ""
-    for place, (value, expression) in enumerate(zip(values, given, strict=False)):
+    for place, (value, expression) in enumerate(zip(values, arguments_after_fn, strict=False)):
         words = _words(expression)
         if place == 1 and isinstance(value, Mapping):
             own_dict = words
@@ -392,17 +395,17 @@ def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
     named = [f"{{{', '.join(in_dict)}}}"] if in_dict else [own_dict] if own_dict else []
     options = [f"{item.arg}={_words(item.value)}" for item in call.keywords if item.arg in EXPLORE_OPTIONS]
     spelled = f"rx.explore({', '.join([_words(fn), arguments, *named, *options])})"
-    if isinstance(values[0], Mapping) and len(given) == 1:
-        batch = _words(given[0])
+    if isinstance(values[0], Mapping) and len(arguments_after_fn) == 1:
+        batch = _words(arguments_after_fn[0])
         of_keywords = f"rx.explore({', '.join([_words(fn), '()', batch, *options])})"
         return f"{of_keywords} for {_words(fn)}(**{batch}), {spelled} for {_words(fn)}({batch})"
     return spelled
 
 
 def _is_plain(call: ast.Call) -> bool:
-    """Return whether the places of a call's arguments can be read: none is starred, or given by the name of a place."""
+    """Return whether the places of a call's arguments can be read: none is starred, or given by a parameter's name."""
     by_name = {item.arg for item in call.keywords} & {"fn", "args", "kwargs", None}
-    return not by_name and not any(isinstance(one, ast.Starred) for one in call.args)
+    return not by_name and not any(isinstance(argument, ast.Starred) for argument in call.args)
 
 
 def _words(expression: ast.expr) -> str:
@@ -424,5 +427,6 @@ def _written_call() -> ast.Call | None:
         return None
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return next(
-        (one for one in calls if (one.lineno, one.end_lineno, one.col_offset, one.end_col_offset) == position), None
+        (call for call in calls if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == position),
+        None,
     )

@@ -333,7 +333,7 @@ def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, messag
         ("--budget abc\nz = 10\nf(x)", "--budget and --tune take seconds"),
         (
             "--no-bench\ny = f(x)\nprint(y.sum())",
-            "print(y.sum()) calls Python's own print, in which there is nothing to compile.",
+            "print(y.sum()) calls Python's own print, which has nothing to compile.",
         ),
         (
             "--no-bench\nw = torch.ones(3, requires_grad=True)\nw.sum().backward()\ntorch.optim.SGD([w]).step()",

@@ -46,9 +46,9 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
-    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it does not come from one.
-    ``build`` is the command that compiled the code; of one from a folder that is not known, and it is the key instead.
-    ``constants`` are the frozen weights of the code.
+    its loading from an artifact folder. ``pack`` serializes it for such a folder; None if it comes from one. ``build``
+    is the command that compiled the code. For an artifact from a folder the command is unknown, and ``build`` is the
+    key. ``constants`` are the frozen weights of the code.
     """
 
     key: str
@@ -80,8 +80,8 @@ class Sizes:
         """Return the sizes from the bytes of ``packed``, for a piece with the given inputs.
 
         Raises:
-            Exception: of some kind, if they are anything else.
-            DamagedError: they are those of another piece.
+            Exception: of any kind, if they are something else.
+            DamagedError: they are the sizes of another piece.
         """
         places, guard = pickle.loads(content)  # noqa: S301 - artifacts are code, and the user named their directory
         sizes = cls([(argument, place) for argument, place in places], None if guard is None else Guard(*guard))
@@ -116,7 +116,7 @@ class ArtifactStore:
     ``generated`` is the code behind the artifacts, which torch drops together with the store. ``folder`` is searched
     for artifacts before they are compiled, and they are saved in it afterwards. ``hashes`` are hashes of code by key,
     of artifacts and of code that was generated but not compiled. ``run_inductor`` starts the compile of a piece.
-    ``known`` has the compiles that each new one is compared with; in production nobody asks for that.
+    ``known`` has the compiles that each new compile is compared with; None in production, where nobody asks for that.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class ArtifactStore:
     known: KnownCompiles | None = None
 
     def load(self, wanted: Wanted) -> Artifact | None:
-        """Return the fitting artifact of the folder, None without one."""
+        """Return the artifact of the folder that fits; None without one."""
         if self.folder is None:
             return None
 
@@ -146,7 +146,7 @@ class ArtifactStore:
         """Return the artifact that was packed in another process. This runs its code.
 
         Raises:
-            Exception: of some kind, if it cannot be loaded.
+            Exception: of any kind, if it cannot be loaded.
         """
         with compile_lock(), self.generated.collected():
             workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
@@ -234,7 +234,7 @@ def failure_text(error: Exception) -> str:
     """Return why a piece does not compile."""
     if isinstance(error, RegionCompileError):
         return str(error)
-    # Behind an empty line an operator without a kernel lists those that torch has, 50 lines of them.
+    # For an operator without a kernel, torch adds an empty line and lists its kernels, 50 lines of them.
     return f"{type(error).__name__}: {error}".partition("\n\n")[0]
 
 
@@ -287,7 +287,7 @@ MOST_KNOWN_BYTES = 4 * 2**20
 """Beyond these limits the oldest compiles are forgotten. 200 compiles of 3,000 ops each take 2.5 MiB."""
 
 LEAST_SHARED_OPS = 0.5
-"""Compiles are compared if at least this share of their ops is the same."""
+"""Two compiles are compared if they share at least this part of their ops."""
 
 LONGEST_TEXT = 80
 """Longer texts are shown as a hash."""
@@ -295,7 +295,7 @@ LONGEST_TEXT = 80
 
 @dataclass(frozen=True)
 class CompileContent:
-    """What determines the code of a compile: ``parts`` by name, and the ``ops`` of its graph in order, as text.
+    """The content that determines a compile's code: ``parts`` by name, and the ``ops`` of its graph in order, as text.
 
     Configs at their default are left out.
     """
@@ -351,10 +351,10 @@ def _text_or_hash(value: Any) -> str:
 def _input_text(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return str(value)
-    what = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    description = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if value.layout is not torch.strided:
-        return f"{what} {value.layout}"
-    return f"{what} strides {list(value.stride())} on {value.device}"
+        return f"{description} {value.layout}"
+    return f"{description} strides {list(value.stride())} on {value.device}"
 
 
 def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
@@ -376,29 +376,31 @@ class KnownCompiles:
 
     artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
-    def compared(self, artifact: str, made: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
+    def compared(self, artifact: str, record: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
         """Return the record of a compile with its changes from the nearest known compile, and remember the compile."""
-        if made.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
-            return made
+        if record.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
+            return record
         key = _compressed(content.parts), _compressed(content.ops)
-        same = self.artifacts.pop(key, None)
-        nearest = self._nearest(content, key[1]) if same is None else (same, content)
+        earlier = self.artifacts.pop(key, None)
+        nearest = self._nearest(content, key[1]) if earlier is None else (earlier, content)
         self.artifacts[key] = artifact
         while len(self.artifacts) > MOST_KNOWN or self._bytes() > MOST_KNOWN_BYTES:
             del self.artifacts[next(iter(self.artifacts))]
         if nearest is None:
-            return made
-        name, known = nearest
-        return replace(made, nearest=name, changes=tuple(changes_of_key(known, content)))
+            return record
+        name, content_before = nearest
+        return replace(record, nearest=name, changes=tuple(changes_of_key(content_before, content)))
 
     def _nearest(self, content: CompileContent, same_ops: bytes) -> tuple[str, CompileContent] | None:
         """Return the artifact and content of the known compile with the fewest changes, the latest if several have."""
         nearest, least = None, None
         for (parts, ops), artifact in reversed(self.artifacts.items()):
-            known = CompileContent(_decompressed(parts), content.ops if ops == same_ops else tuple(_decompressed(ops)))
-            distance = known.distance(content)
+            earlier = CompileContent(
+                _decompressed(parts), content.ops if ops == same_ops else tuple(_decompressed(ops))
+            )
+            distance = earlier.distance(content)
             if distance is not None and (least is None or distance < least):
-                nearest, least = (artifact, known), distance
+                nearest, least = (artifact, earlier), distance
         return nearest
 
     def _bytes(self) -> int:

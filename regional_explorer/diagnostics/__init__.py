@@ -1,4 +1,4 @@
-"""Diagnostics that follow from records alone: about regions, their configs, the trace, and what was measured.
+"""The diagnostics that follow from records only: about regions, their configs, the trace, and measured results.
 
 ``docs/diagnostics.md`` explains every code with the smallest program that shows it.
 """

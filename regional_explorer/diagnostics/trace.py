@@ -1,4 +1,4 @@
-"""Findings about the trace: graph breaks, the backward of regions, repaired ops, state that it keeps, edited source."""
+"""Diagnostics about the trace: graph breaks, the backward of regions, repaired ops, kept state, edited source."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic:
     """Return the ``graph-break`` diagnostic for the breaks in one line of the user's."""
     reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
-    found = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(there)}" for place, there in reasons.items())
+    causes = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(texts)}" for place, texts in reasons.items())
     advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
     stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
     return DiagnosticCode.GRAPH_BREAK.found(
-        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{found}. {_eager_part(evidence, breaks)}",
+        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{causes}. {_eager_part(evidence, breaks)}",
         where=[break_.own_line for break_ in breaks],
         remedy=" ".join(filter(None, advice)),
     )
@@ -96,7 +96,7 @@ def _run_eagerly(untraced: Sequence[UntracedOps], because: str) -> str:
 
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield ``backward-unmarked`` and ``backward-only``, where forward and backward disagree about a region."""
+    """Yield ``backward-unmarked`` and ``backward-only``: backward ops whose forward op is missing or unmarked."""
     backward = list(evidence.of_kind(GraphKind.BACKWARD))
     by_region = grouped((stray.region, stray) for graph in backward for stray in _stray_ops(evidence, graph))
     only_backward = grouped(
@@ -113,15 +113,15 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True)
 class UnclaimedOp:
-    """A backward op of no instance, and without a forward op, that takes its inputs from an instance.
+    """A backward op that has no forward op, reads results of an instance of ``region``, and belongs to no instance.
 
-    ``amid`` says whether the op also feeds the instance, ``reason`` why it does not belong to the instance.
+    ``feeds_back`` says whether the instance also reads the op's result, ``reason`` why the op does not belong to it.
     """
 
     graph: Graph
     node: Node
     region: str
-    amid: bool
+    feeds_back: bool
     reason: str
 
 
@@ -129,7 +129,7 @@ def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
     claims, users = evidence.claims[graph.id], evidence.users(graph.id)
     loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
     op_names = {node.name for node in graph.ops}
-    # A sum of three gradients is two sums: look through such sums at the ops on the other side.
+    # A sum of three gradients is two ops in a row: each takes over the claims of its loose inputs and users.
     above: dict[str, set[Claim | None]] = {}
     below: dict[str, set[Claim | None]] = {}
     for node in loose:
@@ -141,18 +141,18 @@ def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
     circular = functools.cache(lambda: claims_from_around(graph, claims))
     for node in loose:
         sources = above[node.name]
-        amid = next((claim for claim in sources & below[node.name] if claim is not None), None)
-        owner = amid or (next(iter(sources)) if len(sources) == 1 else None)
+        around = next((claim for claim in sources & below[node.name] if claim is not None), None)
+        owner = around or (next(iter(sources)) if len(sources) == 1 else None)
         if owner is not None:
             if evidence.plan.cut is not Cut.INSTANCES:
                 reason = f"cut='{evidence.plan.cut}' takes only marked ops"
             elif node.name in circular():
-                reason = "with them, instances would feed each other in a cycle"
+                reason = "if the instance had them, instances would feed each other in a cycle"
             elif len(sources) > 1:
                 reason = "they also take inputs from outside the instance"
             else:
                 reason = "an op that draws random numbers, writes, or runs a body keeps its place"
-            yield UnclaimedOp(graph, node, owner.region, amid is not None, reason)
+            yield UnclaimedOp(graph, node, owner.region, around is not None, reason)
 
 
 def _marked_region_name(node: Node) -> str:
@@ -163,18 +163,19 @@ def _marked_region_name(node: Node) -> str:
 def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Diagnostic:
     first_graph = strays[0].graph
     input_nodes = [evidence.nodes[stray.graph.id][name] for stray in strays for name in stray.node.inputs]
-    amid = sum(stray.amid for stray in strays)
+    between = sum(stray.feeds_back for stray in strays)
     places = {(region, stray.graph.id) for stray in strays}
-    most = max((len(parts) for (name, _, at), parts in evidence.instances.items() if (name, at) in places), default=0)
+    most = max((len(parts) for (name, _, id_), parts in evidence.instances.items() if (name, id_) in places), default=0)
+    have, run = ("has", "runs") if len(strays) == 1 else ("have", "run")
     effect = (
-        f"; {amid} of them {'lies' if amid == 1 else 'lie'} between ops of one instance, whose backward becomes "
-        f"{'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
+        f"; {'it' if len(strays) == 1 else f'{between} of them'} {'lies' if between == 1 else 'lie'} between ops of "
+        f"one instance, whose backward becomes {'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
     )
-    run = "runs" if len(strays) == 1 else "run"
     return DiagnosticCode.BACKWARD_UNMARKED.found(
-        f"{count(len(strays), 'op')} in the backward of region {region!r} without a forward op (sums of gradients and "
-        f"the like) {run} eagerly, in no region: {listing(stray.node.name for stray in strays)}"
-        f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(stray.reason for stray in strays))}.",
+        f"{count(len(strays), 'op')} in the backward of region {region!r} {have} no forward op (a sum of gradients has "
+        f"none) and {run} eagerly, in no region: {listing(stray.node.name for stray in strays)}"
+        f"{effect if between and most else ''}. "
+        f"The reason: {'; '.join(dict.fromkeys(stray.reason for stray in strays))}.",
         region=region,
         graph=first_graph.id,
         at=(stray.node for stray in strays if stray.graph is first_graph),
@@ -189,7 +190,7 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
     return DiagnosticCode.BACKWARD_ONLY.found(
         f"{count(len(ops), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
         f"({listing(node.name for _, node in ops)}). The cause is a graph break in a function that the block calls. "
-        "A backward op with a forward op follows it and runs eagerly.",
+        "A backward op goes where its forward op goes, so these run eagerly.",
         region=region,
         graph=ops[0][0].id,
         at=(node for graph, node in ops if graph is ops[0][0]),
@@ -199,10 +200,10 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
 
 
 def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``recompute-partial`` per region whose backward repeats some forward ops and takes others as saved.
+    """Yield one ``recompute-partial`` per region whose backward repeats some forward ops and reads others as saved.
 
-    If it takes none as saved, a checkpoint may have requested it: then only the min-cut partitioner gives a diagnostic,
-    ``region-grown``.
+    A backward that reads none as saved may be what a checkpoint requested. Only under the min-cut partitioner is that a
+    diagnostic, ``region-grown``.
     """
     claimed = [
         (claim.region, graph, evidence.nodes[graph.id][name])
@@ -216,7 +217,7 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         if graph.kind is not GraphKind.BACKWARD
     )
     repeated = grouped((region, (graph, node)) for region, graph, node in claimed if node.recompute)
-    taken = {
+    saved_names = {
         (graph.frame, node.name)
         for graph in evidence.of_kind(GraphKind.BACKWARD)
         for node in graph.nodes
@@ -225,12 +226,12 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
     for region, ops in repeated.items():
         nodes = {_identity(graph, node): node for graph, node in ops}
         all_ops = dict(forward.get(region, ())) | nodes
-        saved = [node for key, node in all_ops.items() if key not in nodes and (key[0], node.name) in taken]
+        saved = [node for key, node in all_ops.items() if key not in nodes and (key[0], node.name) in saved_names]
         if saved or evidence.min_cut:
             yield (DiagnosticCode.RECOMPUTE_PARTIAL if saved else DiagnosticCode.REGION_GROWN).found(
                 f"The backward repeats {len(nodes)} of {count(len(all_ops), 'forward op')} of region {region!r} "
                 f"({listing(node.name for node in nodes.values())})"
-                + (f", and takes {listing(node.name for node in saved)} as saved." if saved else "."),
+                + (f", and reads {listing(node.name for node in saved)} as the forward saved it." if saved else "."),
                 region=region,
                 graph=ops[0][0].id,
                 at=(node for graph, node in ops if graph is ops[0][0]),
@@ -250,7 +251,7 @@ def _identity(graph: Graph, node: Node) -> tuple[int, int | None, str]:
 
 
 def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``aot-eager-failed`` where ops of the captured graphs failed and had to be repaired."""
+    """Yield one ``aot-eager-failed`` if ops of the captured graphs failed and were repaired."""
     if not evidence.failed_ops:
         return
     first = evidence.failed_ops[0]
@@ -270,7 +271,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 MOST_ATTRIBUTES = 16
-"""The maximum number of attributes that are named."""
+"""The maximum number of attributes or functions that are named."""
 
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -286,7 +287,7 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
 
 def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``source-changed`` for functions whose file was edited after it was loaded."""
-    # The lines of comprehensions and lambdas are those of the function around them.
+    # A comprehension or a lambda is listed under the function around it.
     functions = {(line.file, line.scope.partition(".<")[0]): line for line in reversed(evidence.outdated)}
     if functions:
         first_lines = tuple(reversed(functions.values()))

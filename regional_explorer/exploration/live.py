@@ -1,4 +1,4 @@
-"""One trace with the objects that work on it, and the session made of them."""
+"""One trace, the objects that work on it, and the session made of their results."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def initial_program(
     """Return the program under ``plan``, or under the marks in the source, and diagnostics about that plan.
 
     Raises:
-        UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; for the plan of a file there
-            are diagnostics instead.
+        UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; invalid configs in a plan
+            file give diagnostics instead.
     """
     if plan is None:
         marked_plan, diagnostics = source_plan(capture.graphs)
@@ -99,7 +99,7 @@ def initial_program(
 
 
 def with_measured_states(partitions: Iterable[Partition], timings: Iterable[PartitionTiming]) -> tuple[Partition, ...]:
-    """Return the partitions, compiled ones that have figures in the state ``measured``."""
+    """Return the partitions; those that are compiled and have figures get the state ``measured``."""
     measured = {timing.partition for timing in timings}
     return tuple(
         replace(part, state=State.MEASURED) if part.state is State.COMPILED and part.id in measured else part
@@ -131,11 +131,13 @@ def collect_dropped() -> None:
 class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
-    For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
-    or runs the call does so in a turn of the exploration's ``exclusive_use``. ``plan_diagnostics`` are about
-    ``first_plan``, which the exploration began with; ``other_ops`` about ``traced_plan``, the one under which the call
-    was traced again, and its regions that got other ops than in the graphs in which they were marked, ``marked_in`` by
-    name. ``saved_artifacts`` has the SHA-256 of each artifact that ``ex.save_artifacts`` has written, by key.
+    For tools that build on an exploration; nothing of this is saved, and the classes may change. Tracing, compiling and
+    running the call needs a turn of the exploration's ``exclusive_use``.
+
+    ``plan_diagnostics`` are about ``first_plan``, which the exploration began with. ``other_ops`` are about
+    ``traced_plan``, the plan of the last retrace: its regions that got other ops than in the graphs in which they were
+    marked. ``marked_in`` has these graphs by region name. ``saved_artifacts`` has the SHA-256 of each artifact that
+    ``ex.save_artifacts`` has written, by key.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class Live:
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.tuning: Tuning | None = None
-        self.suggestions: dict[str, tuple[Suggestion, ...]] = {}  # those that were measured, by settings of torch
+        self.suggestions: dict[str, tuple[Suggestion, ...]] = {}  # the measured ones, by settings of torch
         self.marked_in: dict[str, Sequence[Graph]] = {}
         self.other_ops: tuple[Diagnostic, ...] = ()
         self.saved_artifacts: dict[str, str] = {}
@@ -197,7 +199,7 @@ class Live:
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
-        """Measure what each suggestion would gain, and keep that; see ``Exploration.suggest``."""
+        """Measure the gain of each suggestion, and keep it; see ``Exploration.suggest``."""
         settings = surroundings()
 
         def keep(measured: Sequence[Suggestion]) -> None:
@@ -213,7 +215,7 @@ class Live:
         untimed = run.threads.run_untimed
         reach = phase_reaches(self.session)
         costs = {cost.what: cost.seconds for cost in self.session.variant_costs}
-        full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
+        full_s = costs.get(VariantName.FULL, 0.0)  # seconds of a compile of the whole call
         trials_s = full_s * len(TRIALS) if bitwise else 0.0
         whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
         whole_graphs = untimed(lambda: full_graphs(self.program, whole))
@@ -236,7 +238,7 @@ class Live:
         left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
         problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
         if run.cancelled():
-            problems.append("Cancelled: what was not determined yet is left out.")
+            problems.append("Cancelled: the remaining steps are left out.")
         return Roofline(
             reach=reach,
             regions=region_reaches(session, reach[-1]),
@@ -303,7 +305,7 @@ class Live:
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.last
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
-            shown_plan = None  # without conditions nothing can say that its verdicts are of another plan
+            shown_plan = None  # a session without conditions cannot say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else BenchmarkResults()
         conditions = results.conditions and replace(results.conditions, outdated=measured is None)
         threads = conditions.threads if conditions else self.environment.threads
@@ -371,12 +373,12 @@ class Live:
         """Return new live objects of the same call, under the same regions.
 
         Raises:
-            CaptureError: it cannot be traced with these shapes.
+            CaptureError: the call cannot be traced with these shapes.
         """
         return Live(self.call, self.title, dynamic=dynamic, plan=self.program.plan, tracing=tracing)
 
     def follow(self, earlier: Live, plan: Plan) -> None:
-        """Apply ``plan``, of an earlier trace of the call or to be traced in this way."""
+        """Apply a plan of an earlier trace of the call, or one that is to be traced as this trace."""
         self.traced_plan = plan
         self.program.apply(plan)
         marked = (region for region in plan.regions if region.name in earlier.program.plan)
@@ -386,7 +388,7 @@ class Live:
     def graphs_of_mark(self, region: Region) -> Sequence[Graph]:
         """Return the graphs in which a region of the plan was marked: this trace's or an earlier trace's.
 
-        Graphs of later calls are left out: they repeat the ops, and a new trace has none.
+        Graphs of later calls are left out: they repeat the ops, and a new trace does not have these graphs.
         """
         if region.name in self.marked_in and region.same_nodes(self.traced_plan[region.name]):
             return self.marked_in[region.name]
@@ -410,7 +412,7 @@ class Live:
             self.free_trace()
 
     def keep_session(self) -> None:
-        """Keep the session as it is now; nothing can be run after that."""
+        """Keep the session as it is now; the call cannot run after that."""
         self._snapshot = (None, self.session)
         self.is_open = False
 
@@ -424,7 +426,7 @@ _OF_THE_PLAN = (
     *(DiagnosticCode.PLAN_FAILED, DiagnosticCode.VARIANT_FAILED),
     *(DiagnosticCode.UPSTREAM_FAILED, DiagnosticCode.NO_COMPILER),
 )
-"""Codes of a benchmark's findings that depend on the plan although they name no region."""
+"""Codes of a benchmark's findings that depend on the plan without naming a region."""
 
 
 def _depends_on_plan(diagnostic: Diagnostic) -> bool:
@@ -432,18 +434,18 @@ def _depends_on_plan(diagnostic: Diagnostic) -> bool:
     return diagnostic.region is not None or diagnostic.code in _OF_THE_PLAN
 
 
-def _still_asks(diagnostic: Diagnostic, about: Plan, session: Session) -> bool:
-    """Return whether a session has still to do what a diagnostic of the plan ``about`` asks for."""
+def _still_asks(diagnostic: Diagnostic, earlier: Plan, session: Session) -> bool:
+    """Return whether a diagnostic about an ``earlier`` plan asks for a step that ``session`` has not taken yet."""
     name, plan = diagnostic.region, session.plan
     if diagnostic.code is DiagnosticCode.VARIANT_WRONG:
-        return plan == about and session.plan_numerics is None
-    if name is None or name not in about:
+        return plan == earlier and session.plan_numerics is None
+    if name is None or name not in earlier:
         return True
     if name not in plan:
         return False
     if diagnostic.code is DiagnosticCode.CONFIG_UNKNOWN:
-        return plan[name].configs == about[name].configs
-    return plan[name].same_nodes(about[name])
+        return plan[name].configs == earlier[name].configs
+    return plan[name].same_nodes(earlier[name])
 
 
 MOST_NAMED_OPS = 6
@@ -451,7 +453,7 @@ MOST_NAMED_OPS = 6
 
 
 def _changed_regions(live: Live) -> Iterator[Diagnostic]:
-    """Yield a ``plan-differs`` for each region marked by node names that are other ops in the new trace."""
+    """Yield a ``plan-differs`` for each region marked by node names that mean other ops in the new trace."""
     for region in live.program.plan.regions:
         by_names = any(selector.by_name for selector in (*region.selectors, *region.carved))
         if not by_names or region.name not in live.marked_in:
@@ -461,14 +463,14 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
         new_ops = _op_counts(live.capture.graphs, live.program.assignment, region.name)
         if new_ops and old_ops != new_ops:
             message = (
-                f"Region {region.name!r} was marked by node names, which name other ops since the call was traced "
+                f"Region {region.name!r} was marked by node names, which mean other ops since the call was traced "
                 f"again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             retraces = Action(ActionKind.RETRACE, needs="dynamic")
             remedy = (
                 "Look at the graph and mark the ops again; ",
                 retraces,
-                " with the earlier shapes brings them back.",
+                " with the earlier shapes brings the earlier ops back.",
             )
             yield DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
 

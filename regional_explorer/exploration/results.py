@@ -1,4 +1,4 @@
-"""What an exploration returns: tables, pictures, texts and files of its session; code, stages, roofline, a search."""
+"""The results of an exploration: tables, pictures, texts and files of its session; code, stages, roofline, a search."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Results:
     def answer(self) -> ShownAnswer:
         """The plan's speed against eager and torch.compile, whether its results are right, its cost, what to do next.
 
-        It is shown in about ten lines; ``answer.markdown`` and ``answer.json`` are the same for programs.
+        It prints as about ten lines; ``answer.markdown`` and ``answer.json`` have the same for programs.
         """
         return ShownAnswer.of(self.session)
 
@@ -163,9 +163,9 @@ class Results:
         return Plots(self.session)
 
     def code(self, name: str | None = None) -> RegionCode:
-        """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
+        """Return the generated code of a region that ``ex.code(name)``, ``ex.roofline()`` or others have read so far.
 
-        Without a name, the plan must have one region.
+        Without a name, the plan must have only one region.
 
         Raises:
             UnknownRegionError: there is no such region, or there are several and no name is given.
@@ -177,18 +177,18 @@ class Results:
 
         Raises:
             UnknownRegionError: there is no such region, or there are several and no name is given.
-            NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not called.
+            NotCompiledError: the region was not compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
 
     def suggest(self) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
 
-        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. Those that
-        ``ex.suggest(budget_s=…)`` has measured come first, and the order of the others is a guess: mark one,
-        ``ex.mark(one.name, *one.selectors)``, and measure.
+        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. Regions that
+        ``ex.suggest(budget_s=…)`` has measured come first; the order of the others is a guess. To try a suggestion,
+        mark it, ``ex.mark(suggestion.name, *suggestion.selectors)``, and measure.
         """
-        from regional_explorer.regions.suggest import suggestions_of  # which imports torch
+        from regional_explorer.regions.suggest import suggestions_of  # imports torch
 
         return SuggestionList(suggestions_of(self.session))
 
@@ -201,7 +201,7 @@ class Results:
         return kernel_times_table(self.session, name).dataframe()
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
-        """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
+        """Return a drawing of all graphs, or of ``graph_id``, with regions as coloured clusters."""
         require_notebook("ex.graph()", ("graphviz",))
         from regional_explorer.picture.svg import digraph
 
@@ -222,7 +222,7 @@ class Results:
         """Return the answer in about ten lines."""
         return str(self.answer)
 
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_requested: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         session = self.session
         with reporting(PLAIN_RUN) as run:
@@ -250,10 +250,10 @@ def compare(*views: Results | Session) -> ShownFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
-    compared. ``changed`` says what differs from the first row besides the plan: torch, machine, shapes, ops,
-    partitions, and generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with
-    its 99 % interval; ``difference`` says whether that is real. A session whose plan has changed since it was measured
-    gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
+    compared. ``changed`` lists the differences from the first row besides the plan: torch, machine, shapes, ops,
+    partitions, and generated code if both sessions have it. ``slowdown`` is the first row's speedup divided by this
+    row's, with its 99 % interval; ``difference`` says whether the slowdown is real. A session whose plan has changed
+    since it was measured gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
     """
     for view in views:
         if not isinstance(view, (Results, Session)):
@@ -267,13 +267,13 @@ def compare(*views: Results | Session) -> ShownFrame:
 
 
 class CodeResult(ABC):
-    """A result that is displayed as text or HTML."""
+    """A result that displays as text or HTML."""
 
     def __repr__(self) -> str:
         """Return the result as text."""
         return str(self)
 
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_requested: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         return {"text/plain": str(self), "text/html": self._html()}
 
@@ -283,7 +283,7 @@ class CodeResult(ABC):
 
 @dataclass(frozen=True, repr=False)
 class CodeDiffs(CodeResult):
-    """The differences in the code of a region's partitions; displayed as text or HTML."""
+    """The differences in the code of a region's partitions; it displays as text or HTML."""
 
     region: str
     partitions: tuple[CodeDiff, ...]
@@ -307,7 +307,7 @@ class CodeDiffs(CodeResult):
 
 @dataclass(frozen=True, repr=False)
 class TuningResult(CodeResult):
-    """What a search for the best plan has found: the answer, then the plans that were timed.
+    """The result of a search for the best plan: the answer, then the plans that were timed.
 
     ``ex.plan = ex.tune().plan`` applies the plan; ``ex.tuning`` has every try.
     """
@@ -316,7 +316,7 @@ class TuningResult(CodeResult):
 
     @property
     def plan(self) -> Plan | None:
-        """The plan found; None if nothing is faster than eager or ``torch.compile``, or if the search was cancelled."""
+        """The best plan; None if no plan is faster than eager or ``torch.compile``, or if the search was cancelled."""
         return self.record.plan
 
     def __str__(self) -> str:
@@ -331,7 +331,7 @@ class TuningResult(CodeResult):
 @user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionCode(CodeResult):
-    """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
+    """The generated code of a region, an entry for each partition whose code is known; it displays as text or HTML."""
 
     region: str
     partitions: tuple[PartitionCode, ...]
@@ -356,19 +356,19 @@ class RegionCode(CodeResult):
         target: GpuTarget | None,
         codes: Mapping[str, ArtifactCode],
     ) -> RegionCode:
-        """Return code that was generated but not compiled; ``codes`` has it by partition id."""
+        """Return the code ``codes``, by partition id, which was generated but not compiled."""
         notes = [f"Generated under {config_text(config)}, not compiled." if config else "", _gpu_note(target)]
         return cls(region, tuple(partition_codes(session, codes)), " ".join(filter(None, notes)))
 
     def diff(self, other: RegionCode) -> CodeDiffs:
-        """Return how the code of ``other`` differs: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
+        """Return the differences to the code of ``other``: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
 
         Raises:
             InvalidArgumentError: ``other`` is not code, or is for another region.
         """
         check_argument("other", other, RegionCode, "what ex.code(…) returns")
         if other.region != self.region:
-            raise InvalidArgumentError(f"The code of {self.region!r} cannot be compared with that of {other.region!r}.")
+            raise InvalidArgumentError(f"The code of {self.region!r} cannot be compared with code of {other.region!r}.")
         after = {part.partition.id: part.code for part in other.partitions}
         pairs = ((part.partition.id, part.code) for part in self.partitions if part.partition.id in after)
         return CodeDiffs(self.region, tuple(CodeDiff(name, before, after[name]) for name, before in pairs))
@@ -379,14 +379,15 @@ class RegionCode(CodeResult):
 
     @property
     def coverage(self) -> Coverage:
-        """How many nodes and kernels are linked to each other."""
+        """The numbers of nodes and kernels, and of those that are linked."""
         return total_coverage(tuple(part.coverage for part in self.partitions))
 
     @property
     def kernels(self) -> pd.DataFrame:
         """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
 
-        For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
+        Code for a GPU that is not there has more columns: bound, registers, spilled and shared bytes, occupancy, launch
+        config.
         """
         return kernels_table(self.partitions).dataframe()
 
@@ -406,8 +407,8 @@ def _gpu_note(target: GpuTarget | None) -> str:
         f"Generated for {target.title}, not run. Bounds come from its data sheet ({target.source}: "
         f"{target.memory_gb_s:,} GB/s); nothing was measured. They hold for data in memory: data still in its "
         f"{size(target.l2_bytes)} of L2 cache{shared} moves faster. Launch costs are not included. "
-        "Registers are those of the first launch config: nothing was autotuned. "
-        "For extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
+        "Registers are counted for the first launch config: nothing was autotuned. "
+        "For extern calls only bytes and operations are known. kernel.gpu.assembly has the assembly of each kernel."
     )
 
 
@@ -418,27 +419,27 @@ def why_no_code(session: Session, region: str) -> str:
     error = next((part.error for part in partitions if part.state is State.FAILED and part.error), None)
     if error is not None:
         return (
-            f"Region {name} has no code: it could not be compiled: {error} "
+            f"Region {name} has no code, because it did not compile: {error} "
             f"Try another config with ex.configure({name}, …), or see ex.repro({name})."
         )
     if not session.plan[region].enabled:
         return f"Region {name} has no code: it is disabled and runs eagerly. Call ex.enable({name}), then ex.compile()."
     if not any(part.state is not State.EAGER for part in partitions):
-        return f"Region {name} has no code: nothing of it could be cut out. ex.diagnostics says why."
+        return f"Region {name} has no code: none of its ops could be cut out. ex.diagnostics says why."
     if any(part.artifact is not None for part in partitions):
         return f"The code of region {name} is not in this session: call ex.code({name}) before ex.save."
     return (
         f"Region {name} has no code yet: it has not been compiled in its current form. Call ex.compile(). "
-        f"ex.code({name}, target='h100') needs no compile, and shows the code for a GPU that need not be here."
+        f"ex.code({name}, target='h100') needs no compile: it shows the code for a GPU that this machine may lack."
     )
 
 
 @user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionStages(CodeResult):
-    """The stages of a region, one entry per distinct partition; displayed as text or HTML.
+    """The stages of a region, an entry for each distinct partition; it displays as text or HTML.
 
-    ``nodes`` are the names of nodes that are followed through all stages.
+    ``nodes`` are the names of nodes to follow through all stages.
     """
 
     region: str
@@ -452,7 +453,7 @@ class RegionStages(CodeResult):
         """Return the stages of the partitions whose code is known.
 
         Raises:
-            NotCompiledError: no code is known although it is ``needed``; after a cancel it is not.
+            NotCompiledError: code is ``needed`` and none is known; after a cancel it is not needed.
         """
         if needed and not code.partitions:
             raise NotCompiledError(why_no_code(session, code.region))
@@ -487,7 +488,7 @@ class RegionStages(CodeResult):
         return stage_nodes_table(self.partitions, self.nodes).dataframe()
 
     def __str__(self) -> str:
-        """Return what each stage changed, as text."""
+        """Return the changes of each stage as text."""
         return stages_text(self.region, self.partitions, self.nodes, self.note)
 
     def _html(self) -> str:
@@ -496,13 +497,13 @@ class RegionStages(CodeResult):
 
 @dataclass(frozen=True, repr=False)
 class Roofline(CodeResult):
-    """Full Inductor as the roofline of a plan; displayed as text or HTML.
+    """Full Inductor as the roofline of a plan; it displays as text or HTML.
 
-    ``reach`` is the part of full's gain that the plan reaches, ``regions`` what each region gains, ``borders`` the data
-    that crosses the borders of regions, ``launches`` the kernels that run, None where full's code is not known.
-    ``ops`` are those that full computes differently, None where they were not compared, ``roundings`` the roundings
-    that it leaves out; ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not
-    be determined.
+    ``reach`` is the part of full's gain that the plan reaches, ``regions`` the gain of each region, ``borders`` the
+    data that crosses the borders of regions. ``launches`` are the kernels that run, None if full's code is not known.
+    ``ops`` are the ops that full computes differently, None if they were not compared, ``roundings`` the roundings that
+    it leaves out. ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not be
+    determined.
     """
 
     reach: tuple[PhaseReach, ...]
@@ -517,7 +518,7 @@ class Roofline(CodeResult):
 
     @property
     def border_frame(self) -> pd.DataFrame:
-        """One row per border: its tensors and bytes, the part that full fuses away, and the most time that saves."""
+        """One row per border: its tensors and bytes, the part that full fuses away, and the most time this saves."""
         return borders_table(self.borders, self.bandwidth, self.reach).dataframe()
 
     @property

@@ -1,4 +1,4 @@
-"""A plan as source: marks in the user's files, as a diff, and calls and blocks of Python to paste."""
+"""A plan as source: marks in the user's files, as a diff; calls and blocks of Python to paste."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ Contents = Mapping[str, AbstractSet[Any]]
 def source_patch(program: Program, run: Run = PLAIN_RUN) -> SourcePatch:
     """Return the change that expresses the plan of ``program`` in the source that its graphs were traced from.
 
-    The changed source is traced: where a region gets other partitions than by the plan, its next choice is tried. A
-    mark without instances is left out before, where a preview of its ops alone gives others.
+    The changed source is traced. If a region gets other partitions than under the plan, its next choice is tried. A
+    mark without instances is tried only if a preview with its ops alone gives the same partitions.
     """
     plan, capture = program.plan, program.capture
     places = Places(capture.graphs, capture.breaks, plan)
@@ -133,14 +133,14 @@ def _marked(file: SourceFile, placement: Placement) -> str:
     for site in placement.obsolete:
         if site.file is file:
             edits.unmark(site)
-    # A mark that was there before has its imports; a file without changes is returned as it is.
+    # Marks that were there before have their imports; a file without changes is returned as it is.
     if any(mark.reused is None or mark.parts for mark in marks) and not _imports_torch(file):
         edits.add_import("torch")
     return edits.text()
 
 
 def _imports_torch(file: SourceFile) -> bool:
-    """Return whether a file imports ``torch``; for a cell, whether it uses it, since another cell may import it."""
+    """Return whether a file imports ``torch``; for a cell, whether it uses ``torch``: another cell may import it."""
     if file.cell:
         return any(isinstance(node, ast.Name) and node.id == "torch" for node in ast.walk(file.tree))
     imported = (alias for node in file.tree.body if isinstance(node, ast.Import) for alias in node.names)
@@ -194,7 +194,7 @@ class ChangedFile:
 
     @property
     def path(self) -> Path:
-        """The path of the file; of a cell, a name that is not on disk."""
+        """The path of the file; for a cell, a name that is not on disk."""
         return Path(self.file.path)
 
     @property
@@ -203,7 +203,7 @@ class ChangedFile:
         return _root(self.path.resolve())
 
     def diff(self) -> str:
-        """Return the unified diff: ``git apply`` takes it in ``root``, and in a repository anywhere above the file."""
+        """Return the unified diff: ``git apply`` takes it in ``root``, or in a repository's folder above the file."""
         name = self.path.resolve().relative_to(self.root).as_posix()
         before, after = map(split_lines, (self.file.text, self.after))
         lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
@@ -218,8 +218,8 @@ class ChangedFile:
 class SourcePatch:
     """The change of the source that expresses a plan.
 
-    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are those already marked in it;
-    ``staying`` are the places of marks that belong to no region and cannot be removed, with the reason.
+    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are the regions that the source
+    marks already. ``staying`` are the places of marks that belong to no region but cannot be removed, with the reason.
     """
 
     plan: Plan
@@ -243,10 +243,10 @@ class SourcePatch:
             cut, default = repr(str(self.plan.cut)), repr(str(Cut.INSTANCES))
             yield f"# The plan's cut, {cut}, is not in the source: marks are cut as {default}.\n"
         for where, why in self.staying.items():
-            yield f"# The mark at {where} is of no region of the plan, and stays: {why}. Remove it there.\n"
+            yield f"# The mark at {where} belongs to no region of the plan, but it stays: {why}. Remove it there.\n"
         files = [change for change in self.changed if not change.file.cell]
         if any(is_library(change.file.path) for change in files):
-            yield "# This changes an installed library: make it in a copy of your own.\n"
+            yield "# This changes an installed library: make the change in a copy of your own.\n"
         roots = dict.fromkeys(change.root for change in files)
         if len(roots) > 1 or not all(map(_is_repository, roots)):
             yield f"# The paths begin at {' and '.join(map(str, roots))}: run `git apply` there.\n"
@@ -254,7 +254,7 @@ class SourcePatch:
     def _note_on_lines(self, region: str) -> str:
         picked = self.plan[region]
         has_lines = any(selector.kind is SelectorKind.LINES for selector in (*picked.selectors, *picked.carved))
-        return " Its line numbers are those before this change." if has_lines and self.changed else ""
+        return " Its line numbers are from before this change." if has_lines and self.changed else ""
 
     def _cells(self) -> Iterator[str]:
         for change in self.changed:
@@ -266,24 +266,24 @@ class SourcePatch:
         """Write the changed files.
 
         Raises:
-            SourcePatchError: a file is a notebook's cell, is not tracked by git or not clean, or cannot be written.
+            SourcePatchError: a file is a notebook's cell, is not tracked by git, has changes, or cannot be written.
         """
         if any(change.file.cell for change in self.changed):
             raise SourcePatchError(
-                "The function is defined in a notebook, which is not a file to patch; nothing was written. Paste the "
-                "cell that ex.to_source() returns."
+                "The function is defined in a notebook, which cannot be patched; nothing was written. Paste the cell "
+                "that ex.to_source() returns."
             )
         for change in self.changed:
             if is_library(change.file.path):
                 raise SourcePatchError(
-                    f"{change.path} belongs to an installed library, so it is left alone; nothing was written. Make "
-                    "the change that ex.to_source() returns in a copy of your own."
+                    f"{change.path} belongs to an installed library, so nothing was written. Make the change that "
+                    "ex.to_source() returns in a copy of your own."
                 )
         write_all({change.path.resolve(): change.content() for change in self.changed})
 
 
 def _root(path: Path) -> Path:
-    """Return the root of the file's git working tree; without one, or for a library, the folder of its package."""
+    """Return the root of the file's git working tree; if it has none, or for a library, the folder of its package."""
     package = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
     return package if is_library(str(path)) else next(filter(_is_repository, path.parents), package)
 
@@ -320,26 +320,26 @@ def require_clean(path: Path) -> None:
         status = "??"
     if any(line.startswith(("??", "!!")) for line in status.splitlines()):  # untracked, or ignored
         raise SourcePatchError(
-            f"{path} is not under version control, so it is left alone; nothing was written. Take the diff that "
-            "ex.to_source() returns and apply it by hand, or `git add` and commit the file first."
+            f"{path} is not under version control, so nothing was written. Apply the diff that ex.to_source() returns "
+            "by hand, or `git add` and commit the file first."
         )
     if status:
         raise SourcePatchError(
-            f"{path} has changes that are not committed ({status.strip()}), so it is left alone; nothing was written. "
-            "Commit or stash them first."
+            f"{path} has changes that are not committed ({status.strip()}), so nothing was written. Commit or stash "
+            "them first."
         )
 
 
 def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
-    """Write each file, given its content before and after; if one cannot be written, restore all of them.
+    """Write each file, given its content before and after; if a file cannot be written, restore all of them.
 
     Raises:
-        SourcePatchError: a file is not tracked by git, is not clean, or cannot be written.
+        SourcePatchError: a file is not tracked by git, has changes, or cannot be written.
     """
     for path, (before, _) in texts.items():
         require_clean(path)
         if path.read_bytes() != before:
-            raise SourcePatchError(f"{path} has changed meanwhile; nothing was written. Call ex.to_source again.")
+            raise SourcePatchError(f"{path} has changed since; nothing was written. Call ex.to_source again.")
     written: list[Path] = []
     try:
         for path, (_, after) in texts.items():

@@ -1,4 +1,4 @@
-"""Keeps the generated code of a program and what was found in it; generates code, for this machine or for a GPU."""
+"""Keeps the generated code of a program and the findings in it; generates code, for this machine or for a GPU."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Insights:
     """The generated code of the partitions of ``program``, the times of its kernels, and why regions are slow.
 
     ``codes`` and ``kernel_times`` are by key of the artifact; ``_other_codes`` is code for other configs, or for GPUs
-    that are not there, by key and target. ``diagnoses`` are by region, with the keys of its artifacts then.
-    ``revision`` changes with what a session shows.
+    that are not there, by key and target. ``diagnoses`` are by region, with the keys that its artifacts had then.
+    ``revision`` changes whenever a session shows something new.
     """
 
     def __init__(self, program: Program) -> None:
@@ -83,7 +83,9 @@ class Insights:
             if key in self.codes and artifact.code and code_hash(artifact.code) != code_hash(self.codes[key].text):
                 del self.codes[key]
                 self.kernel_times.pop(key, None)
-                self.diagnoses = {region: found for region, found in self.diagnoses.items() if key not in found[0]}
+                self.diagnoses = {
+                    name: diagnosis for name, diagnosis in self.diagnoses.items() if key not in diagnosis[0]
+                }
 
     def read(self, region: str, run: Run) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""
@@ -99,7 +101,7 @@ class Insights:
             self.revision += 1
 
     def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, Wanted]:
-        """Return what each partition's artifact is made of under ``changes`` of its config, by partition id.
+        """Return the ingredients of each partition's artifact under ``changes`` of its config, by partition id.
 
         Partitions whose layouts are not recorded yet, as after an edit of the plan, are left out.
         """
@@ -116,17 +118,17 @@ class Insights:
     ) -> dict[str, ArtifactCode]:
         """Return the code of ``changed`` partitions of a region, by partition id; fewer if cancelled.
 
-        Nothing is compiled, nor needs to be compiled before; with ``target`` the code is for that GPU.
+        Nothing is compiled, and nothing has to be compiled before. With ``target`` the code is for that GPU.
 
         Raises:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
         """
         program, gpu_name = self.program, "" if target is None else target.name
-        known = {key: code for (key, name), code in self._other_codes.items() if name == gpu_name}
-        missing = _missing(changed.values(), known)
+        codes = {key: code for (key, name), code in self._other_codes.items() if name == gpu_name}
+        missing = _missing(changed.values(), codes)
         if target is None:
-            for wanted in _with_progress(missing, region, known, run):
-                known[wanted.key] = code = code_under(wanted, program.store.generated)
+            for wanted in _with_progress(missing, region, codes, run):
+                codes[wanted.key] = code = code_under(wanted, program.store.generated)
                 if code.text:
                     program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
                     build = build_command(code.text, wanted.config)
@@ -134,30 +136,30 @@ class Insights:
         elif missing:
             run.estimate(None)
             run.progress(f"generating the code of {region} for {target.title}", 0.0)
-            known |= codes_on_gpu(missing, target, run)
-        self._other_codes |= {(key, gpu_name): code for key, code in known.items()}
-        return {name: known[wanted.key] for name, wanted in changed.items() if wanted.key in known}
+            codes |= codes_on_gpu(missing, target, run)
+        self._other_codes |= {(key, gpu_name): code for key, code in codes.items()}
+        return {name: codes[wanted.key] for name, wanted in changed.items() if wanted.key in codes}
 
     def _switches_of(self, region: str) -> Iterator[Switch]:
         return (switch for switch in self.program.switches if switch.piece.claim.region == region)
 
 
-def _missing(all_wanted: Iterable[Wanted], known: Mapping[str, ArtifactCode]) -> list[Wanted]:
+def _missing(all_wanted: Iterable[Wanted], codes: Mapping[str, ArtifactCode]) -> list[Wanted]:
     """Return the distinct items without known code; an item whose code failed, say on a full disk, is tried again."""
     by_key = {wanted.key: wanted for wanted in all_wanted}
-    return [wanted for key, wanted in by_key.items() if key not in known or known[key].problem is not None]
+    return [wanted for key, wanted in by_key.items() if key not in codes or codes[key].problem is not None]
 
 
 def _with_progress(
-    missing: Sequence[Wanted], region: str, known: Mapping[str, ArtifactCode], run: Run
+    missing: Sequence[Wanted], region: str, codes: Mapping[str, ArtifactCode], run: Run
 ) -> Iterator[Wanted]:
     """Yield the missing items until cancelled, with progress before each; the time estimate is from ``known`` code."""
-    for done, wanted in enumerate(missing):
+    for number, wanted in enumerate(missing):
         if run.cancelled():
             return
-        mean_s = sum(code.seconds for code in known.values()) / len(known) if known else None
-        run.estimate(None if mean_s is None else mean_s * (len(missing) - done))
-        run.progress(f"reading the code of {region} ({done + 1} of {len(missing)})", done / len(missing))
+        mean_s = sum(code.seconds for code in codes.values()) / len(codes) if codes else None
+        run.estimate(None if mean_s is None else mean_s * (len(missing) - number))
+        run.progress(f"reading the code of {region} ({number + 1} of {len(missing)})", number / len(missing))
         yield wanted
 
 
@@ -226,7 +228,7 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
     """Return the code of ``artifact`` with its kernels.
 
     Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
-    fast if nobody requests the code, and artifacts loaded from a cache have kernels too.
+    fast unless the code is requested, and artifacts loaded from a cache have kernels too.
     """
     code = code_under(wanted, generated)
     if code.problem is not None or not artifact.code:
@@ -288,6 +290,10 @@ def codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dict
             f"The process that generates code for {target.title} could not be started, or ended early, perhaps for "
             f"lack of memory ({error}). Try again."
         ) from error
+    except Exception as error:  # raised by an import of the process: torch writes files in some, and the disk is full
+        raise CompileEnvironmentError(
+            f"No code for {target.title}: torch cannot be imported in another process: {type(error).__name__}: {error}."
+        ) from error
     if isinstance(answer, str):
         raise CompileEnvironmentError(f"No code for {target.title}: {answer}.")
     codes.update(answer)
@@ -298,7 +304,7 @@ def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
     """Return the C++ compiler, the folder for what it builds, and this process's settings, pickled.
 
     Raises:
-        CompileEnvironmentError: one of them cannot be had.
+        CompileEnvironmentError: one of them is not available.
     """
     compiler = cxx_compiler()
     if compiler is None:
@@ -327,10 +333,10 @@ def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
 
 @dataclass(frozen=True)
 class _Question:
-    """The question which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
+    """A request for the code of pieces on a GPU; ``settings`` are those of the asking process, pickled.
 
-    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler, and in
-    ``folder`` what it builds is kept.
+    ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler; its
+    output is kept in ``folder``.
     """
 
     target: GpuTarget

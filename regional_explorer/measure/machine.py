@@ -38,11 +38,11 @@ LEAST_QUIET_ROUNDS = 10
 LEAST_OBSERVED_S = 0.2
 """The system counts CPU time in hundredths of a second: over a shorter time it says nothing of other processes."""
 
-LEAST_OTHERS = 0.5
+LEAST_OTHER_CORES = 0.5
 """If other processes use fewer cores, they disturb at most four of five rounds, and the fastest fifth is right.
 
 If they use more, all rounds may be disturbed: then the fixed work is compared with the least time that it ever took.
-On a quiet machine it is not, because a processor that has become slower disturbs nothing: it slows all rounds alike.
+On a quiet machine it is not: a processor that has become slower disturbs nothing, because it slows all rounds alike.
 """
 
 _STAT = Path("/proc/stat")
@@ -56,7 +56,7 @@ class Sentinel:
     fastest_s: float = math.inf
 
     def look(self, clock: Clock[Any]) -> float:
-        """Return the seconds that the work takes now; if they are long, the shorter of two times."""
+        """Return the seconds that the work takes now; if it takes long, time it twice and return the shorter time."""
         seconds = self._time(clock)
         if seconds > QUIET_LIMIT * self.fastest_s:
             seconds = min(seconds, self._time(clock))
@@ -76,13 +76,13 @@ def fixed_work(clock: Clock[Any]) -> Sentinel:
 
 @cache
 def _fixed_work(device: str, _threads: int) -> Sentinel:
-    with torch.inference_mode(mode=False):  # calls outside of that mode could not write to its tensors
+    with torch.inference_mode(mode=False):  # a call outside of inference mode cannot write to a tensor made in it
         numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
         out = torch.empty_like(numbers)
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
 
 
-def others_s(stat: Path = _STAT) -> float | None:
+def other_processes_s(stat: Path = _STAT) -> float | None:
     """Return the CPU seconds that other processes have used so far; None if the system does not report them."""
     try:
         user, nice, system, _idle, _waiting, irq, soft, stolen = map(int, stat.read_text().split()[1:9])
@@ -101,14 +101,14 @@ def wait_until_quiet(
     """Wait until other processes use few of the cores; return at once if the system does not report their use."""
     cores = os.cpu_count() or 1
     while not run.cancelled():
-        before_s, began_s = others_s(), now_s()
+        before_s, began_s = other_processes_s(), now_s()
         if before_s is None:
             return
         sleep(QUIET_S)
-        used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
-        if used < LEAST_OTHERS:
+        used = max(0.0, (other_processes_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
+        if used < LEAST_OTHER_CORES:
             return
-        run.progress(f"waiting until it is quiet: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
+        run.progress(f"waiting for a quiet machine: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
 
 
 @dataclass
@@ -123,17 +123,17 @@ class Watch:
 
     def begin(self) -> None:
         """Begin to count the CPU time of other processes."""
-        self.began_s, self.others_before_s = time.perf_counter(), others_s()
+        self.began_s, self.others_before_s = time.perf_counter(), other_processes_s()
 
     def look(self, rounds: int) -> None:
         """Note how long the fixed work takes after ``rounds`` complete rounds."""
-        del self.sentinel_s[rounds:]  # of a round that was not completed
+        del self.sentinel_s[rounds:]  # times of a round that was not completed
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which rounds are used: the undisturbed rounds, or all rounds if those are too few."""
+        """Return which rounds are used (the undisturbed, or all if those are too few), and the noise."""
         others = self._others()
-        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
+        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHER_CORES else math.inf
         # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
         quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
         disturbed = rounds - int(quiet.sum())
@@ -144,7 +144,7 @@ class Watch:
 
     def _others(self) -> float | None:
         """Return how many cores other processes used on average so far; None if unknown."""
-        now_s, elapsed_s = others_s(), time.perf_counter() - self.began_s
+        now_s, elapsed_s = other_processes_s(), time.perf_counter() - self.began_s
         if now_s is None or self.others_before_s is None or elapsed_s < LEAST_OBSERVED_S:
             return None
         return max(0.0, now_s - self.others_before_s) / elapsed_s
@@ -179,8 +179,8 @@ def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads
         with suppress(Exception):
             share = threads.run_timed(partial(launch_share, timed_call, clock))
             if share >= LAUNCH_BOUND:
-                what = f"launch-bound: launching took {share:.0%} of the time on the device"
-                warnings[timed_call.name] = [f"{what}; the kernels alone are faster"]
+                text = f"launch-bound: launching took {share:.0%} of the time on the device"
+                warnings[timed_call.name] = [f"{text}; the kernels alone are faster"]
     return warnings
 
 

@@ -62,13 +62,13 @@ def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
 
 
 def steps_text(repaid_after: Figure) -> str:
-    """Return the number of calls after which a compile is repaid, with two digits: ``2,900 to 3,400``."""
+    """Return the number of calls that repay a compile, with two digits: ``2,900 to 3,400``."""
     low, high = (f"{float(f'{math.ceil(end):.2g}'):,.0f}" for end in repaid_after.bounds or (repaid_after.value,) * 2)
     return low if low == high else f"{low} to {high}"
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return how much of a call a finding's action saves, and how that is known: ``: saves …``; empty for no edit."""
+    """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty for no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
         return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
@@ -108,7 +108,7 @@ def _calls(answer: Answer) -> str:
 
 
 def _variant_word(answer: Answer, variant: VariantName) -> str:
-    """Return the name of a variant, which says so if its figures are another plan's."""
+    """Return the name of a variant, with a note if its figures are of another plan."""
     return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
 
 
@@ -131,7 +131,7 @@ def _speed(answer: Answer) -> str:
 
 
 def _search_result(answer: Answer) -> str:
-    """Return what a search has found; empty if it found the plan at hand."""
+    """Return the result of a search as a sentence; empty if it found the current plan."""
     found = answer.found
     if found is None:
         return ""
@@ -238,7 +238,7 @@ def _listed(regions: tuple[str, ...]) -> str:
 
 
 def others_text(answer: Answer) -> str:
-    """Return how many findings are not shown."""
+    """Return the number of findings that are not shown, as text; empty if all are shown."""
     small = f"{LEAST_SHARE:.1%}".replace("%", " %")
     smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
     told = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []
@@ -260,7 +260,7 @@ def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
     lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
         known, action = gain_text(finding, _call(answer)), clean(str(finding.action))
-        if len(action) > width // 2:  # not to be copied in parts
+        if len(action) > width // 2:  # on a line of its own, so that it is copied whole
             action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
         lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
         lines += textwrap.wrap(f"{action}{known}.", width, initial_indent="   ", subsequent_indent="   ")
@@ -283,7 +283,7 @@ def _mode(answer: Answer) -> str:
 
 
 Button = Callable[[AnswerFinding], Node | None]
-"""Returns the button that carries out a finding's action; without a button the action's Python is shown."""
+"""Returns the button that makes the call of a finding's action; without a button the call is shown as Python."""
 
 
 def answer_nodes(
@@ -293,9 +293,9 @@ def answer_nodes(
     button: Button = lambda _: None,
     after: Sequence[Node] | None = None,
 ) -> list[Node]:
-    """Return an answer as elements: the sentences with their chart beside them, the findings, what to do next.
+    """Return an answer as elements: the sentences with their chart beside them, the findings, the next step.
 
-    A panel has a ``button`` for each finding, and elements ``after`` the findings in place of the next step in words.
+    A panel has a ``button`` for each finding, and the elements ``after`` in place of the next step in words.
     """
     first, *others = [*sentences(answer), ""]
     told = [
@@ -324,7 +324,7 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     if not any(speed.speedup for speed in speeds if speed is not None):
         whys = dict.fromkeys(speed.verdict for speed in speeds if speed is not None and speed.verdict != NOT_MEASURED)
         return [node("b", f"No verdict: {', '.join(whys)}. ")]
-    # The tone shows these verdicts, and the line below says that the machine was busy.
+    # The tone shows these verdicts; the line below says whether the machine was busy.
     unsaid = (Verdict.FASTER, Verdict.SLOWER, *((Verdict.BUSY,) if answer.noise else ()))
     ratios = [
         toned(_ratio(speed).removesuffix(f", {speed.verdict}" if speed.verdict in unsaid else ""), tone, TRENDS)
@@ -470,7 +470,7 @@ def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
 
 
 class ShownAnswer(Answer, frozen=True):
-    """An answer that is shown as text, in a notebook as elements; ``markdown`` and ``json`` are for programs."""
+    """An answer that displays as text, in a notebook as elements; ``markdown`` and ``json`` are for programs."""
 
     @classmethod
     def of(cls, session: Session) -> Self:

@@ -1,4 +1,4 @@
-"""A picture: its boxes, groups and edges; and where they stand: by Graphviz, where it is in time, else in rows."""
+"""A picture: its boxes, groups and edges, and their places: by Graphviz, or in rows if that is late or missing."""
 
 from __future__ import annotations
 
@@ -63,10 +63,11 @@ class Badge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box of a picture: ``title`` in its first line, ``detail`` in a second one.
+    """One box of a picture: its first line is ``title``, its second ``detail``.
 
-    ``region`` is the index in the plan, None for unmarked ops. ``nodes`` are the nodes in the box, in order; ``shares``
-    has pairs of a region and the number of its nodes, if not all belong to one. ``opens`` is True if it can be opened.
+    ``region`` is the region's index in the plan, None for unmarked ops. ``nodes`` are the nodes in the box, in order.
+    ``shares`` has pairs of a region and the number of its nodes, unless all belong to one region. ``opens`` says
+    whether the box can be opened.
     """
 
     id: str
@@ -148,7 +149,7 @@ _WIDE = frozenset("mwMWQOGD@%—…")
 
 @lru_cache(maxsize=20_000)
 def text_width(text: str, size: float) -> float:
-    """Return the approximate width of ``text`` in a sans-serif font; too wide rather than too narrow."""
+    """Return the approximate width of ``text`` in a sans-serif font, rather too wide than too narrow."""
     return size * sum(_width_em(character) for character in text)
 
 
@@ -210,8 +211,8 @@ def graphviz(
 @functools.lru_cache(MOST_DRAWINGS)
 def _drawing(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
     # Our own interpreter or `dot`; the DOT text goes through stdin.
-    done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
-    return done.stdout
+    child = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
+    return child.stdout
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:
@@ -461,7 +462,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
                 x = max(x, middles[name] - sizes[name][0] / 2)
                 lefts.append(x)
                 x += sizes[name][0] + BOX_GAP
-            # Boxes were pushed to the right by their neighbours: the row is moved back by the average.
+            # Boxes have pushed their neighbours to the right: the row is moved back by the average.
             push = sum(x + sizes[name][0] / 2 - middles[name] for name, x in zip(line, lefts, strict=True)) / len(line)
             for name, x in zip(line, lefts, strict=True):
                 placed[name] = Rect(x - push, top, *sizes[name])
@@ -473,7 +474,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
     """Return ``names``, given in the order they run, in rows from the top, and the inputs of each name.
 
-    A group may have inputs that run after its first box. In a cycle the first to run begins.
+    A group may have inputs that run after its first box. A cycle begins with the name that runs first.
     """
     feeds: dict[str, list[str]] = {name: [] for name in names}
     users: dict[str, list[str]] = {name: [] for name in feeds}
@@ -529,7 +530,7 @@ def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
     x1, y1 = head.x + head.width / 2, head.y
     bend = (y1 - y0) / 2
     widest = max(tail.width, head.width)
-    # A long edge straight down would cross the boxes in between: it is bent around them.
+    # A long edge straight down would cross the boxes in between, so it is bent around them.
     detour = widest * 0.7 + BOX_GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER_GAP else 0.0
     return ((x0, y0), (x0 + detour, y0 + bend), (x1 + detour, y1 - bend), (x1, y1))
 

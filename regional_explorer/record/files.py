@@ -1,4 +1,4 @@
-"""Sessions and plans as JSON: written, read and checked; and files that are written whole or not at all."""
+"""Writes, reads and checks sessions and plans as JSON; writes files completely or not at all."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def from_json(kind: type[T], value: Any) -> T:
         if len(problem) > LONGEST_PROBLEM:
             problem = f"{problem[: LONGEST_PROBLEM - 1]}…"
         raise MalformedError(place.strip(".`"), problem.rstrip(".")) from error
-    except UnicodeEncodeError as error:  # a lone surrogate where something else than a text belongs
+    except UnicodeEncodeError as error:  # a lone surrogate in place of another type than text
         raise MalformedError("", str(error)) from error
 
 
@@ -113,7 +113,7 @@ def check_references(session: Session) -> None:
     for index, part in enumerate(session.partitions):
         place = f"partitions[{index}]"
         if part.id in ids:
-            raise MalformedError(place, f"a second one is called {name_text(part.id)}")
+            raise MalformedError(place, f"a second partition is called {name_text(part.id)}")
         ids.add(part.id)
         sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
         _check_known(f"{place}.region", "region", [part.region], regions)
@@ -181,10 +181,10 @@ def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
             raise MalformedError(place, f"there is nothing at position {position}")
 
 
-def _check_known(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+def _check_known(place: str, noun: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise MalformedError(place, f"there is no {what} called {name_text(name)}")
+            raise MalformedError(place, f"there is no {noun} called {name_text(name)}")
 
 
 def _check_nodes(place: str, nodes: NodeNames, graph: str, names: Iterable[str]) -> None:
@@ -207,7 +207,7 @@ def load_session(path: str | Path) -> Session:
 
 
 def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
-    """Return a plan as readable JSON text, with what it was explored on and the SHA-256 of its artifacts."""
+    """Return a plan as readable JSON text, with its exploration and the SHA-256 of its artifacts."""
     saved = to_json(PlanFile(plan.regions, plan.cut, plan.tracing, explored, artifacts))
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
@@ -245,7 +245,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def load_plan_file(path: str | Path) -> PlanFile:
-    """Read a saved plan with what it was explored on.
+    """Read a saved plan with its exploration.
 
     Raises:
         PlanError: the file cannot be read, is not a plan, or has another format.
@@ -271,7 +271,7 @@ def _collector_paused() -> Iterator[None]:
 @_collector_paused()
 def _load_record(
     source: str | Path,
-    what: str,
+    noun: str,
     kind: type[T],
     error: type[RegionalExplorerError],
     check: Callable[[T], None],
@@ -279,9 +279,9 @@ def _load_record(
 ) -> T:
     path: str | Path = "The text" if is_json_text(source) else file_path(source, error)
     values = _read_json(source, path, error)
-    if not isinstance(values, dict) or values.pop("kind", None) != what:
+    if not isinstance(values, dict) or values.pop("kind", None) != noun:
         raise error(
-            f"{path} is not a saved {what}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
+            f"{path} is not a saved {noun}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
             "rx.compile(fn, path) take a saved plan."
         )
     version = values.pop("format", newest)
@@ -349,10 +349,10 @@ NEW_FILE = 0o666
 def replacing_file(path: Path, permissions: int | None = None) -> Iterator[BinaryIO]:
     """Open a new file that replaces ``path`` when the block ends; if the block raises, the old file stays.
 
-    Without ``permissions`` it gets those of the file that it replaces, or the usual ones of a new file.
+    Without ``permissions`` the new file has those of the old one, or the usual ones if there is no old file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if permissions is None:
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The GPUs for which code can be generated without having one: their properties and peak rates by data sheet."""
+"""The GPUs for which code can be generated without the GPU: their properties and peak rates by data sheet."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def gpu_target(name: object) -> GpuTarget:
     """Return the target called ``name``.
 
     Raises:
-        InvalidArgumentError: there is none; the text lists those there are.
+        InvalidArgumentError: there is no such target; the text lists the targets.
     """
     target = GPU_TARGETS.get(name) if isinstance(name, str) else None
     if target is None:

@@ -27,7 +27,7 @@ def is_library(file: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_cell(file: str) -> bool:
     """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
-    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second one in Colab
+    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second form in Colab
 
 
 class GraphKind(StrEnum):
@@ -111,7 +111,7 @@ class FunctionSpan(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def function_spans(text: str) -> tuple[FunctionSpan, ...]:
     """Return all functions in the text of a module or a notebook's cell, whose magics are left out."""
-    # In Python a line may begin like a magic: with an operator.
+    # A line of Python may begin like a magic, with an operator.
     for source in (text, _without_magics(text)):
         try:
             return tuple(_spans_below(ast.parse(source), ""))
@@ -163,8 +163,8 @@ class ModuleCall(Record, frozen=True):
     """One module call on the way to a node."""
 
     path: str
-    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. The name of the root stands
-    before a path that other roots have too, and the path alone is then an alias."""
+    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. If other roots have the path
+    too, the root's name stands before it, and the path alone is an alias."""
     class_name: str
     """The class of the module."""
     call: Integer = 0
@@ -179,14 +179,14 @@ def over_layers(path: str) -> str:
 
 
 def equal_layers(classes: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return module paths by the glob of their equal layers, if only modules of their class match; else by their path.
+    """Return module paths by the glob of equal layers if only modules of their class match it, else by their path.
 
     Where modules of several classes are numbered, as in ``layers.0.mlp.0`` and ``layers.0.mlp.1``, that number stays:
     ``layers.*.mlp.0``. ``classes`` has the class of each path.
     """
     by_form = grouped((over_layers(path), path) for path in classes)
     forms = {
-        path: form if len({classes[one] for one in paths}) == 1 else _with_last_number(form, path)
+        path: form if len({classes[other] for other in paths}) == 1 else _with_last_number(form, path)
         for form, paths in by_form.items()
         for path in paths
     }
@@ -206,7 +206,7 @@ Chain = tuple[ModuleCall, ...]
 
 
 def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
-    """Return the caller, among ``callers`` of a body, that an op was traced from, by its modules; () for none."""
+    """Return the caller of a body, among ``callers``, that an op was traced from, by its modules; () for none."""
     paths = [call.path for call in chain]
     leading = (caller for caller in callers if caller and [call.path for call in caller] == paths[: len(caller)])
     return max(leading, key=len, default=())
@@ -238,7 +238,7 @@ class Node(Record, frozen=True):
     carved: bool = False
     """Whether ``fallback_to_eager`` takes it out of its region."""
     origin: Integer | None = None
-    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, as a sum of gradients."""
+    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, such as a sum of gradients."""
     recompute: bool = False
     """Whether the backward repeats it."""
     random: bool = False
@@ -279,7 +279,7 @@ class SubgraphOptions(Record, frozen=True):
     backward_config: Mapping[str, Any] | None = None
     """The config of its backward; None if one config is for both directions."""
     followed: tuple[str, ...] = ()
-    """Options that a plan cannot hold and that shaped the graphs traced here."""
+    """Options that a plan cannot hold, but that shaped the graphs traced here."""
     ignored: tuple[str, ...] = ()
     """Options that have no effect here."""
 
@@ -327,8 +327,9 @@ class Graph(Record, frozen=True, dict=True):
 def marked_region(annotation: Any) -> tuple[Any, str] | None:
     """Return the id and instance in a mark's ``inductor_region``; None for a mark without an id.
 
-    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream, and here instance 3 of ``layers``:
-    so marks in a loop can give each iteration its own partition. Other ids do not determine the instance.
+    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream. Here it means instance 3 of
+    ``layers``, so that marks in a loop can give each iteration its own partition. Other ids do not determine the
+    instance.
     """
     if not isinstance(annotation, Mapping) or "inductor_region" not in annotation:
         return None
@@ -437,7 +438,7 @@ class GraphBreak(Record, frozen=True):
     innermost: SourceLine | None = None
     """The innermost line, also if it is in a library."""
     broken: tuple[ModuleCall, ...] = ()
-    """The innermost modules; for a break in a hook, all modules with the hook, none for a hook of all modules."""
+    """The innermost modules. For a break in a hook: all modules with the hook, or none for a hook of all modules."""
     hook: str = ""
     """The kind of hook that it happened in, such as ``forward hook``."""
     untraced: tuple[UntracedOps, ...] = ()
@@ -478,7 +479,7 @@ class GraphBreak(Record, frozen=True):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is in a hook or a library, so that the user's line alone does not explain it."""
+        """Whether it is in a hook or a library, where the user's line alone does not explain it."""
         return bool(self.hook) or self.in_library
 
     @property
@@ -488,7 +489,9 @@ class GraphBreak(Record, frozen=True):
             return "Remove the hook while you explore: handle.remove(), on what registering it returned."
         if self.in_library:
             used = "module" if self.broken else "function"
-            return self._known or f"The line is not yours to move: use another {used} there, or other options of it."
+            return (
+                self._known or f"You cannot move this line: use another {used} there, or other options of the {used}."
+            )
         if "branch" in self.reason:
             return "Choose without a branch, as torch.where does, if a region should reach across it."
         return "Move this line out of the call if a region should reach across it."
@@ -517,7 +520,7 @@ _KNOWN = {
         "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
     )
 }
-"""Remedies at lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""
+"""Remedies for lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""
 
 
 # ------------------------------------------------------------------------------------------------- what a forward keeps

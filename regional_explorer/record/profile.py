@@ -87,7 +87,7 @@ class ProfileRow(Record, frozen=True):
 class Profile(Record, frozen=True):
     """Eager time of every op of one call, each the mean over the middle half of the rounds.
 
-    An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs.
+    An op's time is from the end of the op before it to its own end, so the times add up to the time of the graphs.
     """
 
     ops: tuple[OpTime, ...]

@@ -15,7 +15,7 @@ from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.session import Session
 
 EAGER_OPS = "eager ops"
-"""The name for ops outside of partitions, each of which runs as its own kernel."""
+"""The name for ops outside of partitions; each of them runs as its own kernel."""
 
 LOW_PRECISION = frozenset({"bfloat16", "float16"})
 
@@ -34,7 +34,7 @@ class Border(Record, frozen=True):
     fused: int
     """The number of the tensors that full Inductor does not move: it computes and reads them in one kernel."""
     fused_bytes: int
-    """The number of the bytes that full Inductor does not move."""
+    """The bytes that full Inductor does not move."""
 
 
 class PhaseReach(Record, frozen=True):
@@ -110,7 +110,7 @@ class BitwiseTrial(Record, frozen=True):
     max_difference: float = 0.0
     """The largest difference."""
     problem: str = ""
-    """Why none was compared."""
+    """Why no tensor was compared."""
 
     @property
     def equal(self) -> bool:

@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
     MEASURED = "measured"
     SLOWER = "slower"
-    """It left its race early, because it was slower than the best plan of that time."""
+    """It left its race early, because it was slower than the best plan at that time."""
 
     SAME_CODE = "same code"
     WRONG = "wrong results"
@@ -71,7 +71,7 @@ class Try(Record, frozen=True):
     same_as: str = ""
     """The title of the try that has the same code."""
     final: bool = False
-    """Whether the figures are from the final comparison, in which all took turns; other figures guided the search."""
+    """Whether the figures come from the final comparison, in which all took turns; others only guide the search."""
     time_s: Figure | None = None
     """The time of the whole call: of the step, or of the forward if no gradient is taken."""
     speedup: Figure | None = None
@@ -85,7 +85,7 @@ class Try(Record, frozen=True):
     kept_bytes: Count | None = None
     """The bytes that its forwards keep for their backward; None if a size is dynamic, or without a backward."""
     constant_bytes: Count = 0
-    """What the frozen weights in its code take, beside those of the model."""
+    """The bytes of the frozen weights in its code, beside the model's own."""
     launches: Count | None = None
     """The number of launches of generated kernels in its partitions' code; None if it was not compiled."""
     remembered: bool = False
@@ -144,7 +144,7 @@ class Tuning(Record, frozen=True, dict=True):
     spent_s: Seconds = 0.0
     """The seconds that it took."""
     spent_on: Mapping[str, Seconds] = {}
-    """Where the time went: tracing, compiling, checking, timing, memory."""
+    """The seconds spent on tracing, compiling, checking, timing and memory."""
     pieces: tuple[PieceRace, ...] = ()
     """The races of single pieces."""
     stopped: str = ""
@@ -154,14 +154,14 @@ class Tuning(Record, frozen=True, dict=True):
     noise: Noise = QUIET
     """What else the machine did in the final comparison."""
     floor: Quantity = 0.0
-    """The smallest relative difference that counted in the final comparison: a call timed twice differed by this."""
+    """The smallest relative difference that counted in the final comparison; one call timed twice differed by it."""
     remarks: Mapping[str, Count] = {}
-    """Why pieces were not compiled by the requested executor, each reason with the number of pieces."""
+    """Why the requested executor did not compile some pieces: the number of pieces by reason."""
 
     @cached_property
     def by_title(self) -> dict[str, Try]:
         """The tries by title."""
-        return {one.title: one for one in self.tries}
+        return {tried.title: tried for tried in self.tries}
 
     @property
     def plan(self) -> Plan | None:
@@ -170,18 +170,20 @@ class Tuning(Record, frozen=True, dict=True):
 
     def compared(self, plan: Plan) -> Try | None:
         """Return a plan's try in the final comparison; None if it took no part."""
-        return next((one for one in self.tries if one.final and one.plan == plan), None)
+        return next((tried for tried in self.tries if tried.final and tried.plan == plan), None)
 
     @property
     def best_so_far(self) -> Try | None:
         """The fastest plan that can be chosen, by the figures so far."""
-        plans = [one for one in self.tries if one.plan is not None and one.can_be_chosen and one.score is not None]
-        return max(plans, key=lambda one: one.score or 0.0, default=None)
+        plans = [
+            tried for tried in self.tries if tried.plan is not None and tried.can_be_chosen and tried.score is not None
+        ]
+        return max(plans, key=lambda tried: tried.score or 0.0, default=None)
 
     @property
     def counts(self) -> Counter[Outcome]:
         """The number of plans with each outcome."""
-        return Counter(one.outcome for one in self.tries if one.stage is not SearchStage.REFERENCE)
+        return Counter(tried.outcome for tried in self.tries if tried.stage is not SearchStage.REFERENCE)
 
 
 # ---------------------------------------------------------------------------------------------------- suggested regions
@@ -256,15 +258,15 @@ class Suggestion(Record, frozen=True):
 
 
 def best_first(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
-    """Return suggestions by their gain, then those whose gain is not known, as they were."""
-    return sorted(suggestions, key=lambda one: -(one.gain_s.value if one.gain_s is not None else -math.inf))
+    """Return suggestions by their gain; those without a known gain come last, in the given order."""
+    return sorted(suggestions, key=lambda item: -(item.gain_s.value if item.gain_s is not None else -math.inf))
 
 
 def as_measured(suggestions: Iterable[Suggestion], measured: Sequence[Suggestion]) -> list[Suggestion]:
-    """Return suggestions with the figures of those that were ``measured``, the best first."""
-    known = {one.selectors: one for one in measured}
+    """Return suggestions with the figures of the ``measured`` ones, the best first."""
+    by_selectors = {item.selectors: item for item in measured}
     return best_first(
-        replace(one, gain_s=of.gain_s, compile_s=of.compile_s, why_not=of.why_not)
-        for one in suggestions
-        for of in [known.get(one.selectors, one)]
+        replace(item, gain_s=source.gain_s, compile_s=source.compile_s, why_not=source.why_not)
+        for item in suggestions
+        for source in [by_selectors.get(item.selectors, item)]
     )

@@ -15,7 +15,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 MOST_PROFILE_ROWS = 12
 """The maximum number of rows shown of each kind; ``ex.op_times`` has all."""
 
-AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
+AROUND_THE_GRAPHS = "Compiled regions do not change this time: it is spent outside of the captured graphs."
 
 _TITLE = "Where the time goes"
 _KIND_TITLES = {
@@ -57,10 +57,10 @@ def op_times_table(session: Session) -> Table[TimeShare]:
     """One row per module (including those inside it), source line and op (``by``), the longest of each first.
 
     Then come rows ``by`` ``around``: the code around the graphs. Together with these, the rows of all lines add up to
-    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
-    part of the call, and ``copy_us`` the least time in which this machine copied ``moved_bytes``, op by op; NaN where
-    the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 8
-    rounds, or if the machine was too busy.
+    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, and ``share`` is
+    the part of the call that ``eager_us`` takes. ``copy_us`` is the least time in which this machine copied
+    ``moved_bytes``, op by op; it is NaN where the ops take less, so that it bounds nothing. ``ex.profile()`` fills the
+    table; the bounds are NaN if it had fewer than 8 rounds, or if the machine was too busy.
     """
     rows = session.profile.rows if session.profile else ()
     return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="unless bad")

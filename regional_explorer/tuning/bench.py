@@ -63,7 +63,7 @@ class TimedPiece(NamedTuple):
     handle: Any = None
 
     @property
-    def in_a_call(self) -> float:
+    def seconds_per_call(self) -> float:
         """The estimated seconds of this kind of partition in a call: its runs × the seconds of one run, timed alone."""
         return self.runs * self.seconds
 

@@ -47,7 +47,7 @@ def checked_limits(
     """Return the checked limits; without ``keys``, all configs that may make code for the device faster are tried.
 
     Raises:
-        MeasureError, InvalidArgumentError: one is invalid.
+        MeasureError, InvalidArgumentError: a limit is invalid.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid.
     """
     if not isinstance(numerics, str) or numerics not in tuple(Numbers):

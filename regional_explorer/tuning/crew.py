@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 
 from regional_explorer.compiler.artifact import ArtifactStore, failure_text
-from regional_explorer.compiler.compilation import share_wait, warm_toolchain
+from regional_explorer.compiler.compilation import note_overlap, warm_toolchain
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.shipment import Delivery, Values, compile_shipment, receive, shipment_of, unload
 from regional_explorer.compiler.workers import (
@@ -30,7 +30,7 @@ MOST_PROCESSES = 4
 """The maximum number of processes started in place of a broken executor."""
 PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
-"""A piece is given up if no process answers for this time, or if longer ``PATIENCE`` times the longest compile."""
+"""A piece is given up if no process answers for the longer of this time and ``PATIENCE`` times the longest compile."""
 
 Sent = Mapping[str, tuple[Wanted, bytes]]
 """The items that were sent, by the key of their artifact."""
@@ -91,7 +91,7 @@ class Crew:
             if delivery.made is not None:
                 self.longest_s = max(self.longest_s, delivery.made.seconds)
                 delivered.append(wanted.key)
-        share_wait(store, delivered, time.monotonic() - began_s)
+        note_overlap(store, delivered, time.monotonic() - began_s)
         return [item for item in todo if item.key not in store.artifacts and item.key not in store.failures]
 
     def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[Wanted, Delivery]]:

@@ -19,7 +19,7 @@ from regional_explorer.compiler.artifact_folder import Machine
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, T, no_progress
-from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
+from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, in_a_line
@@ -183,7 +183,7 @@ class LiveBench:
             program = next(program for program in programs if wanted.key in program.keys().values())
             for recorded in record_inputs(program, distinct_kinds(program)):
                 if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
-                    values[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
+                    values[workpiece.fingerprint] = values_to_send(workpiece.inputs, recorded.args)
         return values[wanted.workpiece.fingerprint]
 
     def check(self, prepared: LivePlan) -> Checked:
@@ -376,7 +376,7 @@ def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
     if switch.artifact is not None:
         with suppress(RegionCompileError):
             compiled = alone(switch.known, switch.artifact, recorded.args)
-            yield timed_call(name, compiled, recorded.args, switch.known.putting_back(recorded.args))
+            yield timed_call(name, compiled, recorded.args, switch.known.restorer(recorded.args))
 
 
 def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
@@ -405,7 +405,11 @@ def _built(program: Program, given_up: set[str]) -> Built | None:
         program, lambda switch: store.code_hash(keys[switch]) or keys[switch] if switch in keys else "eager"
     )
     artifacts = [store.artifacts[key] for key in keys.values()]
-    launches = sum(launches_in(artifact.code) for artifact in artifacts) if all(one.code for one in artifacts) else None
+    launches = (
+        sum(launches_in(artifact.code) for artifact in artifacts)
+        if all(artifact.code for artifact in artifacts)
+        else None
+    )
     seconds = sum(store.artifacts[key].made.waited_s for key in set(keys.values()))
     return Built(code, seconds, launches=launches)
 
@@ -421,24 +425,24 @@ INTERRUPTED = "it was interrupted before"
 def measure_suggestions(
     bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float, keep: Callable[[Sequence[Suggestion]], object]
 ) -> None:
-    """Measure what each suggestion would gain; cancelled, interrupted or not, ``keep`` gets all at the end.
+    """Measure the gain of each suggestion. At the end ``keep`` gets all of them, even after a cancel or an interrupt.
 
-    The best come first, then those that were not measured. A suggestion measured before is measured last, and keeps
-    its figures if it is not reached. Nothing is marked, and the plan at hand stays. All have the same time to be
-    measured; pieces of equal code are compiled once.
+    The best come first, then those that were not measured. Suggestions with earlier figures are measured last, and keep
+    those figures if they are not reached. Nothing is marked, and the plan at hand stays. Each suggestion gets the same
+    time; pieces of equal code are compiled once.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
         KeyboardInterrupt: it was interrupted.
     """
     time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
-    todo, found = sorted(suggested, key=lambda one: one.gain_s is not None), list[Suggestion]()
+    todo, measured = sorted(suggested, key=lambda suggestion: suggestion.gain_s is not None), list[Suggestion]()
     try:
         with time.step("compiling", "starting the toolchain"):
             bench.start()
         timing_s = budget_s / (2 * max(1, len(todo)))
-        for one in todo:
-            found.append(_measured_suggestion(bench, time, one, timing_s))
+        for suggestion in todo:
+            measured.append(_measured_suggestion(bench, time, suggestion, timing_s))
     except CancelledError:
         why_not = CANCELLED
     except KeyboardInterrupt:
@@ -448,34 +452,34 @@ def measure_suggestions(
         why_not = in_a_line(error)
         raise
     finally:
-        keep(best_first([*found, *(_not_reached(one, why_not) for one in todo[len(found) :])]))
+        keep(best_first([*measured, *(_not_reached(suggestion, why_not) for suggestion in todo[len(measured) :])]))
 
 
-def _not_reached(one: Suggestion, why_not: str) -> Suggestion:
-    return one if one.gain_s is not None else replace(one, why_not=why_not)
+def _not_reached(suggestion: Suggestion, why_not: str) -> Suggestion:
+    return suggestion if suggestion.gain_s is not None else replace(suggestion, why_not=why_not)
 
 
-def _measured_suggestion(bench: LiveBench, time: Spending, one: Suggestion, timing_s: float) -> Suggestion:
+def _measured_suggestion(bench: LiveBench, time: Spending, suggestion: Suggestion, timing_s: float) -> Suggestion:
     if time.now() >= time.end_s:
-        return _not_reached(one, NO_BUDGET)
-    one = replace(one, gain_s=None, compile_s=None, why_not="")
-    plan = Plan((Region(one.name, one.selectors),), tracing=bench.at_hand.tracing)
+        return _not_reached(suggestion, NO_BUDGET)
+    suggestion = replace(suggestion, gain_s=None, compile_s=None, why_not="")
+    plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=bench.at_hand.tracing)
     try:
-        with time.step("tracing", f"cutting {one.name}"):
+        with time.step("tracing", f"cutting {suggestion.name}"):
             prepared = bench.prepare(plan)
-        with time.step("compiling", f"compiling {one.name}"):
+        with time.step("compiling", f"compiling {suggestion.name}"):
             (built,) = bench.compile([prepared], time.reporting())
         if built is None or built.failure:
             time.stop_if_cancelled()
-            return replace(one, why_not=built.failure if built else NO_BUDGET)
-        with time.step("checking", f"checking numerics: {one.name}"):
+            return replace(suggestion, why_not=built.failure if built else NO_BUDGET)
+        with time.step("checking", f"checking numerics: {suggestion.name}"):
             wrong = bench.check(prepared).wrong
         if wrong:
-            return replace(one, why_not=wrong)
-        with time.step("timing", f"timing {one.name}", timed=True):
+            return replace(suggestion, why_not=wrong)
+        with time.step("timing", f"timing {suggestion.name}", timed=True):
             gain_s = bench.gain_s(prepared, timing_s, time.end_s)
     except (CancelledError, NoCompilerError):
         raise
     except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
-        return replace(one, why_not=in_a_line(error))
-    return replace(one, gain_s=gain_s if gain_s.bounds else None, compile_s=built.seconds, why_not=gain_s.why)
+        return replace(suggestion, why_not=in_a_line(error))
+    return replace(suggestion, gain_s=gain_s if gain_s.bounds else None, compile_s=built.seconds, why_not=gain_s.why)

@@ -133,7 +133,7 @@ class _Search(Generic[P]):
         without it mostly helps with it, too.
         """
         best = self.tries.best
-        if best is not None and WRAPPER.items() <= self.tries.candidates[best].more.items():
+        if best is not None and WRAPPER.items() <= self.tries.candidates[best].config.items():
             bare = without_cpp_wrapper(self.tries.candidates[best])
             if bare.title in self.tries and self.tries[bare.title].score is not None:
                 self._try_keys_on(bare, self.tries.candidates[best])
@@ -175,7 +175,7 @@ class _Search(Generic[P]):
         if best is None or not self.tries.make_ready(best):
             return False
         base = self.tries.candidates[best]
-        new = [change for change in self.limits.keys if not change.items() <= base.more.items()]
+        new = [change for change in self.limits.keys if not change.items() <= base.config.items()]
         changed = {
             ", ".join(config_texts(change)): (change, neighbour)
             for change, neighbour in zip(new, neighbours(base, new), strict=True)
@@ -201,15 +201,15 @@ class _Search(Generic[P]):
         time_s, least_s = self.tries[best].time_s, 0.0
         if time_s is not None:
             least_s = MIN_FLOOR * time_s.value
-        all_s = sum(piece.in_a_call for piece in pieces if piece.in_a_call >= least_s)
+        all_s = sum(piece.seconds_per_call for piece in pieces if piece.seconds_per_call >= least_s)
         raced = []
-        for piece in sorted(pieces, key=lambda piece: -piece.in_a_call):
+        for piece in sorted(pieces, key=lambda piece: -piece.seconds_per_call):
             race = PieceRace(piece.partition, piece.region, piece.direction, piece.runs, piece.seconds)
-            if piece.in_a_call < least_s:
+            if piece.seconds_per_call < least_s:
                 why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
                 self.pieces.append(replace(race, why_not=why_not))
                 continue
-            budget_s = self.time.share_s(PIECES_SHARE) * piece.in_a_call / all_s
+            budget_s = self.time.share_s(PIECES_SHARE) * piece.seconds_per_call / all_s
             try:
                 with self.time.step("timing", f"racing the pieces of the best plan: {piece.partition}", timed=True):
                     results = self.bench.race_piece(piece, others, budget_s)

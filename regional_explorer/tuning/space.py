@@ -46,33 +46,33 @@ class Root(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A plan to try: ``root`` with the config ``more`` on top of every region's own."""
+    """A plan to try: ``root`` with ``config`` on top of every region's own config."""
 
     title: str
     stage: SearchStage
     plan: Plan
     root: Root
-    more: Mapping[str, Any]
+    config: Mapping[str, Any]
 
     def tried(self, outcome: Outcome, why: str = "", **known: Any) -> Try:
         """Return the record of its try."""
         return Try(self.title, self.stage, outcome, self.plan, why, **known)
 
 
-def candidate_of(stage: SearchStage, root: Root, more: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
-    """Return a plan with ``more`` on top of the configs of all its regions, in both directions."""
-    more = dict(sorted(more.items()))
-    title = ", ".join([root.title, *config_texts(more)])
-    return Candidate(title, stage, with_everywhere(root.plan, more) if more else root.plan, root, more)
+def candidate_of(stage: SearchStage, root: Root, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+    """Return a plan with ``config`` on top of the configs of all its regions, in both directions."""
+    config = dict(sorted(config.items()))
+    title = ", ".join([root.title, *config_texts(config)])
+    return Candidate(title, stage, with_everywhere(root.plan, config) if config else root.plan, root, config)
 
 
-def with_everywhere(plan: Plan, more: Mapping[str, Any]) -> Plan:
-    """Return a plan with a config on top of those of all its regions."""
+def with_everywhere(plan: Plan, config: Mapping[str, Any]) -> Plan:
+    """Return a plan with ``config`` on top of the configs of all its regions."""
     regions = tuple(
         replace(
             region,
-            config={**region.config, **more},
-            backward_config=None if region.backward_config is None else {**region.backward_config, **more},
+            config={**region.config, **config},
+            backward_config=None if region.backward_config is None else {**region.backward_config, **config},
         )
         for region in plan.regions
     )
@@ -143,22 +143,22 @@ def is_whole(plan: Plan) -> bool:
 def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
     """Yield the plans that differ from a plan by one of the configs ``keys``: with the config, or without it."""
     for change in keys:
-        if change.items() <= base.more.items():
-            changed = {key: value for key, value in base.more.items() if key not in change}
+        if change.items() <= base.config.items():
+            changed = {key: value for key, value in base.config.items() if key not in change}
         else:
-            changed = {**base.more, **change}
+            changed = {**base.config, **change}
         yield candidate_of(SearchStage.KEYS, base.root, changed)
 
 
 def without_cpp_wrapper(base: Candidate) -> Candidate:
     """Return a candidate without the C++ wrapper in its config."""
-    more = {key: value for key, value in base.more.items() if key not in WRAPPER}
-    return candidate_of(base.stage, base.root, more)
+    config = {key: value for key, value in base.config.items() if key not in WRAPPER}
+    return candidate_of(base.stage, base.root, config)
 
 
 def with_configs_of(base: Candidate, better: Sequence[Candidate]) -> Candidate:
     """Return the plan under the configs of all ``better`` plans; the first plan that sets a key decides its value."""
-    config = {key: value for changed in reversed((base, *better)) for key, value in changed.more.items()}
+    config = {key: value for changed in reversed((base, *better)) for key, value in changed.config.items()}
     return candidate_of(SearchStage.TOGETHER, base.root, config)
 
 
@@ -199,11 +199,12 @@ def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> dic
 
 
 def _best_change(pieces: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> str:
-    now_s = sum(piece.in_a_call for piece, _ in pieces)
+    now_s = sum(piece.seconds_per_call for piece, _ in pieces)
     common = [change for change in pieces[0][1] if all(change in results for _, results in pieces)]
     faster = [change for change in common if any(results[change].verdict is Verdict.FASTER for _, results in pieces)]
     then_s = {
-        change: sum(piece.in_a_call / results[change].speedup.value for piece, results in pieces) for change in faster
+        change: sum(piece.seconds_per_call / results[change].speedup.value for piece, results in pieces)
+        for change in faster
     }
     best = min(then_s, key=then_s.__getitem__, default="")
     return best if best and then_s[best] < now_s * (1.0 - MIN_FLOOR) else ""

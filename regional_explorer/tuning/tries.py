@@ -44,8 +44,8 @@ The first plan is compiled alone: it shows what the others will cost.
 """
 FINALISTS = 3
 
-NOT_BITWISE = "its results are not those of eager to the bit"
-NOT_COMPARED = "its results were not compared with those of eager to the bit"
+NOT_BITWISE = "its results do not equal eager's to the bit"
+NOT_COMPARED = "its results were not compared to the bit with eager's"
 
 
 class Tries(Generic[P]):
@@ -300,7 +300,7 @@ class Tries(Generic[P]):
         if self._limits.max_memory is not None:  # else the limit is eager's peak in a call, which includes no weights
             needed, allowed = needed + constant_bytes, "allowed"
         if self._most_bytes is not None and needed > self._most_bytes:
-            constants = f", {size(constant_bytes)} of it its frozen weights" if constant_bytes else ""
+            constants = f", {size(constant_bytes)} for frozen weights included" if constant_bytes else ""
             self._note(title, why=f"it needs more memory than the {size(int(self._most_bytes))} {allowed}{constants}")
 
     def make_ready(self, title: str) -> bool:

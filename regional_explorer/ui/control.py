@@ -1,4 +1,4 @@
-"""The control, which holds the state and the results and tells the panels; and the kinds of events that change it."""
+"""The state and the results behind an exploration's panels, every change to them, and the kinds of events."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from regional_explorer.errors import sendable
 class Control:
     """Holds the state of one exploration's panels and makes every change to it.
 
-    ``state`` is what the user chose, ``session`` the results. Listeners are called after each change, one at a time, on
-    the thread that made it; ``changed_by_cell`` is True meanwhile if code in another cell made it. ``main_loop``
-    returns the running event loop of the main thread, or None; ``owner`` the Python expression of the exploration.
+    ``state`` is what the user chose, ``session`` the results. After each change the listeners are called one by one, on
+    the thread that made the change. Meanwhile ``changed_by_cell`` is True if code in another cell made it.
+    ``main_loop`` returns the running event loop of the main thread, or None; ``owner`` returns the Python expression of
+    the exploration.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -60,9 +61,9 @@ class Control:
     # ------------------------------------------------------------------------------------------------------- changes
 
     def update(self, change: Callable[[PanelState], PanelState]) -> None:
-        """Replace the state by what ``change`` returns for it, and call the listeners.
+        """Replace the state with the result of ``change``, and call the listeners.
 
-        The nodes of the selected rows are then selected in the graph, if these nodes have changed.
+        If the nodes of the selected rows have changed, the graph's selection becomes these nodes.
         """
         with self.lock:
             before, after = self.state, change(self.state)
@@ -90,9 +91,9 @@ class Control:
         state, graphs = self.state, self.session.graphs
         if state.mark.kind != SELECTION:
             return NO_CHOICE
-        about = state.selection, state.clicked, graphs
-        if self._choice[0] != about:
-            self._choice = about, choice_for(state.selection, graphs, state.clicked)
+        key = state.selection, state.clicked, graphs
+        if self._choice[0] != key:
+            self._choice = key, choice_for(state.selection, graphs, state.clicked)
         return self._choice[1]
 
     def read_exploration(self) -> None:
@@ -101,7 +102,7 @@ class Control:
         self.session, self.runs = self.exploration.session, self.exploration.runs
         if self.session.graphs == graphs:
             return
-        # What was selected, previewed or generated in graphs that are no longer there is dropped.
+        # Drop the selection, the preview and the generated code of graphs that no longer exist.
         node_names = set(qualified_names(self.session.graphs))
         self.state = replace(
             self.state,
@@ -114,7 +115,7 @@ class Control:
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
         with self.lock:
-            if self.state.job is not None:  # the worker changes what a session is made of, and may be measuring
+            if self.state.job is not None:  # the job changes the parts of a session, and may be measuring
                 return
             session = self.exploration.session
             if session != self.session or self.exploration.runs != self.runs:
@@ -130,9 +131,9 @@ class Control:
         change: Callable[[Exploration], object],
         then: Callable[[PanelState, Plan], PanelState] = PanelState.edited,
     ) -> None:
-        """Apply ``change`` to the exploration's plan, then replace the state by ``then(state, plan)``.
+        """Apply ``change`` to the exploration's plan, then replace the state with ``then(state, plan)``.
 
-        Before ``change``, the state has the plan that it changes, be it one that the running cell has edited.
+        Edits of the plan by the running cell are read into the state before.
 
         Raises:
             RegionalExplorerError: a job is running, or the change is not possible.
@@ -151,7 +152,7 @@ class Control:
     def _start_preview(self) -> None:
         """Preview the region that the form would mark, on another thread: cutting a large graph takes a while.
 
-        A proposed name is not written into the name field: that would overwrite what is being typed there.
+        A proposed name is not written into the name field: that would overwrite the text being typed there.
         """
         self.previews.cancel()
         state, selectors = self.state, selectors_of(self.state, self.choice)
@@ -202,7 +203,7 @@ class Control:
         )
 
     def _code(self) -> RegionCode | None:
-        """Return the code of the open region, as far as it was read: from the session, or generated for the target."""
+        """Return the code of the open region that was read so far: from the session, or generated for the target."""
         region, target, plan = self.state.opened, self.state.target, self.state.plan
         if region is None:
             return None
@@ -212,7 +213,7 @@ class Control:
 
 
 def _previewed(state: PanelState) -> tuple[object, ...]:
-    """Return what a preview depends on besides the name; if it changes, the shown preview is outdated."""
+    """Return a key of everything a preview depends on, except the name; if it changes, the preview is outdated."""
     form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()
     return form.kind, form.pattern, chosen, state.plan, state.job is None
@@ -235,7 +236,7 @@ def control_of(exploration: Exploration) -> Control:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the page: its name, what it is about, the value of an input, and the modifier keys held."""
+    """An event of the page: its name, its subject ``of``, the value of an input, and the modifier keys held."""
 
     do: str
     of: str = ""
@@ -255,7 +256,7 @@ class Event:
 
 
 def one_of(names: Callable[[Control], Iterable[str]]) -> Callable[[Control, str], str | None]:
-    """Return a function that returns what an event is about if it is one of ``names`` now, else None."""
+    """Return a function that returns the subject of an event if it is among ``names`` now, else None."""
     return lambda control, of: of if of in names(control) else None
 
 
@@ -288,10 +289,10 @@ def is_choice(names: Container[str]) -> Callable[[object], bool]:
 class EventKind:
     """One kind of event.
 
-    A page may show an earlier state, or send what no page of ours does. So an event is ignored, before anything
-    changes, if ``about`` returns None for its ``of``, because there is no such region, column or row, or no more; if
-    ``value`` does not accept what was typed or chosen; or if it does not apply ``when`` it comes. ``handle`` gets the
-    event with what ``about`` returned as its ``of``.
+    A page may show an earlier state, or send an event that no page of ours sends. So three checks come before
+    anything changes: ``about`` returns None if the region, column or row in ``of`` does not exist (any more), ``value``
+    returns whether the input is accepted, and ``when`` whether the event applies now. An event that fails one of them
+    is ignored. ``handle`` gets the event with the result of ``about`` as its ``of``.
     """
 
     handle: Callable[[Control, Event], None]

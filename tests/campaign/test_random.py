@@ -246,7 +246,7 @@ REFUSED = {
     "merge": "Name two regions or more to merge",
     "split": "is one connected piece: say at which node to split it",
     "cut": "none of its ops runs before",
-    "carve": "That is all of region",
+    "carve": "These are all ops of region",
     "uncarve": "The plan carves nothing out of region",
 }
 """Why an edit of what is there is refused."""

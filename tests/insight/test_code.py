@@ -256,7 +256,7 @@ def test_missing_code_explains_why():
     ex.compile()
     with pytest.raises(NotCompiledError, match=r"ex\.code\('r'\) before ex\.save"):
         ex.results.stages("r")
-    assert "No code of region 'r' is known here" in str(ex.results.code("r"))
+    assert "The code of region 'r' is not known" in str(ex.results.code("r"))
     ex.configure("r", {"max_fusion_size": 1})
     with pytest.raises(NotCompiledError, match="not been compiled in its current form"):
         ex.code("r")

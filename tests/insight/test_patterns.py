@@ -116,7 +116,7 @@ def test_unknown_pattern_counts_are_not_reported_as_lost():
     assert set(row.regions.values()) == {None}
     unknown_full = session_of(region={ATTENTION: 2}, full=None)
     assert [row.full for row in pattern_match_counts(unknown_full)] == [None]
-    cached = "Not known of torch.compile: its code came from Inductor's cache."
+    cached = "Not known for torch.compile: its code came from Inductor's cache."
     assert cached in patterns_table(unknown_full).text()
     assert cached in patterns_table(session_of(region={}, full=None)).text()
 

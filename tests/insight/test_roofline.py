@@ -153,12 +153,12 @@ def test_fusable_borders_are_shown_after_measuring():
     text, html = str(shown), shown._repr_mimebundle_()["text/html"]
     for said in (
         "How much of torch.compile's gain the plan reaches",
-        "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels",
+        "3 eager ops and 1 kernel of regions; under full Inductor it launches 2 kernels",
         "≤",
         "cannot be measured",
     ):
         assert said in text
-    assert "What crosses borders" in html
+    assert "Tensors that cross borders" in html
     assert "<script" not in html
     assert list(shown.border_frame.columns[:3]) == ["source", "reader", "tensors"]
     assert shown.trials == ()
@@ -226,7 +226,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert len(found.reach) == 1
     for shown in found._repr_mimebundle_().values():
-        assert "Cancelled: what was not determined yet is left out." in shown
+        assert "Cancelled: the remaining steps are left out." in shown
         for left_out in ("launches", "crosses a border", "decomposes no op"):
             assert left_out not in shown
     assert found.border_frame.empty

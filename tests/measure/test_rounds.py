@@ -35,7 +35,7 @@ from regional_explorer.measure.machine import (
     fixed_work,
     launch_share,
     launch_warnings,
-    others_s,
+    other_processes_s,
 )
 from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, measure_peak
 from regional_explorer.measure.rounds import (
@@ -461,11 +461,11 @@ def test_launches_are_separated_from_work() -> None:
 
 
 def test_unknown_load_of_other_processes_is_none(tmp_path: Path) -> None:
-    assert others_s(tmp_path / "nothing") is None
+    assert other_processes_s(tmp_path / "nothing") is None
     (tmp_path / "stat").write_text("cpu  one two\n")
-    assert others_s(tmp_path / "stat") is None
+    assert other_processes_s(tmp_path / "stat") is None
     (tmp_path / "stat").write_text("cpu  500000 0 250000 9 9 0 0 0 0 0\n")
-    assert 0.0 < (others_s(tmp_path / "stat") or 0.0) < 750_000 / os.sysconf("SC_CLK_TCK")
+    assert 0.0 < (other_processes_s(tmp_path / "stat") or 0.0) < 750_000 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass

@@ -184,7 +184,7 @@ CHANGED_SESSIONS: tuple[tuple[str, Any, str], ...] = (
     ("graphs.0.nodes.5.inputs", [NODE], f"{UNKNOWN_NODE}'{NODE}'"),
     ("partitions.0.region", "nobody", "partitions[0].region: there is no region called 'nobody'"),
     ("graphs.1.id", "0/forward", "graphs[1]: a second graph is called '0/forward'"),
-    ("partitions.1.id", CUT, "partitions[1]: a second one is called"),
+    ("partitions.1.id", CUT, "partitions[1]: a second partition is called"),
     ("format", True, f"format: expected {FORMAT}, found True"),
     ("format", FORMAT + 1, f"a newer version (format {FORMAT + 1}, this one reads {FORMAT})"),
     (

@@ -194,7 +194,7 @@ def test_slower_plan_is_reported_where_it_runs() -> None:
         assert found.message == f"When it was explored, the plan was slower than eager: {speedup}."
         assert "ex." not in str(found)
     assert slower_when_explored(replace(explored, verdict=Verdict.SAME)) == []
-    ways = "0.91× (0.88–0.94). upstream runs its marks at 1.02× (1.01–1.03) of eager."
+    ways = "0.91× (0.88–0.94). Under upstream, the same marks run 1.02× (1.01–1.03) as fast as eager."
     (found,) = slower_when_explored(replace(explored, slower={"torch.compile": ways}))
     assert found.message == f"When it was explored, the plan was slower than torch.compile: {ways}"
     assert found.severity is Severity.INFO

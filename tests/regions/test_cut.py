@@ -201,7 +201,12 @@ def a_residual_around_a_region(x):
     return (x + y).cos()
 
 
-@sums({"a": 2, "b": 1}, 1, "with them, instances would feed each other in a cycle", args=(vector(4), vector(2)))
+@sums(
+    {"a": 2, "b": 1},
+    1,
+    "if the instance had them, instances would feed each other in a cycle",
+    args=(vector(4), vector(2)),
+)
 def crossed(x, z):
     """The backward of ``a`` is two halves with a sum between; ``b`` feeds the second and is fed by the first."""
     with rx.region("a"):

@@ -113,5 +113,5 @@ def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch:
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
 def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
-    with pytest.raises(MeasureError, match=r"nothing to draw yet: ex\.\w+\(\) measures"):
+    with pytest.raises(MeasureError, match=r"nothing to draw yet: run ex\.\w+\(\) first"):
         getattr(Plots(sessions.trained(1)), name)()

@@ -126,7 +126,7 @@ def test_first_failed_tensors_are_shown() -> None:
     for count, which in ((8, "all that failed"), (9, "the first 8 that failed in each variant")):
         table = numerics_table(replace(session, numerics=(right, *[wrong] * count)))
         assert len(cells(table)) == MOST_FAILED
-        assert f"The closest to failing, and {which}, are shown" in " ".join(table.notes())
+        assert f"The table shows the closest to failing, and {which};" in " ".join(table.notes())
 
 
 def test_a_chaotic_tensor_is_shown_before_one_that_cannot_be_compared() -> None:
@@ -263,7 +263,7 @@ def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
 def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
     base = sessions.measured()
     few = tuple(replace(one, samples_s=one.samples_s[:7], iqr_s=None, speedup=None) for one in base.timings)
-    assert "fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
+    assert "Fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
     assert "fewer than 8 samples" not in note(timings_table(base))
 
 
