@@ -75,7 +75,11 @@ window.drawn = async (begin) => {
   return performance.now() - begin;
 };
 const begin = performance.now();
-window.show = () => render({ model, el: document.getElementById("host") });
+window.show = () => {
+  const closing = new AbortController();
+  render({ model, el: document.getElementById("host"), signal: closing.signal });
+  return () => closing.abort();
+};
 window.close_view = show();
 window.took = await drawn(begin);
 const canvas = find_canvas();
@@ -98,9 +102,8 @@ window.click = async (box) => {
   const { picture, camera } = document.querySelector(".rxg").rxView, rect = picture.rect(box);
   const [x, y] = camera.toWindow(rect.x + rect.w / 2, rect.y + rect.h / 2);
   const begin = performance.now(), { left, top } = canvas.getBoundingClientRect();
-  for (const name of ["pointerdown", "pointerup"]) {
-    canvas.dispatchEvent(new PointerEvent(name, { clientX: left + x, clientY: top + y, pointerId: 1, bubbles: true }));
-  }
+  const where = { clientX: left + x, clientY: top + y, pointerId: 1, detail: 1, bubbles: true };
+  for (const name of ["pointerdown", "pointerup", "click"]) canvas.dispatchEvent(new PointerEvent(name, where));
   return drawn(begin);
 };
 // Takes what the kernel changed.

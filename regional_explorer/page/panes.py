@@ -41,13 +41,18 @@ def columns(
     source = node("div", class_="rxs", data_part="source")
     return node(
         "div",
-        column(GRAPH, node("div", data_view="graph"), *under),
+        column(GRAPH, graph_host(), *under),
         _grip("Width of the graph and the source"),
         column(SOURCE, _head(node("span", "Source")), node("div", source, class_="rx-pane")),
         _grip("Width of the source and what is beside it"),
         column(BESIDE, _head(head), node("div", *beside, class_="rx-pane")),
         class_="rx-views",
     )
+
+
+def graph_host() -> Node:
+    """Return the element that the page fills with the graph."""
+    return node("div", class_="rxg", role="group", aria_label="Graph view")
 
 
 def _head(title: Node | str) -> Node:
@@ -219,21 +224,35 @@ def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
     }
 
 
-def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
-    """Return the functions as selectable lines, whose keys are those of ``line_rows``; library code is folded.
+LineNodes = Sequence[Sequence[Node]]
+"""The element of each line, by function."""
 
-    A line has the number of its nodes or, after a profile, its time, and below it the remarks of diagnostics.
+
+def line_nodes(functions: Sequence[Function], session: Session) -> LineNodes:
+    """Return the lines as elements, whose keys are those of ``line_rows``.
+
+    A line has the number of its nodes or, after a profile, its time. Besides the functions, only the numbers and
+    members of the regions and the profile matter.
     """
-    times, remarks = _line_times(session), _remarks(session)
+    times = _line_times(session)
     region_of = {
         sendable(f"{graph}:{name}"): (number, region)
         for region, number in session.plan.numbers.items()
         for graph, names in session.members.get(region, {}).items()
         for name in names
     }
+    row_keys = iter(line_rows(functions))
+    return [
+        [_line_row(line, region_of, times, next(row_keys) if line.passing else None) for line in function.lines]
+        for function in functions
+    ]
+
+
+def source_pane(functions: Sequence[Function], lines: LineNodes, session: Session) -> list[Node]:
+    """Return the functions with their ``lines`` and the remarks of diagnostics below them; library code is folded."""
     if not functions:
         return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty")]
-    row_keys = iter(line_rows(functions))
+    remarks = _remarks(session)
     blocks = [
         node(
             "details",
@@ -241,12 +260,9 @@ def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
             node(
                 "div",
                 *(
-                    row
-                    for line in function.lines
-                    for row in (
-                        _line_row(line, region_of, times, next(row_keys) if line.passing else None),
-                        *remarks.get((function.path, line.number), ()),
-                    )
+                    element
+                    for line, own in zip(function.lines, elements, strict=True)
+                    for element in (own, *remarks.get((function.path, line.number), ()))
                 ),
                 role="listbox",
                 aria_multiselectable="true",
@@ -254,7 +270,7 @@ def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
             ),
             open=not function.library,
         )
-        for function in functions
+        for function, elements in zip(functions, lines, strict=True)
         for start in [f"{function.file}:{function.lines[0].number}"]
     ]
     return [node("div", *blocks, class_="rx rxs-list", role="group", aria_label="Source lines")]

@@ -15,7 +15,7 @@ from regional_explorer.errors import count, sendable
 from regional_explorer.page.answer import answer_nodes, answer_text, chart_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.panes import columns, line_rows, row_links, source_listing, source_pane
+from regional_explorer.page.panes import columns, line_nodes, line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.picture.svg import picture_html, session_svg
@@ -166,7 +166,7 @@ def page_html(session: Session, plans: Sequence[Node] = (), drawings: Mapping[st
     names = [f"{graph['id']}:{name}" for graph in state["graphs"] for name in graph["names"]]
     numbers = {name: number for number, name in enumerate(names)}
     functions = source_listing(session)
-    state["part_source"] = source_pane(functions, session)
+    state["part_source"] = source_pane(functions, line_nodes(functions, session), session)
     state["links"] = {"source": row_links(line_rows(functions), names)}
 
     def number_of(node_id: str) -> str:

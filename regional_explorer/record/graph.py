@@ -6,10 +6,10 @@ import ast
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, TypeVar
 
 from regional_explorer.errors import listing
 from regional_explorer.record import Count, Integer, Record
@@ -541,7 +541,25 @@ class Kept(NamedTuple):
         return None if None in sizes else sum(filter(None, sizes))
 
 
-def kept_for_backward(graphs: Iterable[Graph]) -> list[Kept]:
+V = TypeVar("V")
+
+
+def _of_last_graphs(view: Callable[[Sequence[Graph]], V]) -> Callable[[Iterable[Graph]], V]:
+    """Decorator: remember what ``view`` made of the last graphs, which an edit of the plan does not change."""
+    last: list[tuple[Sequence[Graph], V]] = []
+
+    @wraps(view)
+    def remembered(graphs: Iterable[Graph]) -> V:
+        given = tuple(graphs)
+        if not last or last[0][0] != given:
+            last[:] = [(given, view(given))]
+        return last[0][1]
+
+    return remembered
+
+
+@_of_last_graphs
+def kept_for_backward(graphs: Iterable[Graph]) -> Sequence[Kept]:
     """Return the tensors that forwards keep for their backward, largest first.
 
     Parameters, inputs and views of them are left out: they are in memory anyway.
@@ -564,7 +582,8 @@ def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:
     return {base.name: base for base in bases if base.role is Role.OP and base.values}.values()
 
 
-def recomputed_ops(graphs: Iterable[Graph]) -> dict[str, Node]:
+@_of_last_graphs
+def recomputed_ops(graphs: Iterable[Graph]) -> Mapping[str, Node]:
     """Return the ops of forwards that the backward repeats instead of keeping their results, by ``graph:name``."""
     ops = ((graph, node) for graph in graphs if graph.kind is GraphKind.BACKWARD for node in graph.ops)
     return {f"{graph.id}:{node.name}": node for graph, node in ops if node.recompute and not _is_view(node, graph)}

@@ -88,8 +88,13 @@ def node(tag: str, /, *children: object, **attributes: object) -> Node:
         for name, value in attributes.items()
         if value not in (None, False)
     }
-    contents = (child if isinstance(child, list) else _child_text(child) for child in children if child is not None)
-    return [tag, html_attributes, *(child for child in contents if child != "")]
+    element: Node = [tag, html_attributes]
+    for child in children:
+        if isinstance(child, list):
+            element.append(child)
+        elif child is not None and (text := _child_text(child)):
+            element.append(text)
+    return element
 
 
 @functools.cache

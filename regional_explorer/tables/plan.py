@@ -56,15 +56,9 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
     )
 
 
-@derived
-def kept_tensors(session: Session) -> list[Kept]:
-    """Return the tensors that forwards keep for their backward, largest first."""
-    return kept_for_backward(session.graphs)
-
-
 def kept_table(session: Session) -> Table[Kept]:
     """One row per tensor that a forward keeps for its backward, largest first."""
-    tensors, numbers = kept_tensors(session), session.plan.numbers
+    tensors, numbers = kept_for_backward(session.graphs), session.plan.numbers
     more = len(tensors) - MOST_KEPT
     regions = {node: region for region in session.members for node in nodes_of_region(session, region)}
 
@@ -92,7 +86,7 @@ def kept_table(session: Session) -> Table[Kept]:
 @derived
 def kept_text(session: Session) -> str:
     """Return how much the forwards keep for their backwards, and how many ops are recomputed; empty if neither."""
-    tensors, recomputed = kept_tensors(session), len(recomputed_ops(session.graphs))
+    tensors, recomputed = kept_for_backward(session.graphs), len(recomputed_ops(session.graphs))
     if not tensors and not recomputed:
         return ""
     total_bytes = sum(tensor.size_bytes or 0 for tensor in tensors)

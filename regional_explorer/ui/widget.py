@@ -11,7 +11,17 @@ import traitlets
 
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.panes import Function, Rows, line_rows, row_links, source_listing, source_pane
+from regional_explorer.page.panes import (
+    Function,
+    LineNodes,
+    Rows,
+    graph_host,
+    line_nodes,
+    line_rows,
+    row_links,
+    source_listing,
+    source_pane,
+)
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.graph import Graph
@@ -98,7 +108,8 @@ class SessionView(anywidget.AnyWidget):
         self._records = Records()
         self._functions: tuple[Function, ...] = ()
         self._rows: dict[str, Rows] = {}
-        self._source_inputs: object = None
+        self._line_inputs: object = None
+        self._lines: LineNodes = ()
         self._partitions: Sequence[PartitionCode] = ()
         self._lock = threading.RLock()
         self._in_order = InOrder(self._handle_in_order)
@@ -151,11 +162,13 @@ class SessionView(anywidget.AnyWidget):
             self._functions = source_listing(session)
             self._rows["source"] = line_rows(self._functions)
             self._set_links()
-        inputs = session.graphs, session.plan.numbers, session.members, session.profile, session.diagnostics
-        if inputs != self._source_inputs:
-            self.part_source = source_pane(self._functions, session)
+        inputs = session.graphs, session.plan.numbers, session.members, session.profile
+        if inputs != self._line_inputs:
+            self._line_inputs, self._lines = inputs, line_nodes(self._functions, session)
             self.part_style = [style_sheet(page_css(len(session.plan.regions)))]
-            self._source_inputs = inputs
+        shown = source_pane(self._functions, self._lines, session)
+        if shown != self.part_source:
+            self.part_source = shown
 
     def set_code(self, partitions: Sequence[PartitionCode]) -> None:
         """Show the code of a region's partitions, unless it is shown already."""
@@ -217,6 +230,12 @@ class SessionView(anywidget.AnyWidget):
     def _show_error(self, error: Exception) -> None:
         self.problem = clean_page(f"{type(error).__name__}: {error}")
 
+    def send_state(self, key: Any = None) -> None:
+        """Send traits as they are; ipywidgets 8 would look for buffers in each of their thousands of elements."""
+        if state := self.get_state(key=key):
+            self._property_lock.update((name, state[name]) for name in self._property_lock.keys() & state.keys())
+            self._send({"method": "update", "state": state, "buffer_paths": []})
+
     def close(self) -> None:
         """Close the widget and its layout."""
         self.layout.close()
@@ -225,4 +244,4 @@ class SessionView(anywidget.AnyWidget):
 
 def _frame() -> list[Node]:
     hidden = node("div", hidden=True, data_part="style")
-    return [hidden, node("div", data_view="graph"), node("div", class_="rxs", data_part="source")]
+    return [hidden, graph_host(), node("div", class_="rxs", data_part="source")]

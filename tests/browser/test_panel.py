@@ -236,6 +236,24 @@ def test_withdrawn_text_does_not_reach_the_next_region(alone: Callable[[SessionV
     exploration.close()
 
 
+def test_escape_closes_an_open_menu_and_keeps_what_is_selected(alone: Callable[[SessionView], Page]) -> None:
+    panel = Panel(control_of(make()))
+    page = alone(panel)
+    for title in ("Options", "Take home"):
+        summary = page.locator("summary", has_text=title)
+        summary.click()
+        menu = page.locator(".rx-options", has=summary)
+        expect(menu).to_have_attribute("open", "")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Escape")
+        expect(menu).not_to_have_attribute("open", "")
+        expect(summary).to_be_focused()
+    assert "clear" not in page.evaluate("sent.map((message) => message.do)")
+    page.keyboard.press("Escape")
+    assert "clear" in page.evaluate("sent.map((message) => message.do)")
+    panel.close()
+
+
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Explorer, theme: str) -> None:
     notebook.set_theme("dark" if theme == "dark" else "light")

@@ -171,6 +171,14 @@ def test_code_opens_and_its_lines_show_their_nodes(page: Page, graph: Graph) -> 
     expect(page.get_by_text("Measured plans")).to_be_visible()
 
 
+def test_a_table_is_copied_with_tabs_and_newlines(page: Page) -> None:
+    found = page.locator(".rx-results table").first
+    heads, first = (found.locator(f"tr:nth-child(1) {kind}").all_inner_texts() for kind in ("th", "td"))
+    copied = found.evaluate("table => { getSelection().selectAllChildren(table); return String(getSelection()); }")
+    assert [line.split("\t") for line in copied.split("\n") if line][:2] == [heads, first]
+    assert len(heads) > 2
+
+
 def test_code_that_belongs_to_no_node_selects_nothing(open_page: Open) -> None:
     found = session()
     code = found.artifacts["artifact-0/forward"].code

@@ -49,11 +49,14 @@ def checked(panel: Panel, name: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
-def test_an_edit_finds_once_what_the_graphs_keep(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_does_not_look_again_for_what_the_graphs_keep(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Header, table and note say it."""
     monkeypatch.setattr(graph, "_computed_for", found := Mock(side_effect=graph._computed_for))
     switch(panel, "mm", on=False)
     assert "Kept for the backward" in text(panel, "results")
+    assert found.call_count == 0, "the graphs are those of before"
+    assert not graph.kept_for_backward(panel.control.session.graphs[:1])
+    assert graph.kept_for_backward(panel.control.session.graphs)
     assert found.call_count == 1, "of the one backward"
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import graph_traits, overlay
-from regional_explorer.page.panes import row_links, source_listing, source_pane
+from regional_explorer.page.panes import line_nodes, row_links, source_listing, source_pane
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.diagnostic import DiagnosticCode
@@ -333,5 +333,7 @@ def test_a_remark_of_a_diagnostic_is_below_its_line(tmp_path: Path) -> None:
     session = in_file(tmp_path / "model.py")
     (mul,) = (node for node in session.graphs[0].ops if node.name == "mul")
     found = DiagnosticCode.REGION_SLOWER.found("It is slower: much.", where=[mul], remedy="Leave it to eager.")
-    rows = texts_in(source_pane(source_listing(session), replace(session, diagnostics=(found,)))[0])
+    functions = source_listing(session)
+    lines = line_nodes(functions, session)
+    rows = texts_in(source_pane(functions, lines, replace(session, diagnostics=(found,)))[0])
     assert rows[rows.index("    return [y * n for n in range(2)]") + 1] == "↳ It is slower"

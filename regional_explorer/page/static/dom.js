@@ -1,58 +1,54 @@
-// Helpers of all views. Text only ever becomes a text node, and only allowed elements are made.
+// Helpers of all views. Text only ever becomes a text node; which elements there are, the kernel says.
 
-const TAGS = /^(b|button|canvas|circle|code|datalist|dd|details|div|dl|dt|h[134]|i|input|label|li|option|p|path|progress|select|small|span|style|summary|svg|table|tbody|td|th|thead|tr|ul)$/;
-const REFUSED = /^(on|href$|src|action|formaction|xlink)/i;
-const SVG_TAGS = /^(svg|path|circle)$/;
-
-export function el(tag, attributes = {}, ...children) {
-  if (!TAGS.test(tag)) throw new Error(`no element <${tag}> in a view`);
-  const element = SVG_TAGS.test(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+// Make a described element: its tag, its attributes, its children.
+export function build(part) {
+  if (typeof part === "string") return part;
+  const [tag, attributes, ...children] = part;
+  const element = /^(svg|path|circle)$/.test(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   setAttributes(element, attributes);
-  element.append(...children.filter(Boolean));
+  element.append(...children.map(build));
   return element;
 }
 
 function setAttributes(element, now, before = {}) {
   for (const name of Object.keys({ ...before, ...now })) {
     const value = now[name] ?? false;
-    if (REFUSED.test(name)) throw new Error(`no attribute ${name} in a view`);
     if (value === before[name]) continue;
     if (value === false) element.removeAttribute(name);
     else element.setAttribute(name, value === true ? "" : value);
   }
 }
 
-const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
-const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 const IDENTITY = ["data-do", "data-of", "data-part", "type"];
 const isTwin = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
 const filled = new WeakMap(); // the children that an element was given last
 
 // Fill an element with the children that `now` describes. Only those that differ change: focus and scroll stay.
 export function fill(parent, now) {
-  const before = filled.get(parent) ?? [];
-  if (now !== before) patch(parent, now, before);
+  patch(parent, now, filled.get(parent) ?? []);
   filled.set(parent, now);
 }
 
+// What others filled stays: a child without described children keeps those that it has.
 function patch(parent, now, before) {
+  if (now === before) return;
   now.forEach((part, i) => {
     const old = before[i], child = parent.childNodes[i];
-    if (same(part, old)) return;
+    if (part === old) return;
     if (child && isTwin(part, old)) {
       setAttributes(child, part[1], old[1]);
-      if (!same(part.slice(2), old.slice(2))) patch(child, part.slice(2), old.slice(2));
+      patch(child, part.slice(2), old.slice(2));
     } else if (child) child.replaceWith(build(part));
     else parent.append(build(part));
   });
-  while (parent.childNodes.length > now.length) parent.lastChild.remove();
+  for (let i = now.length; i < before.length; i += 1) parent.lastChild.remove();
 }
 
 // Copy what a button has in `data-of`, and say so. Without HTTPS or permission only the old command works.
 export async function copy(item) {
   const text = item.dataset.of;
-  const onCopy = (event) => { event.clipboardData.setData("text/plain", text); event.preventDefault(); event.stopPropagation(); };
   const command = () => {
+    const onCopy = (event) => { event.clipboardData.setData("text/plain", text); event.preventDefault(); event.stopPropagation(); };
     document.addEventListener("copy", onCopy, true);
     const done = document.execCommand("copy");
     document.removeEventListener("copy", onCopy, true);
@@ -83,41 +79,28 @@ export function isDark(element) {
 export function followLook(signal, changed) {
   const observer = new MutationObserver(changed);
   for (const element of [document.documentElement, document.body]) observer.observe(element, { attributes: true });
-  document.addEventListener("load", changed, { signal, capture: true });
   signal.addEventListener("abort", () => observer.disconnect());
+  document.addEventListener("load", changed, { signal, capture: true });
+  addEventListener("resize", changed, { signal });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed, { signal });
-  const followRatio = () => {
-    changed();
-    matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener("change", followRatio, { signal, once: true });
-  };
-  followRatio();
 }
 
 // Return `work` put off until a moment after the last call; once `signal` aborts it is not done.
 export function debounced(signal, ms, work) {
   let timer;
-  signal.addEventListener("abort", () => clearTimeout(timer));
   return () => {
     clearTimeout(timer);
-    timer = setTimeout(work, ms);
+    timer = setTimeout(() => { if (!signal.aborted) work(); }, ms);
   };
 }
 
-export function follow(model, signal, handlers) {
-  for (const [name, handler] of Object.entries(handlers)) {
-    model.on(name, handler);
-    signal.addEventListener("abort", () => model.off(name, handler));
-  }
-}
-
-// The interface of a module that anywidget expects; the elements of a view are its trait `tree`.
+// The interface of a module that anywidget expects.
 export const widget = (View) => ({
-  render({ model, el: host }) {
-    const controller = new AbortController(), root = el("div", { class: model.get("kind"), role: "group", "aria-label": model.get("label") });
+  render({ model, el: host, signal }) {
+    const root = build(["div", { class: model.get("kind"), role: "group", "aria-label": model.get("label") }]);
     host.append(root);
     // No shortcut of JupyterLab applies to an element with this attribute; on one around it, it would come too late.
-    host.addEventListener("focusin", ({ target }) => { target.dataset.lmSuppressShortcuts = "true"; }, { signal: controller.signal });
-    new View(model, root, controller.signal, "tree");
-    return () => controller.abort();
+    host.addEventListener("focusin", ({ target }) => { target.dataset.lmSuppressShortcuts = "true"; });
+    new View(model, root, signal);
   },
 });

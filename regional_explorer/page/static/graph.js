@@ -2,7 +2,7 @@
 
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { alike, debounced, fill, follow, followLook, isDark, turn } from "./dom.js";
+import { alike, debounced, fill, followLook, isDark, turn } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -11,7 +11,7 @@ import { matches } from "./search.js";
 
 const IDLE_MS = 1000; // then the graphs of other tabs are asked for, to have them when they are shown
 const AS_AT_FIRST = {}; // no fold was opened or closed
-const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
+const NO_TAB = { id: "", title: "graph", graphs: [] };
 
 const button = (does, of, text, more) => ["button", { type: "button", "data-do": does, "data-of": of, ...more }, text];
 
@@ -37,7 +37,6 @@ export class Graph {
   lasso = false;
   help = false;
   mapOff = false;
-  strip = 0; // the width of the minimap beside the drawing
   frame = 0;
   look = ""; // the colours, font and pixel ratio of the last frame
 
@@ -45,7 +44,6 @@ export class Graph {
     const { model, signal } = view;
     this.view = view;
     this.model = model;
-    this.signal = signal;
     this.root = root;
     root.rxView = this; // for tests, benchmarks, a console
     fill(root, this.get("bars"));
@@ -54,27 +52,19 @@ export class Graph {
     this.searchField = this.element("input");
     this.camera = new Camera();
     this.painter = new Painter(this.element(".rxg-canvas"));
-    const moveTo = (x, y) => this.move("moveTo", x, y);
-    this.map = new Minimap(this.element(".rxg-map"), this.camera, this.painter, moveTo, signal);
+    this.map = new Minimap(this.element(".rxg-map"), this);
     this.escape = listen(this);
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
-    follow(model, signal, {
-      change: () => this.load(),
-      "change:selection": () => {
-        this.readSelection();
-        view.light();
-        view.follow("chosen");
-      },
-      "change:search": () => this.find(),
-      "change:marked": () => this.find(),
+    model.on("change", () => this.load());
+    model.on("change:selection", () => {
+      this.readSelection();
+      view.light();
+      view.follow("chosen");
     });
+    model.on("change:search", () => this.find());
+    model.on("change:marked", () => this.find());
     followLook(signal, () => this.draw());
-    const observer = new ResizeObserver(() => this.resize());
-    observer.observe(this.stage);
-    signal.addEventListener("abort", () => {
-      observer.disconnect();
-      cancelAnimationFrame(this.frame);
-    });
+    new ResizeObserver(() => this.resize()).observe(this.painter.canvas);
     this.resize();
   }
 
@@ -164,51 +154,47 @@ export class Graph {
     this.root.classList.toggle("rxg-lassoing", lasso);
   }
 
-  part(name) {
-    const { tab, outline, opening, picture, hit, found } = this;
-    const parts = {
-      problem: () => [this.get("problem")],
-      tabs: () =>
-        this.get("tabs").map(({ id, title }) => {
-          const shown = id === tab.id,
-            state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1" };
-          return button("tab", id, title, { title, role: "tab", ...state });
-        }),
-      crumbs: () => {
-        const path = [{ key: "", crumb: tab.title }, ...(outline?.path(opening.focus) ?? [])];
-        return path.map(({ key, crumb }, i) =>
-          button("back", key, crumb, {
-            title: `Back to ${crumb}`,
-            "aria-current": i === path.length - 1 && "location",
-          }),
-        );
-      },
-      legend: () => {
-        const entries = this.get("look").legend.filter(([when]) => !when || outline?.used.has(when));
-        const unpainted = this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
-        return [...entries.map(([, entry]) => entry), unpainted?.scale];
-      },
-      overlay: () => {
-        const option = (value, text = value) => ["option", { value, selected: value === this.overlay?.title }, text];
-        return [option("", "region"), ...this.overlays.map(({ title }) => option(title))];
-      },
-      count: () => {
-        if (found.error) return [["span", { class: "rxg-wrong" }, found.error]];
-        return [hit >= 0 ? `${hit + 1} / ${found.boxes.length} boxes` : found.any && `${found.nodes.length} found`];
-      },
-      empty: () => [picture?.boxes === 0 && "This graph has no ops."],
-      selected: () => [this.status],
-      // The modules around a node, each with those that it is in.
-      trail: () => {
-        const names = this.module.split(".").filter(Boolean);
-        return names.map((name, i) => {
-          const module = names.slice(0, i + 1).join(".");
-          return button("module", module, name, { title: `Select the nodes of module ${module}` });
-        });
-      },
-    };
-    return parts[name]().filter(Boolean);
-  }
+  // The elements of the bars, by the names that they have in `data-bar`.
+  parts = {
+    problem: () => [this.get("problem")],
+    tabs: () =>
+      this.get("tabs").map(({ id, title }) => {
+        const shown = id === this.tab.id,
+          state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1" };
+        return button("tab", id, title, { title, role: "tab", ...state });
+      }),
+    crumbs: () => {
+      const path = [{ key: "", crumb: this.tab.title }, ...(this.outline?.path(this.opening.focus) ?? [])];
+      return path.map(({ key, crumb }) => {
+        const current = key === path.at(-1).key && "location";
+        return button("back", key, crumb, { title: `Back to ${crumb}`, "aria-current": current });
+      });
+    },
+    legend: () => {
+      const entries = this.get("look").legend.filter(([when]) => !when || this.outline?.used.has(when));
+      const unpainted = this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
+      return [...entries.map(([, entry]) => entry), unpainted?.scale];
+    },
+    overlay: () => {
+      const option = (value, text = value) => ["option", { value, selected: value === this.overlay?.title }, text];
+      return [option("", "region"), ...this.overlays.map(({ title }) => option(title))];
+    },
+    count: () => {
+      const { hit, found } = this;
+      if (found.error) return [["span", { class: "rxg-wrong" }, found.error]];
+      return [hit >= 0 ? `${hit + 1} / ${found.boxes.length} boxes` : found.any && `${found.nodes.length} found`];
+    },
+    empty: () => [this.picture?.boxes === 0 && "This graph has no ops."],
+    selected: () => [this.status],
+    // The modules around a node, each with those that it is in.
+    trail: () => {
+      const names = this.module.split(".").filter(Boolean);
+      return names.map((name, i) => {
+        const module = names.slice(0, i + 1).join(".");
+        return button("module", module, name, { title: `Select the nodes of module ${module}` });
+      });
+    },
+  };
 
   get status() {
     const { picture, selection } = this,
@@ -222,9 +208,9 @@ export class Graph {
   // Then the box that was in the middle of the window stays in place in a new picture.
   settle(before, id) {
     const { camera } = this,
-      [from, to] = [before, this.picture].map((picture) => picture?.rect(picture.boxWith(id)));
-    const first = this.first ? this.picture?.rect(this.picture.boxWith(this.first)) : undefined;
-    if (this.aim && camera.width) camera[this.aim](first);
+      rectOf = (picture, id) => picture?.rect(picture.boxWith(id)),
+      [from, to] = [rectOf(before, id), rectOf(this.picture, id)];
+    if (this.aim && camera.width) camera[this.aim](rectOf(this.picture, this.first));
     else if (from && to) camera.moveTo(camera.x + to.x + to.w / 2 - from.x - from.w / 2, camera.y + to.y - from.y);
     else camera.pan(0, 0);
   }
@@ -279,9 +265,8 @@ export class Graph {
   }
 
   resize() {
-    const { clientWidth, clientHeight: height } = this.stage,
-      width = clientWidth - this.strip;
-    if (width <= 0 || !height) return;
+    const { clientWidth: width, clientHeight: height } = this.painter.canvas;
+    if (!width || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
     this.settle();
@@ -297,14 +282,7 @@ export class Graph {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || !this.root.isConnected) return;
-    const strip = this.mapOff ? 0 : this.map.strip(this.stage.clientWidth);
-    if (strip !== this.strip) {
-      this.strip = strip;
-      this.map.canvas.hidden = !strip;
-      this.stage.style.setProperty("--strip", `${strip}px`);
-      this.look = "";
-      return this.resize(); // which paints
-    }
+    this.map.canvas.hidden = this.mapOff || !this.map.helps(this.stage.clientWidth); // it takes room from the drawing
     const style = getComputedStyle(this.root),
       look = `${style.backgroundColor} ${style.fontFamily} ${devicePixelRatio}`;
     if (look !== this.look) this.prepare(style);
@@ -330,10 +308,8 @@ export class Graph {
   // clicked: the kind of a fold, such as "module", "line" or "function", or "op".
   choose(ids, how = "only", clicked = "") {
     const own = new Set(ids),
-      selected = this.get("selection"),
-      others = how === "only" ? [] : selected.filter((id) => !own.has(id));
-    const drop = how === "toggle" && others.length + own.size === selected.length,
-      all = new Set(drop ? others : [...others, ...ids]);
+      before = new Set(how === "only" ? [] : this.get("selection")),
+      all = how === "toggle" && own.isSubsetOf(before) ? before.difference(own) : before.union(own);
     const chosen = this.view.ids.filter((id) => all.has(id)), // in the order they run
       number = this.view.send({
         do: "select",
@@ -353,7 +329,7 @@ export class Graph {
     const nodes = this.picture.nodesIn(box);
     if (nodes.length) this.module = this.picture.module(nodes[0]);
     this.view.point(this.picture.idsOf(nodes));
-    fill(this.element("[data-bar=trail]"), this.part("trail")); // nothing else: this follows the pointer
+    fill(this.element("[data-bar=trail]"), this.parts.trail()); // nothing else: this follows the pointer
     this.draw();
   }
 
@@ -391,7 +367,7 @@ export class Graph {
 
   // Show the first of these nodes that is in the tab, or else the tab of the first.
   reveal(nodes, quietly = false) {
-    const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))),
+    const graphs = nodes.map((node) => node.split(":", 1)[0]),
       here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id);
     this.awaited = nodes;
     if (!graphs.some((graph) => here.includes(graph)) && this.tabs.includes(graphs[0]))
@@ -443,38 +419,37 @@ export class Graph {
     this.setOpening({ ...this.opening, chosen: Object.fromEntries(chosen), focus: key });
   }
 
+  // What buttons and keys do, by the names that the buttons have in `data-do`.
+  actions = {
+    in: () => this.move("zoom", 1.3),
+    out: () => this.move("zoom", 1 / 1.3),
+    fit: () => {
+      this.move("fit");
+      this.aim = "fit";
+    },
+    next: () => this.nextHit(1),
+    previous: () => this.nextHit(-1),
+    matched: () => this.pick(this.found.nodes),
+    region: (of) => this.pick(this.picture.nodesOfRegion(Number(of))),
+    module: (of) => this.pick(this.picture.nodesOfModule(of), "only", "module"),
+    lasso: () => (this.lasso = !this.lasso),
+    map: () => (this.mapOff = !this.mapOff),
+    help: () => (this.help = !this.help),
+    tab: (of) => this.setShown({ tab: of }),
+    "turn tab": (step) => this.setShown({ tab: turn(this.tabs, this.tab.id, step) }),
+    back: (of) => this.back(of),
+    "open all": () => this.setOpening({ all: true }),
+    "close all": () => this.setOpening({ all: false }),
+    upstream: () => this.pick(this.outline.reach(this.selection, true), "add"),
+    downstream: () => this.pick(this.outline.reach(this.selection, false), "add"),
+    overlay: (of) => {
+      const titles = ["", ...this.overlays.map(({ title }) => title)];
+      this.setShown({ overlay: of ?? turn(titles, this.overlay?.title ?? "", 1) });
+    },
+  };
+
   act(name, of) {
-    const { picture } = this,
-      turnTab = (step) => this.setShown({ tab: turn(this.tabs, this.tab.id, step) });
-    const action = {
-      in: () => this.move("zoom", 1.3),
-      out: () => this.move("zoom", 1 / 1.3),
-      fit: () => {
-        this.move("fit");
-        this.aim = "fit";
-      },
-      next: () => this.nextHit(1),
-      previous: () => this.nextHit(-1),
-      matched: () => this.pick(this.found.nodes),
-      region: () => this.pick(picture.nodesOfRegion(Number(of))),
-      module: () => this.pick(picture.nodesOfModule(of), "only", "module"),
-      lasso: () => (this.lasso = !this.lasso),
-      map: () => (this.mapOff = !this.mapOff),
-      help: () => (this.help = !this.help),
-      tab: () => this.setShown({ tab: of }),
-      "next tab": () => turnTab(1),
-      "tab before": () => turnTab(-1),
-      back: () => this.back(of),
-      "open all": () => this.setOpening({ all: true }),
-      "close all": () => this.setOpening({ all: false }),
-      upstream: () => this.pick(this.outline.reach(this.selection, true), "add"),
-      downstream: () => this.pick(this.outline.reach(this.selection, false), "add"),
-      overlay: () => {
-        const titles = ["", ...this.overlays.map(({ title }) => title)];
-        this.setShown({ overlay: of ?? turn(titles, this.overlay?.title ?? "", 1) });
-      },
-    }[name];
-    if (picture && action) action();
+    if (this.picture) this.actions[name]?.(of);
     this.view.refresh();
     this.draw();
   }

@@ -3,26 +3,15 @@
 import { debounced } from "./dom.js";
 import { PLUS } from "./letters.js";
 
-const PAN_STEP = 60, // pixels that an arrow key moves the window
-  DOUBLE_MS = 500; // between the two clicks of a double click
+const PAN_STEP = 60; // pixels that an arrow key moves the window
 
 export function listen(view) {
-  const { signal, camera, root, stage, searchField } = view,
+  const { camera, root, stage, searchField } = view,
     { canvas } = view.painter;
-  const on = (target, name, handler, options = {}) => target.addEventListener(name, handler, { signal, ...options });
+  const on = (target, name, handler, options) => target.addEventListener(name, handler, options);
 
-  // A press that does not move is a click. The rest of a double click on a + was meant for the picture before.
-  let drag = null,
-    opener = null; // the last click on a +
-  const isRestOfDouble = ({ timeStamp, clientX, clientY }) =>
-    opener &&
-    timeStamp - opener.timeStamp < DOUBLE_MS &&
-    Math.hypot(clientX - opener.clientX, clientY - opener.clientY) < 4;
   /** @returns {[number, number]} */
-  const pointOf = (event) => {
-    const { left, top } = stage.getBoundingClientRect();
-    return [event.clientX - left, event.clientY - top];
-  };
+  const pointOf = ({ offsetX, offsetY }) => [offsetX, offsetY];
   const boxAt = ([px, py]) => view.picture?.at(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
   const hullAt = (point) => {
     const hull = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
@@ -35,45 +24,69 @@ export function listen(view) {
   };
   const adds = (event) => event.ctrlKey || event.metaKey;
 
+  let press = null, // the last one: where it is, how far it has moved, and the line of a lasso
+    held = false;
   on(canvas, "pointerdown", (event) => {
     if (event.button > 1 || !view.picture) return;
     stage.focus({ preventScroll: true });
     canvas.setPointerCapture(event.pointerId);
     const [x, y] = pointOf(event);
-    drag = { x, y, moved: 0, line: event.altKey || view.lasso ? new Path2D(`M${x} ${y}`) : null };
+    press = { x, y, moved: 0, line: event.altKey || view.lasso ? new Path2D(`M${x} ${y}`) : null };
+    held = true;
   });
   on(canvas, "pointermove", (event) => {
     if (!view.picture) return;
     const [x, y] = pointOf(event);
-    if (!drag) {
+    if (!held) {
       const box = boxAt([x, y]);
       root.classList.toggle("rxg-pointing", box >= 0);
       view.hover(box, x, y);
       return;
     }
-    drag.moved += Math.hypot(event.movementX, event.movementY);
-    if (drag.line) {
-      drag.line.lineTo(x, y);
-      view.line = drag.line;
+    press.moved += Math.hypot(event.movementX, event.movementY);
+    if (press.line) {
+      press.line.lineTo(x, y);
+      view.line = press.line;
       view.draw();
-    } else if (drag.moved > 3) {
-      root.classList.add("rxg-moving");
+    } else if (press.moved > 3) {
       view.hover(-1);
-      view.move("pan", x - drag.x, y - drag.y);
-      Object.assign(drag, { x, y });
+      view.move("pan", x - press.x, y - press.y);
+      Object.assign(press, { x, y });
     }
   });
   const release = () => {
-    const press = drag;
-    drag = view.line = null;
-    root.classList.remove("rxg-moving");
+    held = false;
+    view.line = null;
     view.draw();
-    return press;
   };
+  on(canvas, "pointercancel", release);
   on(canvas, "pointerup", (event) => {
-    const press = release();
-    if (press?.line && press.moved > 3) pickInside(press.line, adds(event));
-    else if (press?.moved <= 3) click(pointOf(event), event);
+    if (held && press.line && press.moved > 3) pickInside(press.line, adds(event));
+    release();
+  });
+
+  // A press that does not move is a click. The rest of a double click on a + was meant for the picture before.
+  let opened = false;
+  on(canvas, "click", (event) => {
+    if (!press || press.moved > 3 || (opened && event.detail > 1)) return;
+    const point = pointOf(event),
+      { picture, anchor } = view,
+      box = boxAt(point),
+      nodes = box < 0 ? hullAt(point) : picture.nodesIn(box);
+    view.cursor = -1;
+    opened = onPlus(box, point);
+    if (opened) return view.fold(box);
+    if (box >= 0 && event.shiftKey && anchor >= 0)
+      return view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
+    if (box >= 0) view.anchor = box;
+    if (nodes.length || !(adds(event) || event.shiftKey))
+      view.pick(nodes, adds(event) ? "toggle" : "only", box < 0 ? "" : picture.kind(box));
+  });
+  on(canvas, "dblclick", (event) => {
+    const box = boxAt(pointOf(event)),
+      [node] = hullAt(pointOf(event)),
+      folded = box < 0 ? view.picture?.nodeBoxes[node] : box;
+    if (!opened && folded !== undefined) view.fold(folded);
   });
   // The right button selects; what is selected has its buttons below the graph.
   on(canvas, "contextmenu", (event) => {
@@ -83,34 +96,9 @@ export function listen(view) {
     event.stopPropagation(); // or JupyterLab shows its own menu
     view.pickBox(box);
   });
-  on(canvas, "pointercancel", release);
   on(canvas, "pointerleave", () => {
-    if (!drag) view.hover(-1);
+    if (!held) view.hover(-1);
   });
-  on(canvas, "dblclick", (event) => {
-    if (isRestOfDouble(event)) return;
-    const box = boxAt(pointOf(event)),
-      [node] = hullAt(pointOf(event));
-    if (box >= 0) view.fold(box);
-    else if (node !== undefined) view.fold(view.picture.nodeBoxes[node]);
-  });
-
-  function click(point, event) {
-    if (isRestOfDouble(event)) return;
-    const { picture, anchor } = view,
-      box = boxAt(point),
-      nodes = box < 0 ? hullAt(point) : picture.nodesIn(box);
-    view.cursor = -1;
-    if (onPlus(box, point)) {
-      opener = event;
-      return view.fold(box);
-    }
-    if (box >= 0 && event.shiftKey && anchor >= 0)
-      return view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
-    if (box >= 0) view.anchor = box;
-    if (nodes.length || !(adds(event) || event.shiftKey))
-      view.pick(nodes, adds(event) ? "toggle" : "only", box < 0 ? "" : picture.kind(box));
-  }
 
   function pickInside(line, add) {
     const { picture } = view,
@@ -126,14 +114,13 @@ export function listen(view) {
   }
 
   // The plain wheel scrolls the page; with Ctrl or ⌘, or as a pinch, which browsers report as Ctrl, it zooms.
-  const wheel = (event) => {
+  const zoom = (event) => {
     view.hover(-1);
     if (!view.picture || !adds(event)) return;
     event.preventDefault();
-    const unit = event.deltaMode === 1 ? 16 : 1;
-    view.move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...pointOf(event));
+    view.move("zoom", Math.exp(-event.deltaY * (event.deltaMode ? 0.096 : 0.006)), ...pointOf(event));
   };
-  on(canvas, "wheel", wheel, { passive: false });
+  on(canvas, "wheel", zoom, { passive: false });
 
   const walk = ({ shiftKey }, box) => {
     const from = view.cursor;
@@ -166,8 +153,8 @@ export function listen(view) {
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),
     "/": () => searchField.select(),
     m: () => view.act("map"),
-    g: () => view.act("next tab"),
-    t: () => view.act("tab before"),
+    g: () => view.act("turn tab", 1),
+    t: () => view.act("turn tab", -1),
   };
   const leave = () => {
     view.cursor = -1;
@@ -189,7 +176,7 @@ export function listen(view) {
   const search = () => {
     if ((view.get("search") ?? "") !== searchField.value) view.model.set("search", searchField.value);
   };
-  on(searchField, "input", debounced(signal, 120, search));
+  on(searchField, "input", debounced(view.view.signal, 120, search));
   on(searchField, "change", search); // leaving the field searches at once
   on(searchField, "keydown", (event) => {
     if (event.key === "Escape" && !searchField.value) return;

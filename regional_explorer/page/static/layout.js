@@ -5,7 +5,7 @@ const GAP = 14, LAYER = 16, BORDER = 7, HEADER = 20, WIDEST_ROW = 1000, TALLEST 
 const LANE = { w: 4, h: 0 }, MOST_LANES = 3000; // beyond, long edges are bent around the boxes between
 const LOOSE = 0.1; // how much a lane counts, and a box at an end of the graph, compared with another box
 
-const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
+export const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
 export const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
 
 // The row of each of `count` items, given in the order they run, and what each reads and feeds.

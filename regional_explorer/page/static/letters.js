@@ -38,14 +38,9 @@ export class Letters {
 
   clip(text, size, room) {
     if (this.width(text, size) <= room) return text;
-    let low = 0,
-      high = text.length;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.width(`${text.slice(0, middle)}…`, size) <= room) low = middle;
-      else high = middle - 1;
-    }
-    return `${text.slice(0, low)}…`;
+    let kept = text;
+    while (kept && this.width(`${kept}…`, size) > room) kept = kept.slice(0, -1);
+    return `${kept}…`;
   }
 
   boxes(picture, boxes, style, faint) {

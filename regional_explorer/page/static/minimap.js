@@ -3,24 +3,21 @@
 const MOST_WIDTH = 180,
   MOST_HEIGHT = 130,
   LEAST_SIDE = 20,
-  LEAST_WINDOW = 480, // of the drawing and it
-  ROOM = 16; // around it
+  LEAST_WINDOW = 480; // of the drawing and it
 
 export class Minimap {
   k = 1; // its scale
   still; // the picture at that scale
 
-  constructor(canvas, camera, painter, moveTo, signal) {
+  constructor(canvas, graph) {
     this.canvas = canvas;
-    this.camera = camera;
-    this.painter = painter;
-    const jump = (event) => {
+    this.camera = graph.camera;
+    this.painter = graph.painter;
+    canvas.onpointerdown = canvas.onpointermove = (event) => {
       if (!(event.buttons & 1)) return;
       canvas.setPointerCapture(event.pointerId);
-      const box = canvas.getBoundingClientRect();
-      moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
+      graph.move("moveTo", event.offsetX / this.k, event.offsetY / this.k);
     };
-    for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, jump, { signal });
   }
 
   // Draw the picture once; on every move only the frame is redrawn.
@@ -28,18 +25,17 @@ export class Minimap {
     const { width, height } = this.camera.picture;
     this.still = this.painter.copy({ x0: 0, y0: 0, x1: width, y1: height }, this.k, {});
     for (const [side, length] of Object.entries({ width, height })) {
-      const size = Math.max(length * this.k, LEAST_SIDE);
+      const size = Math.round(Math.max(length * this.k, LEAST_SIDE));
       this.canvas[side] = Math.round(size * this.painter.ratio);
       this.canvas.style[side] = `${size}px`;
     }
   }
 
-  // Its width in a stage of this width; 0 where all of the picture is seen.
-  strip(stage) {
+  // Whether it helps in a stage of this width: not where all of the picture is seen.
+  helps(stage) {
     const { width, height } = this.camera.picture;
     this.k = Math.min(MOST_WIDTH / width, MOST_HEIGHT / height);
-    if (stage < LEAST_WINDOW || !this.camera.exceeds(stage)) return 0;
-    return Math.round(Math.max(width * this.k, LEAST_SIDE)) + ROOM;
+    return stage >= LEAST_WINDOW && this.camera.exceeds(stage);
   }
 
   draw() {

@@ -51,35 +51,27 @@ export class Painter {
 
   // Boxes of the same style are grouped, so that each style is drawn with one path. `colours` are those of a theme.
   prepare(picture, colours, { backgroundColor: paper, fontFamily: font }, heat) {
-    const looks = new Map(),
-      styles = new Map(), // of hulls, by region and state
-      { regions } = picture,
+    const { regions } = picture,
       tones = regions.map(({ hue }) => colours.tones[hue]),
-      ground = { ...colours.ground, paper };
+      ground = { ...colours.ground, paper },
+      tiles = {}; // the hatching of hulls, by region and state
     Object.assign(this, { picture, ground, regions: tones.map(({ stroke }) => stroke) });
     this.letters.font(font);
     this.hulls = picture.hulls.map((piece, hull) => {
       const { region, state } = piece,
-        key = `${region} ${state}`;
-      if (!styles.has(key)) {
-        const style = hullStyle(state, ground, tones[region], regions[region].line);
-        styles.set(key, { ...style, tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
-      }
-      return { rect: picture.groups[hull], piece, style: styles.get(key), tint: heat(piece) };
+        style = hullStyle(state, ground, tones[region], regions[region].line);
+      if (style.hatch) style.tile = tiles[`${region} ${state}`] ??= this.pen.createPattern(hatch(style), "repeat");
+      return { rect: picture.groups[hull], piece, style, tint: heat(piece) };
     });
-    for (let box = 0; box < picture.boxes; box += 1) {
-      const tint = heat(picture.piece(box), box),
+    const tints = picture.owners.map(({ piece }, box) => heat(piece, box));
+    const key = (box) => [picture.look(box), picture.piece(box)?.region, picture.failed(box), tints[box]?.fill].join();
+    this.looks = [...Map.groupBy(picture.owners.keys(), key).values()].map((boxes) => {
+      const [box] = boxes,
         region = picture.piece(box)?.region,
-        look = picture.look(box),
-        failed = picture.failed(box);
-      const key = `${look} ${region} ${failed} ${tint?.fill}`;
-      if (!looks.has(key)) {
-        const style = boxStyle(look, ground, tones[region], regions[region]?.line, failed);
-        looks.set(key, { style: { ...style, ...tint, ...(tint && { quiet: tint.text }) }, boxes: [] });
-      }
-      looks.get(key).boxes.push(box);
-    }
-    this.looks = [...looks.values()];
+        style = boxStyle(picture.look(box), ground, tones[region], regions[region]?.line, picture.failed(box)),
+        tint = tints[box];
+      return { style: { ...style, ...tint, ...(tint && { quiet: tint.text }) }, boxes };
+    });
   }
 
   // `lit` says what is highlighted: the numbers of selected and found nodes per box, and single boxes.
@@ -174,13 +166,13 @@ export class Painter {
   }
 
   edges(k, seen, lit) {
-    const apart = (one, other, from, to) => Math.max(one, other) + 60 < from || Math.min(one, other) - 60 > to;
     const curves = this.picture.curves.filter((points) => {
-      const [x0, y0, x1, y1] = ends(points);
-      return !apart(x0, x1, seen.x0, seen.x1) && !apart(y0, y1, seen.y0, seen.y1);
+      const [x0, y0, x1, y1] = ends(points),
+        [x, y] = [Math.min(x0, x1) - 60, Math.min(y0, y1) - 60];
+      return meets({ x, y, w: Math.max(x0, x1) + 60 - x, h: Math.max(y0, y1) + 60 - y }, seen);
     });
     this.trails(curves, this.ground.edge, [Math.max(0.9, 0.5 / k), lit.selecting ? 0.45 : 0.95], [0.9, 0.3], k);
-    if (k > 0.3) this.arrows(seen);
+    if (k > 0.3) this.arrows(curves);
   }
 
   lit(k, lit) {
@@ -192,14 +184,9 @@ export class Painter {
 
   // Edges from one column to the next cross half of the picture, so they are drawn faint.
   trails(curves, colour, near, far, k = 1) {
-    const isNear = (points) => points.at(-1) >= points[1] - 8;
-    this.trail(curves.filter(isNear), colour, near, k);
-    this.trail(
-      curves.filter((points) => !isNear(points)),
-      colour,
-      far,
-      1,
-    );
+    const byNear = Map.groupBy(curves, (points) => points.at(-1) >= points[1] - 8);
+    this.trail(byNear.get(true) ?? [], colour, near, k);
+    this.trail(byNear.get(false) ?? [], colour, far, 1);
   }
 
   trail(curves, colour, [width, alpha], k) {
@@ -215,13 +202,12 @@ export class Painter {
     this.stroke(colour, width, [], alpha);
   }
 
-  arrows(seen) {
+  arrows(curves) {
     const { pen } = this;
     pen.beginPath();
-    for (const points of this.picture.curves) {
-      const [fromX, fromY, x, y] = points.slice(-4);
-      if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
-      const size = 4 / (Math.hypot(x - fromX, y - fromY) || 1),
+    for (const points of curves) {
+      const [fromX, fromY, x, y] = points.slice(-4),
+        size = 4 / (Math.hypot(x - fromX, y - fromY) || 1),
         u = (x - fromX) * size,
         v = (y - fromY) * size;
       pen.moveTo(x, y);
@@ -234,16 +220,15 @@ export class Painter {
 
   boxes(k, seen, lit) {
     const { pen, picture } = this,
-      labelled = [];
+      labelled = [],
+      isFaint = (box) => Boolean(lit.finding && !lit.found[box]);
     for (const { style, boxes } of this.looks) {
       const here = boxes.filter((box) => meets(picture.rect(box), seen));
       if (k >= TEXT) labelled.push({ style, here });
-      // While searching, boxes without hits are faint.
-      for (const faint of lit.finding ? [true, false] : [false]) {
-        const drawn = lit.finding ? here.filter((box) => Boolean(lit.found[box]) !== faint) : here;
-        if (!drawn.length) continue;
+      for (const faint of [true, false]) {
+        const rects = here.filter((box) => isFaint(box) === faint).map(picture.rect);
+        if (!rects.length) continue;
         pen.globalAlpha = faint ? 0.3 : 1;
-        const rects = drawn.map(picture.rect);
         if (k < SHAPES) {
           pen.fillStyle = style.stroke || style.text;
           for (const { x, y, w, h } of rects) pen.fillRect(x, y, w, h);
@@ -261,8 +246,7 @@ export class Painter {
     pen.globalAlpha = 1;
     if (k >= SHAPES) this.shares(seen);
     pen.textBaseline = "middle";
-    for (const { style, here } of labelled)
-      this.letters.boxes(this.picture, here, style, (box) => lit.finding && !lit.found[box]);
+    for (const { style, here } of labelled) this.letters.boxes(picture, here, style, isFaint);
   }
 
   shares(seen) {
@@ -308,8 +292,11 @@ export class Painter {
     const { pen, picture, ratio, letters } = this;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     picture.titles.forEach(([x, y], i) => {
-      const [left, top] = camera.toWindow(x, y + 28); // where the boxes begin
-      letters.write(picture.graphs[i].title, left, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
+      const { title } = picture.graphs[i],
+        [left, top] = camera.toWindow(x, y + 28), // where the boxes begin
+        [end] = camera.toWindow(picture.titles[i + 1]?.[0] ?? picture.width, 0),
+        seen = Math.max(left, Math.min(8, end - letters.width(title, 12) * 1.08)); // beside what is seen of the graph
+      letters.write(title, seen, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
     });
     for (const { rect, piece, style, tint } of this.hulls) {
       if (!meets(rect, camera.seen)) continue;

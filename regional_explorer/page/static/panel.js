@@ -1,30 +1,30 @@
 // The panel: the view of a session with input fields, and what is shown when its kernel is gone.
 
-import { copy, debounced, el, follow, widget } from "./dom.js";
+import { build, copy, debounced, fill, widget } from "./dom.js";
 import { SessionView } from "./view.js";
 
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
-const LOCAL = "[data-do=copy], [data-do=file], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
+const REMOTE = "[data-do]:is(button, input, select):not([data-do=copy], [data-do=file], [data-do=pane], [data-do=column], [data-do=full], .rxg *)"; // needs the kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
 class Panel extends SessionView {
   dead = false; // whether the kernel is gone for good
 
-  constructor(model, root, signal, tree) {
-    super(model, root, signal, tree);
+  constructor(model, root, signal) {
+    super(model, root, signal);
     const flush = debounced(signal, TYPING_MS, () => this.flush());
     // Live fields are sent while the user types, others on Enter or when the field loses the focus.
     this.on("input", (item) => { if (item) item.dirty = true; flush(); });
     // What was typed and taken back is no change. A field that the window left is still the active element.
     this.on("focusout", (_, { target }) => { target.dirty &&= target === document.activeElement || target.matches(LIVE); });
-    this.gone = el("div", { class: "rx-gone", role: "alert" });
-    this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) copy(target); });
+    this.gone = build(["div", { class: "rx rx-gone", role: "alert" }]);
+    this.gone.onclick = ({ target }) => { if (target.dataset.of) copy(target); };
     const timer = setInterval(() => this.watch(), 1000);
-    follow(model, signal, { comm_live_update: () => this.watch() });
-    signal.addEventListener("abort", () => { clearInterval(timer); this.gone.remove(); });
+    model.on("comm_live_update", () => this.watch());
+    signal.addEventListener("abort", () => clearInterval(timer));
     // ipywidgets reports a lost kernel on the model that anywidget wraps.
     model.widget_manager.get_model(this.get("id")).then((raw) => { this.raw = raw; });
     this.send({ do: "here", of: "" });
@@ -41,15 +41,15 @@ class Panel extends SessionView {
     this.trouble = text;
     this.dead = text === RESTARTED;
     this.grey();
-    const button = el("button", { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" }, "Copy plan");
-    this.gone.replaceChildren(el("span", {}, text), button);
+    const plan = { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" };
+    fill(this.gone, [["span", {}, text], ["button", plan, "Copy plan"]]);
     if (text) this.root.before(this.gone);
     else this.gone.remove();
   }
 
   grey() {
     this.root.classList.toggle("rx-dead", this.dead);
-    if (this.dead) for (const item of this.all("[data-do]:is(button, input, select)")) if (!item.matches(LOCAL)) item.disabled = true;
+    if (this.dead) for (const item of this.all(REMOTE)) item.disabled = true;
   }
 
   show() {
@@ -58,8 +58,8 @@ class Panel extends SessionView {
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
       if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value
-      const value = field.querySelector("[selected]")?.value ?? field.getAttribute("value") ?? "";
-      if (field.type === "checkbox") field.checked = field.hasAttribute("checked");
+      const value = field.querySelector("[selected]")?.value ?? field.defaultValue ?? "";
+      if (field.type === "checkbox") field.checked = field.defaultChecked;
       else if (field.value !== value) field.value = value;
     }
   }
@@ -83,8 +83,8 @@ class Panel extends SessionView {
   openFile(item, name) {
     const config = document.querySelector("#jupyter-config-data"), path = this.model.widget_manager.context?.path;
     if (!config || path === undefined) return copy(item);
-    const folder = path.split("/").slice(0, -1).map(encodeURIComponent);
-    open(`${JSON.parse(config.textContent).baseUrl}${["files", ...folder, encodeURIComponent(name)].join("/")}`);
+    const parts = ["files", ...path.split("/").slice(0, -1), name];
+    open(JSON.parse(config.textContent).baseUrl + parts.map(encodeURIComponent).join("/"));
   }
 
   key(item, event) {

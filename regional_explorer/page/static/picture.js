@@ -1,6 +1,6 @@
 // A tab of graphs: its nodes and folds, and the picture of those folds that are open.
 
-import { least, place } from "./layout.js";
+import { least, most, place } from "./layout.js";
 import { PLUS } from "./letters.js";
 
 const NOTES = ["recomputed in the backward", "random", "taken out of its region: runs eagerly"]; // by the bit of `flags`
@@ -141,10 +141,8 @@ export class Picture {
     this.owners = [...boxes.keys()];
     this.boxes = boxes.size;
     this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && !this.piece(box));
-    this.graphs = outline.graphs.map((graph) => ({
-      ...graph,
-      boxes: new Set(this.nodeBoxes.slice(graph.first, graph.first + graph.count)).size,
-    }));
+    const boxesIn = ({ first, count }) => new Set(this.nodeBoxes.slice(first, first + count)).size;
+    this.graphs = outline.graphs.map((graph) => ({ ...graph, boxes: boxesIn(graph) }));
     this.connect();
     this.place(measure);
   }
@@ -244,14 +242,12 @@ export class Picture {
   boxesOf = (nodes) => [...new Set(nodes.map((node) => this.nodeBoxes[node]))];
 
   counts(nodes) {
-    const boxCounts = new Uint32Array(this.boxes);
-    for (const node of nodes) boxCounts[this.nodeBoxes[node]] += 1;
-    return boxCounts;
+    const counts = new Uint32Array(this.boxes);
+    for (const node of nodes) counts[this.nodeBoxes[node]] += 1;
+    return counts;
   }
 
-  numbers(ids) {
-    return ids.map((id) => this.byId.get(id)).filter((node) => node !== undefined);
-  }
+  numbers = (ids) => ids.map((id) => this.byId.get(id)).filter((node) => node !== undefined);
 
   where = (test) => [...this.nodeBoxes.keys()].filter((node) => test(node));
   pieceOf = (node) => this.outline.nodes[node].piece;
@@ -261,12 +257,11 @@ export class Picture {
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.
   range(from, to) {
-    const held = [this.nodesIn(from), this.nodesIn(to)].filter((nodes) => nodes.length),
-      ends = held.flatMap((nodes) => [nodes[0], nodes.at(-1)]);
-    if (!ends.length) return [];
-    const { first, count } = this.graphs.findLast((graph) => graph.first <= ends.at(-1));
-    const low = Math.max(Math.min(...ends), first),
-      high = Math.min(Math.max(...ends), first + count - 1);
+    const held = [from, to].flatMap(this.nodesIn);
+    if (!held.length) return [];
+    const { first, count } = this.graphs.findLast((graph) => graph.first <= held.at(-1));
+    const low = Math.max(least(held), first),
+      high = Math.min(most(held), first + count - 1);
     return this.where((node) => node >= low && node <= high);
   }
 }

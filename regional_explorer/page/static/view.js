@@ -1,13 +1,14 @@
 // The view of a session: its graph, and rows that stand for nodes and are lit with them. The kernel speaks by traits,
 // the page by numbered messages: what was done to elements with `data-do`.
 
-import { copy, el, fill, follow, turn, widget } from "./dom.js";
+import { copy, fill, turn, widget } from "./dom.js";
 import { Graph } from "./graph.js";
 
 const MOST_HOVERED = 400; // pointing at more nodes highlights none
 const LISTS = "tbody, .rxs-list";
-const WIDTHS = "rx-widths"; // where the browser remembers how wide the columns are
 const LEAST_WIDTH = 220, STEP = 40; // of a column, and of a key that moves its edge
+
+const unfold = (row) => row?.closest("details")?.setAttribute("open", "");
 
 export class SessionView {
   page = Math.random().toString(36).slice(2);
@@ -19,14 +20,12 @@ export class SessionView {
   links = null;
   graphs = null;
 
-  // `tree` is the trait with the elements in `root`, if they are not there yet.
-  constructor(model, root, signal, tree) {
+  constructor(model, root, signal) {
     this.model = model;
     this.root = root;
     this.signal = signal;
-    this.tree = tree;
-    signal.addEventListener("abort", () => root.remove());
-    follow(model, signal, { change: () => this.show(), "msg:custom": (message) => this.onMessage(message) });
+    model.on("change", () => this.show());
+    model.on("msg:custom", (message) => this.onMessage(message));
     this.on("click", (item, event) => {
       if (item?.dataset.do === "copy") copy(item);
       else if (item && !/^(INPUT|SELECT|OPTION)$/.test(event.target.tagName)) this.press(item, event);
@@ -43,14 +42,12 @@ export class SessionView {
       });
     this.show();
     this.widen();
-    const host = el("div", { class: "rxg", role: "group", "aria-label": "Graph view" });
-    root.querySelector("[data-view=graph]").append(host);
-    this.graph = new Graph(this, host);
+    this.graph = new Graph(this, root.querySelector(".rxg"));
     this.graph.load();
   }
 
   on(name, handler) {
-    this.root.addEventListener(name, (event) => handler(event.target.closest("[data-do]"), event), { signal: this.signal });
+    this.root.addEventListener(name, (event) => handler(event.target.closest("[data-do]"), event));
   }
 
   all(selector) { return [...this.root.querySelectorAll(selector)]; }
@@ -84,9 +81,9 @@ export class SessionView {
   refresh() {
     /** @type {any} */
     const active = document.activeElement, dataset = this.root.contains(active) ? active.dataset : null;
-    if (this.tree) fill(this.root, this.get(this.tree));
+    if (this.get("tree")) fill(this.root, this.get("tree")); // a saved page has its elements already
     for (const slot of this.all("[data-part]")) fill(slot, this.get(`part_${slot.dataset.part}`) ?? []);
-    for (const slot of this.all("[data-bar]")) fill(slot, this.graph.part(slot.dataset.bar));
+    for (const slot of this.all("[data-bar]")) fill(slot, this.graph.parts[slot.dataset.bar]().filter(Boolean));
     this.graph?.showTools();
     for (const list of this.all(LISTS)) {
       const rows = this.rows(list);
@@ -116,7 +113,7 @@ export class SessionView {
       const lit = words.get(row.dataset.of) ?? "";
       if (lit === (row.dataset.lit ?? "")) continue;
       row.dataset.lit = lit;
-      row.setAttribute("aria-selected", String(lit.includes("selected")));
+      row.ariaSelected = String(lit.includes("selected"));
     }
   }
 
@@ -124,7 +121,7 @@ export class SessionView {
   follow(lit) {
     for (const pane of this.all(".rxs:not(:hover, :focus-within)")) {
       const row = pane.querySelector(`[data-lit~=${lit}]`);
-      if (lit === "chosen") row?.closest("details")?.setAttribute("open", "");
+      if (lit === "chosen") unfold(row);
       // Not by `scrollIntoView`, which would scroll the notebook too.
       if (!row?.offsetParent) continue;
       const box = pane.closest(".rx-pane > *") ?? pane.firstElementChild, { top, bottom } = row.getBoundingClientRect(), seen = box.getBoundingClientRect();
@@ -144,19 +141,17 @@ export class SessionView {
   // The edges of columns are dragged, or moved by arrow keys; the browser remembers the widths.
   widen() {
     const columns = this.all("[data-column]"), stored = globalThis.origin === "null" ? {} : localStorage;
-    const grow = (widths) => { for (const column of columns) column.style.flexGrow = widths[column.dataset.column] ?? ""; };
+    const keyOf = ({ dataset }) => `rx-width-${dataset.column}`;
+    for (const column of columns) column.style.flexGrow = stored[keyOf(column)] ?? "";
     const move = (grip, dx) => {
       const shown = columns.filter(({ hidden }) => !hidden), wide = shown.map(({ offsetWidth }) => offsetWidth);
-      const right = shown.indexOf(grip.nextElementSibling);
-      const by = Math.max(LEAST_WIDTH - wide[right - 1], Math.min(dx, wide[right] - LEAST_WIDTH));
-      wide[right - 1] += by;
+      const right = shown.indexOf(grip.nextElementSibling), left = right - 1;
+      const by = Math.max(LEAST_WIDTH - wide[left], Math.min(dx, wide[right] - LEAST_WIDTH));
+      wide[left] += by;
       wide[right] -= by;
-      const widths = Object.fromEntries(shown.map(({ dataset }, i) => [dataset.column, wide[i]]));
-      grow(widths);
-      grip.ariaValueNow = String(Math.round((100 * wide[right - 1]) / (wide[right - 1] + wide[right])));
-      stored[WIDTHS] = JSON.stringify(widths);
+      shown.forEach((column, i) => { column.style.flexGrow = stored[keyOf(column)] = wide[i]; });
+      grip.ariaValueNow = String(Math.round((100 * wide[left]) / (wide[left] + wide[right])));
     };
-    grow(JSON.parse(stored[WIDTHS] ?? "{}"));
     for (const grip of this.all(".rx-grip"))
       Object.assign(grip, {
         onpointerdown: ({ pointerId }) => grip.setPointerCapture(pointerId),
@@ -167,22 +162,17 @@ export class SessionView {
 
   // Panes and columns are shown and hidden at once, and without a kernel; what that then says is the same.
   open(does, of) {
-    if (does === "column") for (const column of this.all(`[data-column=${of}]`)) column.toggleAttribute("hidden");
+    if (does === "column") for (const column of this.all(`[data-column=${of}]`)) column.hidden = !column.hidden;
     if (does === "pane") {
-      for (const pane of this.all("[role=tabpanel]")) pane.toggleAttribute("hidden", pane.ariaLabel !== of);
+      for (const pane of this.all("[role=tabpanel]")) pane.hidden = pane.ariaLabel !== of;
       for (const tab of this.all("[data-do=pane]")) Object.assign(tab, { ariaSelected: String(tab.dataset.of === of), tabIndex: tab.dataset.of === of ? 0 : -1 });
     }
     for (const item of this.all("[data-do=column]")) item.ariaPressed = String(!this.all(`[data-column=${item.dataset.of}][hidden]`).length);
   }
 
-  full(item) {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else (item.closest("[data-column]") ?? item.closest(".rxg")).requestFullscreen?.();
-  }
-
   press(item, event, value = null) {
     const { do: does, of = "" } = item.dataset, { shiftKey, ctrlKey, metaKey } = event;
-    if (does === "full") return this.full(item);
+    if (does === "full") return document.fullscreenElement ? document.exitFullscreen() : (item.closest("[data-column]") ?? item.closest(".rxg")).requestFullscreen();
     this.open(does, of);
     if (item.closest(".rxg")) return this.graph.act(does, value ?? of);
     if (does === "nodes") return this.pickRow(item, event);
@@ -194,9 +184,10 @@ export class SessionView {
 
   // Select the nodes of a row; with Shift those of all rows from the last one, with Ctrl in addition, or no longer.
   pickRow(row, { shiftKey, ctrlKey, metaKey }) {
-    const rows = this.rows(row.closest("[role=listbox]")), at = rows.indexOf(row), from = shiftKey ? rows.findIndex(({ dataset }) => dataset.of === this.anchor) : -1;
     if (!shiftKey) this.anchor = row.dataset.of;
-    const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1));
+    const rows = this.rows(row.closest("[role=listbox]")), from = (shiftKey && rows.find(({ dataset }) => dataset.of === this.anchor)) || row;
+    const [first, last] = [rows.indexOf(from), rows.indexOf(row)].sort((a, b) => a - b);
+    const nodes = this.nodesOf(rows.slice(first, last + 1));
     if (!nodes.length) return;
     const clicked = row.closest("[data-part=source]") ? "line" : "";
     this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only", clicked);
@@ -213,7 +204,7 @@ export class SessionView {
     const next = step && rows[Math.max(0, Math.min(rows.length - 1, from + step))];
     if (next) {
       for (const row of rows) row.tabIndex = row === next ? 0 : -1;
-      next.closest("details")?.setAttribute("open", "");
+      unfold(next);
       next.focus();
     }
     if (next && shiftKey) this.press(next, event);
@@ -223,10 +214,16 @@ export class SessionView {
     event.stopPropagation();
   }
 
-  // Wherever the focus is: Escape first closes what is open over the graph, else it clears the selection.
+  // Wherever the focus is: Escape first closes what is open over the page, else it clears the selection.
   escape(event) {
     if (event.key !== "Escape" || event.target.tagName === "SELECT") return;
-    if (this.graph.escape()) this.send({ do: "clear", of: "" });
+    /** @type {any} */
+    const menu = this.root.querySelector(".rx-options[open]");
+    if (menu) {
+      menu.open = false;
+      menu.firstChild.focus();
+    }
+    if (!menu && this.graph.escape()) this.send({ do: "clear", of: "" });
     else event.preventDefault();
   }
 }
