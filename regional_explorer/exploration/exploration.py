@@ -60,7 +60,7 @@ from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop, check_budget
 from regional_explorer.record.action import Action, ActionKind
-from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
@@ -311,7 +311,7 @@ class Exploration(Edits, Results):
 
     def benchmark(
         self,
-        variants: Sequence[str] = BY_DEFAULT,
+        variants: Sequence[str] | None = None,
         budget_s: float = 5.0,
         *,
         regions: bool = True,
@@ -330,7 +330,8 @@ class Exploration(Edits, Results):
             variants: some of eager, aot_eager, regional and full, and what the marks alone give: upstream (under
                 torch's ``regional_inductor``) and lite (under ``torch.compile(mode="lite")``). Eager is always
                 included. Where nothing is cut out, all but eager and full equal ``aot_eager`` and are left out if that
-                is measured.
+                is measured. The default is eager, aot_eager, regional and full; with ``more`` it is what the last
+                benchmark of this plan compared.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             more: whether the rounds are added to those of the last benchmark of this plan, so that twice 30 s say as

@@ -23,6 +23,7 @@ from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
+    BY_DEFAULT,
     BY_TORCH,
     Numerics,
     PartitionTiming,
@@ -89,7 +90,7 @@ class Measurements:
 
     def measure(
         self,
-        variants: Sequence[str],
+        variants: Sequence[str] | None,
         budget_s: float,
         run: Run,
         results: BenchmarkResults,
@@ -99,15 +100,18 @@ class Measurements:
     ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
 
-        With ``more`` the rounds are added to those that were measured of the same code under the same settings.
+        With ``more`` the rounds are added to those that were measured of the same code under the same settings, by
+        default of the same variants.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
         """
         check_budget(budget_s)
-        names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
         check_flag("more", more)
+        if variants is None:
+            variants = (self._compared() if more else ()) or BY_DEFAULT
+        names = self._variants.measurable(checked_variants(variants))
         alone = regions and VariantName.REGIONAL in names
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
@@ -127,6 +131,11 @@ class Measurements:
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
             if benchmark(self._variants, names, budget_s, whole, results) and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
+
+    def _compared(self) -> Sequence[str]:
+        """Return the variants that the last benchmark of the plan at hand has measured; empty without one."""
+        measured = self.of(partitions(self._variants.program))
+        return () if measured is None or measured.results.rounds is None else tuple(measured.results.rounds.samples)
 
     def _continue(self, results: BenchmarkResults) -> None:
         """Begin with the rounds of the plan at hand under the same setting, if there are any, all of the same code."""

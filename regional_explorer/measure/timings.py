@@ -82,10 +82,9 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
         speedup, verdict = exactly(1.0), Verdict.BASELINE
     elif numerics.withholds_speedup:
         speedup, verdict = None, Verdict.WITHHELD
-    elif not enough_samples:
-        speedup, verdict = None, Verdict.UNKNOWN
     else:
-        speedup, verdict = result.ratio(variant, phase), result.verdict(variant, phase)
+        speedup = result.ratio(variant, phase) if enough_samples else None
+        verdict = result.verdict(variant, phase)
     return Timing(
         variant,
         phase,
@@ -133,6 +132,7 @@ def conditions_of(result: RoundsResult, environment: Environment) -> Conditions:
         stopped=str(result.stopped),
         budget_s=result.budget_s,
         smallest_difference=_smallest_difference(result),
+        floors={phase: result.floor(phase) for phase in result.samples.get(result.baseline, {})},
         gpu=result.gpu,
         noise=result.noise,
         benchmarks=result.benchmarks,

@@ -60,6 +60,7 @@ def _ratio(bar: Bar) -> list[Node | str]:
         return ["1.00×"]
     if bar.speed.speedup is None:
         return [node("span", bar.verdict, class_="rx-quiet")]
-    ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=bar.verdict)
+    title = f"{bar.verdict}{f': {bar.speed.why}' if bar.speed.why else ''}"
+    ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=title)
     against = "" if bar.speed.against == EAGER else f" of {bar.speed.against}"
     return [ratio, " ", node("small", f"{interval(bar.speed.speedup).removesuffix('×')}{against}")]

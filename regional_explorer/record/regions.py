@@ -220,7 +220,7 @@ def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
     if len(verdicts) == 1:
         return next(iter(verdicts))
     if bounds is None or Verdict.UNKNOWN in verdicts:
-        return Verdict.BUSY if busy else Verdict.UNKNOWN
+        return Verdict.without_interval(busy=busy)
     low, high = bounds
     if Verdict.FASTER in verdicts and low > 1.0:
         return Verdict.FASTER

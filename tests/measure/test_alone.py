@@ -149,6 +149,7 @@ def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setti
         assert "in 2 benchmarks" in timings_table(second).notes()[0]
         assert len(ex.runs) == 1
         assert benchmarks() == 3
+        assert benchmarks(None) == 4, "by default the variants that were measured"
         assert benchmarks(more=False) == 1
         assert benchmarks(("regional",)) == 1, "other variants"
         with torch_threads(torch.get_num_threads() + 1):

@@ -21,8 +21,8 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions
 
-MOST_LINES = 18
-"""The title, five lines of sentences, three findings of two or three lines, what is not told, and what next."""
+MOST_LINES = 20
+"""The title, seven lines of sentences, three findings of two or three lines, what is not told, and what next."""
 
 
 def shown_sessions() -> dict[str, Session]:
