@@ -210,7 +210,7 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
 
 def _gain_cell(row: RegionRow) -> list[Node | str]:
     timing = row.summary.timing
-    gain = None if timing is None else timing.gain_s
+    gain = None if timing is None else timing.gain_of_call_s
     if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
         return [NONE]
     least, most = sorted(gain.bounds)
@@ -281,9 +281,9 @@ PANEL_COLUMNS = (
     ),
     PanelColumn(
         "gain",
-        "of the step",
-        "What it saves in each call, measured alone",
-        lambda s: s.timing and s.timing.gain_s and s.timing.gain_s.value,
+        "of the call",
+        "What it saves of each call, measured alone; a dash if that is more than the call takes",
+        lambda s: s.timing and s.timing.gain_of_call_s and s.timing.gain_of_call_s.value,
         _gain_cell,
         right=True,
     ),
