@@ -70,9 +70,9 @@ def _against_trace(
     if numerics is None or numerics.withholds_speedup or len(result.samples[variant][phase]) < LEAST_SAMPLES:
         return None
     if variant == trace:
-        return Comparison(trace, exactly(1.0), Verdict.BASELINE, NumericsVerdict.REFERENCE)
+        return Comparison(exactly(1.0), Verdict.BASELINE, NumericsVerdict.REFERENCE)
     speedup = result.ratio(variant, phase, trace)
-    return None if speedup is None else Comparison(trace, speedup, result.verdict(variant, phase, trace), numerics)
+    return None if speedup is None else Comparison(speedup, result.verdict(variant, phase, trace), numerics)
 
 
 def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:

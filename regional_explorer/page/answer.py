@@ -50,13 +50,13 @@ PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
-    """Return a figure and its interval with no more digits than the interval has: ``2 % (1–3)``."""
-    low, value, high = interval_ends(figure)
+def share_text(share: Figure) -> str:
+    """Return a share and its interval in per cent, with no more digits than the interval has: ``2 % (1–3)``."""
+    low, value, high = (100.0 * end for end in interval_ends(share))
     width = (high - low) / 2.0 or abs(value) * 1e-3
     digits = -math.floor(math.log10(width)) if width > 0.0 else 0
     told, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
-    return f"{told}{unit}{'' if lowest == highest else f' ({lowest}–{highest})'}"
+    return f"{told} %{'' if lowest == highest else f' ({lowest}–{highest})'}"
 
 
 def steps_text(repaid_after: Figure) -> str:
@@ -69,7 +69,7 @@ def gain_text(finding: AnswerFinding, call: str) -> str:
     """Return how much of a call a finding's action saves, and how that is known: ``: saves …``; empty for no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
-        return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
+        return f": saves {share_text(finding.share)} of a {call}, {how}"
     if finding.gain_s is not None:
         return f": saves {with_interval(finding.gain_s, duration)} in each call, {how}"
     if not finding.action.is_edit:

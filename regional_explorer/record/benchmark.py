@@ -146,12 +146,10 @@ CONCLUSIONS = frozenset({Verdict.FASTER, Verdict.SLOWER, Verdict.SAME})
 
 @final
 class Comparison(Record, frozen=True):
-    """A variant against a baseline other than eager, whose results equal the variant's up to rounding."""
+    """A variant against the captured graphs, whose results equal the variant's up to rounding."""
 
-    baseline: str
-    """The variant that it is compared with."""
     speedup: Figure
-    """The median over rounds of baseline ÷ variant in the same round."""
+    """The median over rounds of traced ÷ variant in the same round."""
     verdict: Verdict
     """What the samples allow to conclude."""
     numerics: NumericsVerdict

@@ -127,7 +127,6 @@ class _Search(Generic[P]):
     rival: str = ""
     gain: Figure | None = None
     stopped: str = Stop.PRECISE
-    rounds: int = 0
     noise: Noise = QUIET
     floor: float = 0.0
 
@@ -271,10 +270,9 @@ class _Search(Generic[P]):
         all_s = sum(piece.in_a_call for piece in pieces if piece.in_a_call >= least_s)
         raced = []
         for piece in sorted(pieces, key=lambda piece: -piece.in_a_call):
-            known = PieceRace(piece.partition, piece.region, piece.direction, piece.runs, piece.seconds)
             if piece.in_a_call < least_s:
                 why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
-                self.pieces.append(replace(known, why_not=why_not))
+                self.pieces.append(PieceRace(piece.partition, why_not=why_not))
                 continue
             budget_s = self.time.share_s(PIECES_SHARE) * piece.in_a_call / all_s
             try:
@@ -283,20 +281,19 @@ class _Search(Generic[P]):
             except (CancelledError, NoCompilerError):
                 raise
             except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-                self.pieces.append(replace(known, why_not=in_a_line(error)))
+                self.pieces.append(PieceRace(piece.partition, why_not=in_a_line(error)))
                 results = {}
             else:
-                self.pieces.append(self._piece_race(known, results))
+                self.pieces.append(self._piece_race(piece.partition, results))
             raced.append((piece, results))
         return raced
 
     @staticmethod
-    def _piece_race(known: PieceRace, results: Mapping[str, Raced]) -> PieceRace:
+    def _piece_race(partition: str, results: Mapping[str, Raced]) -> PieceRace:
         """Return a race of a piece with its winner."""
         faster = {change: one for change, one in results.items() if one.verdict is Verdict.FASTER}
         best = max(faster, key=lambda change: faster[change].speedup.value, default="")
-        codes = len({id(one) for one in results.values() if one.verdict is not Verdict.BASELINE})
-        return replace(known, codes=codes, best=best, gain=faster[best].speedup if best else None)
+        return PieceRace(partition, best, faster[best].speedup if best else None)
 
     def _is_better(self, one: Try, base: Candidate) -> bool:
         return one.can_be_chosen and (one.score or 0.0) > (self.tries[base.title].score or 0.0) * (1.0 + MIN_FLOOR)
@@ -496,7 +493,7 @@ class _Search(Generic[P]):
         measured = [title for title in result.samples if self._phase in result.samples[title] and title in self.tries]
         for title in measured:
             self._note_times(title, result, final=True)
-        self.rounds, self.noise, self.floor = result.rounds, result.noise, result.floor(self._phase)
+        self.noise, self.floor = result.noise, result.floor(self._phase)
         can_be_chosen = [title for title in measured if self.tries[title].can_be_chosen]
         rivals = [title for title in can_be_chosen if title in (*self.references, AT_HAND)]
         plans = [title for title in can_be_chosen if title in finalists]
@@ -684,7 +681,6 @@ class _Search(Generic[P]):
             dict(self.time.spent_on),
             tuple(self.pieces),
             str(self.stopped),
-            self.rounds,
             self.noise,
             self.floor,
         )
