@@ -54,7 +54,7 @@ class RegionTiming(Record, frozen=True):
     kept_share: float | None = None
     """The share of the regions' gain alone that the call keeps; None unless the call was measured to be faster."""
     exceeds_call: bool = False
-    """Whether it saves more, measured alone, than the program's own call takes."""
+    """Whether it saves more, measured alone, than the program's own call takes, or takes longer, without interval."""
     over_trace: bool = False
     """Whether the traced ops take longer than the program's own call, so that the speedup is over the traced ops."""
 
@@ -133,9 +133,10 @@ def _beside_whole(session: Session, row: RegionTiming) -> RegionTiming:
         return row
     own, whole = row.eager_s.bounds, eager.median_s.bounds
     longer = own is not None and whole is not None and own[0] > whole[1]
+    part_s = row.eager_s if own is None else row.gain_s
     return replace(
         row,
-        exceeds_call=row.gain_s is not None and row.gain_s.value > eager.median_s.value,
+        exceeds_call=part_s is not None and part_s.value > eager.median_s.value,
         over_trace=longer and tracing_cost_s(session, row.phase) is not None,
     )
 

@@ -182,6 +182,8 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
     unit = after.partition(" ")[2]
     unsure = timing.eager_s.why or timing.compiled_s.why
     about = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
+    if unsure and timing.exceeds_call:
+        return [*state, toned("noisy", "warn", title=f"{about}: alone it took longer than the whole call")]
     class_ = "rx-quiet" if unsure else None
     times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=about, class_=class_)
     return [*state, times, *speedup_nodes(timing)]

@@ -220,6 +220,19 @@ def test_a_region_is_not_said_to_save_more_than_the_call_takes(call_s: float, sh
     assert words(cell) == shown
 
 
+def test_a_time_alone_that_is_longer_than_the_call_is_called_noisy_where_it_has_no_interval() -> None:
+    why = "the machine was too busy"
+    for call_s, noisy in ((4e-4, False), (8e-5, True)):
+        session = sessions.measured(sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=Verdict.BUSY))
+        alone = tuple(
+            replace(one, eager=replace(one.eager, median_s=Figure(1e-4, why=why))) for one in session.partition_timings
+        )
+        eager = sessions.timing("eager", call_s, None, speedup=exactly(1.0), verdict=Verdict.BASELINE)
+        shown = replace(session, partition_timings=alone, timings=(eager, *session.timings[1:]))
+        (cell,) = elements(table_of(shown), data_head="eager → compiled")
+        assert ("noisy" in words(cell), "200 → 100 µs" in words(cell)) == (noisy, not noisy)
+
+
 def test_no_part_is_above_its_whole_whatever_was_measured() -> None:
     left_out = 0
     for session in (drawn(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
