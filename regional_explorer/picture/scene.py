@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Self
 
 from regional_explorer.record.partition import State
+from regional_explorer.style.formats import word
 
 
 class Look(StrEnum):
@@ -104,7 +105,7 @@ class LegendEntry:
     @property
     def text(self) -> str:
         """The whole line."""
-        return " · ".join(filter(None, (self.title, self.detail, self.state)))
+        return " · ".join(filter(None, (self.title, self.detail, word(self.state or ""))))
 
 
 @dataclass(frozen=True, slots=True)
