@@ -186,6 +186,7 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates) -> Arti
         tuple(kernel_time(kernel, parts, number, rates) for number, kernel in enumerate(code.kernels)),
         between=parts.figure([BETWEEN]),
         around=Figure(max(around.value, 0.0), low_s, high_s, around.why),
+        whole=rounds.time(WHOLE, Phase.FORWARD),
         with_clocks=figure_of((clocked + whole - generated) / whole, rounds.noise),
         noise=rounds.noise,
     )

@@ -214,6 +214,8 @@ class ArtifactKernelTimes(Record, frozen=True):
     """The time between the kernels: allocations, checks and launches."""
     around: Figure = Figure(0.0)
     """The time of the wrapper that calls the generated code, from the same rounds."""
+    whole: Figure = Figure(0.0)
+    """The time of the call without clocks."""
     with_clocks: Figure = Figure(1.0)
     """The factor by which clocks slow the call."""
     problem: str | None = None
