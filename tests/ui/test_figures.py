@@ -133,7 +133,7 @@ def test_a_region_has_the_state_of_its_worst_partition_everywhere(
     look = graph_traits(session, Records())["look"]
     _, entry = look["legend"][0]
     assert entry[-1][-1] == word_for(word)
-    assert entry[1]["title"].endswith(word)
+    assert entry[1]["title"].endswith(word_for(word))
     (said,) = [entry[-1] for when, entry in look["legend"] if when == word]
     assert said.startswith(f"{STATE_GLYPHS[State(word)]} {word_for(word)}")
     if states and len(set(states)) == 1:
