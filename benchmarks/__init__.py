@@ -1,1 +1,1 @@
-"""Performance, measured against what a user would pick instead, side by side, in one run, as a ratio."""
+"""Benchmarks: ours beside the alternative that a user would pick, in one run, as a ratio."""

@@ -1,4 +1,4 @@
-"""``make bench`` or ``python -m benchmarks [ROW …]``: ours beside what one would use instead, in one run, as ratios."""
+"""``make bench`` or ``python -m benchmarks [ROW …]``: ours beside the alternative, in one run, as ratios."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ASKED = (
     *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted"),
     *("sums", "links", "findings", "gpu-code", "compare-apart"),
 )
-"""What runs only when it is named."""
+"""Rows that run only when they are named."""
 
 
 def line(row: Row) -> str:
@@ -72,28 +72,28 @@ def line(row: Row) -> str:
 def main() -> int:
     """Print the table, a row as soon as it is measured; return 1 if one could not be measured, else 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = f"some of {', '.join(ROWS)}; when left out, all but {', '.join(ASKED)}"
+    names = f"some of {', '.join(ROWS)}; by default all but {', '.join(ASKED)}"
     parser.add_argument("rows", nargs="*", metavar="ROW", help=names)
-    parser.add_argument("--models", nargs="+", metavar="MODEL", help="for rows of several models: some of them")
-    given = parser.parse_args()
-    chosen = given.rows or [name for name in ROWS if name not in ASKED]
-    options = {"models": given.models} if given.models else {}
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="some models, for rows that have several")
+    arguments = parser.parse_args()
+    chosen = arguments.rows or [name for name in ROWS if name not in ASKED]
+    options = {"models": arguments.models} if arguments.models else {}
     for name in chosen:
         if name not in ROWS:
-            parser.error(f"no row is called {name!r}; there are {', '.join(ROWS)}")
+            parser.error(f"no row is called {name!r}; the rows are {', '.join(ROWS)}")
         if options and "models" not in inspect.signature(ROWS[name]).parameters:
-            parser.error(f"--models: {name} is not of several models")
+            parser.error(f"--models: the row {name} does not measure several models")
     warnings.simplefilter("ignore")
     print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads", flush=True)
     in_rows, failed = False, False
     for name in chosen:
         try:
-            for found in ROWS[name](**options):
-                if isinstance(found, Row) and not in_rows:
+            for row in ROWS[name](**options):
+                if isinstance(row, Row) and not in_rows:
                     print(heads("what", "against", "ours", "theirs", "ratio (95 % interval)", "goal", ""), flush=True)
-                in_rows = isinstance(found, Row)
-                print(line(found) if isinstance(found, Row) else found, flush=True)
-        except Exception as error:  # noqa: BLE001 - without Chromium, say: the rows after it are measured all the same
+                in_rows = isinstance(row, Row)
+                print(line(row) if isinstance(row, Row) else row, flush=True)
+        except Exception as error:  # noqa: BLE001 - such as without Chromium: the rows after it are measured anyway
             in_rows, failed = False, True
             print(f"\n{name}: {type(error).__name__}: {error}\n", flush=True)
     return int(failed)

@@ -1,7 +1,8 @@
-"""Checks the claims of sessions: of fifty functions and of eight models, on a quiet machine and beside other work.
+"""Checks the claims of sessions of fifty functions and eight models, on a quiet machine and beside other work.
 
-``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks for impossible figures in all that a session
-says of a call, its regions and their kernels: every count is expected to be 0; the exit status is 1 if one is not.
+``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks for impossible figures in everything that a
+session says about a call, its regions and their kernels. Every count is expected to be 0; the exit status is 1 if one
+is not.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ ROUNDING = 1e-9
 
 
 class Claim(NamedTuple):
-    """One thing that is said, of a kind, and whether it can be."""
+    """A statement of a session: its kind, its text, and whether it can be true."""
 
     kind: str
     holds: bool
@@ -58,7 +59,7 @@ class Claim(NamedTuple):
 
 
 def claims_of(session: Session) -> Iterator[Claim]:
-    """Yield what a session says, as far as it can be checked."""
+    """Yield the statements of a session that can be checked."""
     times = [kernel_times_table(session, region.name) for region in session.plan.regions]
     for table in (
         *(*report(session), *times, op_times_table(session)),
@@ -76,7 +77,7 @@ def claims_of(session: Session) -> Iterator[Claim]:
 
 
 PAIRS = (("bound_us", "time_us", BOUND), ("copy_us", "eager_us", BOUND), ("fused_bytes", "moved_bytes", WHOLE))
-"""Columns of which the first says a bound or a part of the second."""
+"""Pairs of columns: the first is a bound or a part of the second."""
 
 
 def _table_claims(title: str, frame: Any) -> Iterator[Claim]:
@@ -91,13 +92,13 @@ def _table_claims(title: str, frame: Any) -> Iterator[Claim]:
         if {low, high} <= set(frame):
             inside = (column >= frame[low]) & (column <= frame[high]) | frame[low].isna() | column.isna()
             yield Claim(INTERVAL, bool(inside.all()), f"{title}: {name}\n{frame[~inside]}")
-    for part, whole, kind in PAIRS:
-        if {part, whole} <= set(frame):
-            yield Claim(kind, not (frame[part] > frame[whole]).any(), f"{title}: {part}\n{frame}")
+    for part, limit, kind in PAIRS:
+        if {part, limit} <= set(frame):
+            yield Claim(kind, not (frame[part] > frame[limit]).any(), f"{title}: {part}\n{frame}")
 
 
 def _sum_claims(session: Session) -> Iterator[Claim]:
-    """Yield what has to add up: the kernels of a partition and what is around them, the ops of a call and the same."""
+    """Yield the parts that have to add up: kernels and the time around them, ops of a call and the time around them."""
     ops = op_times_table(session).dataframe()
     around = ops[ops.by == "around"]
     parts = [(by, ops[ops.by == by].share.sum() + around.share.sum()) for by in ("line", "op") if len(ops)]
@@ -111,17 +112,17 @@ def _sum_claims(session: Session) -> Iterator[Claim]:
 
 
 def text_claims(text: str) -> Iterator[Claim]:
-    """Yield what a text says in per cent, and whether something in it is undefined. A change may be of any size."""
-    for found in re.finditer(r"(drifted.{,30})?([-+−]?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?) ?%", text):
-        share = float(found[2].replace(",", "").replace("−", "-"))
-        yield Claim(TEXT, bool(found[1]) or found[2][0] == "+" or 0 <= share <= 100, around(text, found))
+    """Yield the percentages of a text, and whether it has an undefined figure. A change may be of any size."""
+    for match in re.finditer(r"(drifted.{,30})?([-+−]?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?) ?%", text):
+        share = float(match[2].replace(",", "").replace("−", "-"))
+        yield Claim(TEXT, bool(match[1]) or match[2][0] == "+" or 0 <= share <= 100, around(text, match))
     undefined = re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
     yield Claim(TEXT, undefined is None, around(text, undefined) if undefined else "")
 
 
-def around(text: str, found: re.Match[str]) -> str:
-    """Return what was found with the words around it."""
-    return " ".join(text[max(0, found.start() - 60) : found.end() + 40].split())
+def around(text: str, match: re.Match[str]) -> str:
+    """Return a match with the words around it."""
+    return " ".join(text[max(0, match.start() - 60) : match.end() + 40].split())
 
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -129,8 +130,8 @@ UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def durations(text: str) -> list[float]:
     """Return the seconds of all durations in a text."""
-    found = re.findall(r"(-?[\d,.]+) (ns|µs|ms|s)\b", text)
-    return [float(number.replace(",", "")) * UNITS[unit] for number, unit in found]
+    matches = re.findall(r"(-?[\d,.]+) (ns|µs|ms|s)\b", text)
+    return [float(number.replace(",", "")) * UNITS[unit] for number, unit in matches]
 
 
 def words(page: str) -> str:
@@ -140,32 +141,32 @@ def words(page: str) -> str:
 
 @dataclass
 class Seen:
-    """How many things were said by kind, and how many of them cannot be."""
+    """Counts the statements by kind, and those that cannot be true."""
 
     said: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
 
     def add(self, where: str, claims: Iterable[Claim]) -> int:
-        """Count claims; print those that cannot be beside the table, and return how many they are."""
+        """Count claims; print those that cannot be true beside the table, and return their number."""
         before = self.wrong.total()
-        for kind, holds, what in claims:
+        for kind, holds, text in claims:
             self.said[kind] += 1
             if not holds:
                 self.wrong[kind] += 1
-                print(f"{where}: {kind}: {what}", file=sys.stderr, flush=True)
+                print(f"{where}: {kind}: {text}", file=sys.stderr, flush=True)
         return self.wrong.total() - before
 
     def lines(self) -> Iterator[str]:
         """Yield a row per kind.
 
         Raises:
-            AssertionError: something was said that cannot be.
+            AssertionError: a statement cannot be true.
         """
         yield heads("impossible", "found", "of")
         for kind, number in self.said.items():
             yield cells(kind, self.wrong[kind], number)
         if self.wrong:
-            raise AssertionError(f"{self.wrong.total()} things were said that cannot be")
+            raise AssertionError(f"{self.wrong.total()} statements cannot be true")
 
 
 # ------------------------------------------------------------------------------------------------------------ functions
@@ -186,7 +187,7 @@ OF_ONE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "norm of gelu": lambda x: _norm(F.gelu(x)),
 }
 Function = tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...], torch.dtype]
-"""What is called, the shapes of its inputs, and their dtype."""
+"""The function, the shapes of its inputs, and their dtype."""
 FLOAT = torch.float32
 FUNCTIONS: Mapping[str, Function] = {
     **{f"{name}, {size}": (of, (SIZES[size],), FLOAT) for name, of in OF_ONE.items() for size in SIZES},
@@ -203,7 +204,7 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 
 WHOLE_CALLS = ("gelu of a product", "attention")
-"""Functions of which full Inductor is measured, too."""
+"""Functions for which full Inductor is measured, too."""
 CONFIGS: tuple[dict[str, Any], ...] = (
     {"realize_opcount_threshold": 3},
     {"max_fusion_size": 1},
@@ -216,41 +217,41 @@ CONFIGS: tuple[dict[str, Any], ...] = (
     {"cpp.dynamic_threads": True},
     {"cpp.enable_tiling_heuristics": False},
 )
-"""What is tried where a region is said to be at the limit of its kernels."""
+"""Configs to try if a region is said to be at the limit of its kernels."""
 FASTER = 1.15
 
 
 def measured(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:
-    """Measure all that can be measured, and yield what is said."""
+    """Measure everything that can be measured, and yield the claims about it."""
     ex.benchmark(("eager", "regional", *(["full"] if roofline else [])), budget_s)
     for region in ex.plan.regions:
         ex.diagnose(region.name, budget_s)
     ex.profile(budget_s)
     if roofline:
-        found = ex.roofline(bitwise=False)
+        roofline_ = ex.roofline(bitwise=False)
         regional_us = ex.timings[ex.timings.variant == "regional"].median_us.max()
-        yield Claim(BOUND, not (found.border_frame.at_most_us > regional_us).any(), str(found))
-        yield from _table_claims("What crosses borders", found.border_frame)
-        yield from text_claims(str(found))
+        yield Claim(BOUND, not (roofline_.border_frame.at_most_us > regional_us).any(), str(roofline_))
+        yield from _table_claims("What crosses borders", roofline_.border_frame)
+        yield from text_claims(str(roofline_))
     yield from claims_of(ex.session)
 
 
-def tried(ex: rx.Exploration, again: Callable[[], rx.Exploration], budget_s: float) -> Iterator[Claim]:
+def tried(ex: rx.Exploration, explore_again: Callable[[], rx.Exploration], budget_s: float) -> Iterator[Claim]:
     """Yield whether no other config is faster, if the region is said to be at the limit of its kernels."""
     if not any(item.code is DiagnosticCode.KERNEL_BOUND for item in ex.diagnostics):
         return
-    seen = {part.code.text for part in ex.code("r")}
+    codes = {part.code.text for part in ex.code("r")}
     for config in CONFIGS:
         (code,) = {part.code.text for part in ex.code("r", config=config)}
-        if code in seen:
+        if code in codes:
             continue
-        seen.add(code)
-        with again() as other:
+        codes.add(code)
+        with explore_again() as other:
             other.configure("r", config)
             other.compile()
             calls = [
-                replace(one.live.variants.get(VariantName.REGIONAL), name=name)
-                for name, one in (("now", ex), ("then", other))
+                replace(exploration.live.variants.get(VariantName.REGIONAL), name=name)
+                for name, exploration in (("now", ex), ("then", other))
             ]
             result = run_rounds(calls, budget_s, baseline="now")
         ratios = result.ratios("then", Phase.FORWARD)
@@ -261,13 +262,13 @@ def tried(ex: rx.Exploration, again: Callable[[], rx.Exploration], budget_s: flo
 
 
 def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.1) -> Iterator[str]:
-    """Yield a row per function: how many things that are said of it cannot be, by condition."""
-    seen = Seen()
+    """Yield a row per function: how many statements about it cannot be true, by condition."""
+    counter = Seen()
     kinds = [(count, is_busy) for count in (1, 2) for is_busy in busy]
     titles = [f"{'busy' if is_busy else 'quiet'}, {count} thread{'s' * (count > 1)}" for count, is_busy in kinds]
     yield heads("function", *titles)
     for name in only:
-        found: list[int] = []
+        wrong: list[int] = []
         for count in (1, 2):
             with torch_threads(count), explored(name) as ex:
                 ex.compile()
@@ -277,9 +278,9 @@ def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.
                             *measured(ex, budget_s, roofline=name in WHOLE_CALLS),
                             *tried(ex, partial(explored, name), budget_s),
                         ]
-                    found.append(seen.add(f"{name}, {titles[len(found)]}", claims))
-        yield cells(name, *found)
-    yield from seen.lines()
+                    wrong.append(counter.add(f"{name}, {titles[len(wrong)]}", claims))
+        yield cells(name, *wrong)
+    yield from counter.lines()
 
 
 def explored(name: str) -> rx.Exploration:
@@ -300,7 +301,7 @@ GIVEN = (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
 
 
 def verdicts(session: Session) -> dict[str, str]:
-    """Return the verdicts that are given on the whole call and on its regions, by variant or region."""
+    """Return the verdicts on the whole call and on its regions, by variant or region."""
     whole, regions = timings_table(session).dataframe(), region_timings_table(session).dataframe()
     rows = [*zip(whole.variant, whole.phase, whole.verdict, strict=True)]
     rows += [*zip(regions.region, regions.phase, regions.verdict, strict=True)]
@@ -308,39 +309,40 @@ def verdicts(session: Session) -> dict[str, str]:
 
 
 def of_models(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) -> Iterator[str]:
-    """Yield a row per model: how many things cannot be, and which verdicts are given without other work and beside."""
-    yield heads("model", "cannot be", "verdicts without other work", "the same beside it", "not given", "others")
-    seen = Seen()
+    """Yield a row per model: how many statements cannot be true, and the verdicts without and beside other work."""
+    yield heads("model", "cannot be true", "verdicts without other work", "the same beside it", "not given", "others")
+    counter = Seen()
     for name in only:
         given, wrong = [], 0
         with explore(name) as ex:
             ex.compile()
             for is_busy in busy:
                 with other_work(2 * is_busy):
-                    wrong += seen.add(name, measured(ex, budget_s, roofline=True))
+                    wrong += counter.add(name, measured(ex, budget_s, roofline=True))
                 given.append(verdicts(ex.session))
         quiet, beside = given[0], given[-1]
         pairs = {key: (quiet[key], beside[key]) for key in quiet.keys() & beside.keys()}
-        others = seen.add(
-            name, (Claim(VERDICT, one == two, f"{key}: {one}, {two}") for key, (one, two) in pairs.items())
-        )
+        claims = (Claim(VERDICT, len({*pair}) == 1, f"{key}: {', '.join(pair)}") for key, pair in pairs.items())
+        others = counter.add(name, claims)
         yield cells(name, wrong, len(quiet), len(pairs) - others, len(quiet) - len(pairs), others)
-    yield from seen.lines()
+    yield from counter.lines()
 
 
 def main() -> int:
-    """Print the table; return 1 if something was said that cannot be."""
+    """Print the table; return 1 if a statement cannot be true."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.claims", description=__doc__)
-    parser.add_argument("--busy", action="store_true", help="also beside two processes that compute all the while")
-    parser.add_argument("--models", action="store_true", help="of models")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="those whose names have one of these parts")
-    given = parser.parse_args()
+    parser.add_argument("--busy", action="store_true", help="measure also beside two processes that compute")
+    parser.add_argument("--models", action="store_true", help="measure models instead of functions")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only those whose names contain one of these")
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     names = [
-        name for name in (REPEATS if given.models else FUNCTIONS) if any(part in name for part in given.only or [""])
+        name
+        for name in (REPEATS if arguments.models else FUNCTIONS)
+        if any(part in name for part in arguments.only or [""])
     ]
     try:
-        for line in (of_models if given.models else of_functions)(names, (False, True)[: 1 + given.busy]):
+        for line in (of_models if arguments.models else of_functions)(names, (False, True)[: 1 + arguments.busy]):
             print(line, flush=True)
     except AssertionError as error:
         print(f"\n{error}")

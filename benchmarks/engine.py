@@ -1,7 +1,7 @@
-"""What edits, cold compiles, captures and first results cost, beside what one would do without us.
+"""The cost of edits, cold compiles, captures and first results, beside the alternatives without us.
 
-Both sides of a row take turns; but for the first result and the import they run in one process, under an Inductor cache
-directory of their own. Compiles that must be cold get a config value that was never used before.
+Both sides of a row take turns. Except for the first result and the import, they run in one process under an Inductor
+cache directory of their own. Compiles that must be cold get a config value that was never used before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def step(fn: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) ->
 
 
 def toolchain() -> None:
-    """Have Inductor build what it builds once per cache directory, by a compile that no row is about."""
+    """Have Inductor build the files of a cache directory that it builds once, by a compile outside of all rows."""
     torch._dynamo.reset()
     x, compiled = torch.randn(7, requires_grad=True), torch.compile(nn.Tanh())
     step(lambda x: compiled(x).sum(), x, [x])
@@ -52,7 +52,7 @@ def upstream(model: nn.Module) -> Callable[..., Any]:
 
 
 def edit_rows(regions: int, goal: float, repeats: int) -> Iterator[Row]:
-    """Edit one of ``regions`` until it can be called: beside its own two compiles, and upstream from the start."""
+    """Edit one of ``regions`` until it can be called, beside its own two compiles and upstream from the start."""
     model, x = Chain(regions, equal=False), inputs()
     leaves = [x, *model.parameters()]
     with fresh_cache():
@@ -92,12 +92,14 @@ def _plain(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _compile_alone(pieces: Sequence[tuple[fx.GraphModule, Any]], config: dict[str, Any]) -> None:
-    """Compile pieces with nothing around them: what no tool could do without."""
+    """Compile pieces with nothing around them: the work that no tool can avoid."""
     for gm, layouts in pieces:
         with torch._subclasses.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv()) as mode:
             fakes: list[Any] = [
-                torch.empty_strided(one.size, one.stride, dtype=getattr(torch, one.dtype.removeprefix("torch.")))
-                for one in layouts
+                torch.empty_strided(
+                    layout.size, layout.stride, dtype=getattr(torch, layout.dtype.removeprefix("torch."))
+                )
+                for layout in layouts
             ]
         context = torch._guards.TracingContext(mode)
         with inductor_config.patch(config), torch._guards.tracing(context), torch.no_grad():
@@ -131,7 +133,7 @@ def cold_rows(blocks: int = 24, repeats: int = 3) -> Iterator[Row]:
 
 
 def distinct_rows(regions: int = 12, repeats: int = 3) -> Iterator[Row]:
-    """Compile distinct regions, nothing cached, beside each other and one after the other, in turn."""
+    """Compile distinct regions, nothing cached, side by side and one after the other, in turns."""
     model, x = Chain(regions, equal=False), inputs()
     ours, theirs = turns(repeats, *(partial(_cold_s, model, x, start) for start in (start_compile, compile_piece)))
     what = f"cold compile of {regions} distinct regions, forward and backward"
@@ -139,7 +141,7 @@ def distinct_rows(regions: int = 12, repeats: int = 3) -> Iterator[Row]:
 
 
 def _cold_s(model: nn.Module, x: torch.Tensor, start: Callable[..., Compiled] = start_compile) -> float:
-    """Return the seconds of compiling all regions, nothing cached but what Inductor builds once."""
+    """Return the seconds of compiling all regions; only the files that Inductor builds once are cached."""
     with fresh_cache():
         toolchain()
         ex = rx.explore(model, (x,))
@@ -156,7 +158,7 @@ def capture_rows(repeats: int = 9) -> Iterator[Row]:
         torch._dynamo.reset()
         step(torch.compile(model, backend=aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop)), x, leaves)
 
-    bare()  # what is built at the first trace of a process
+    bare()  # the first trace of a process builds more
     rx.explore(model, (x,))
     ours, theirs = turns(repeats, lambda: timed(lambda: rx.explore(model, (x,))), lambda: timed(bare))
     against = "torch.compile with an aot_autograd backend that records nothing"
@@ -164,7 +166,7 @@ def capture_rows(repeats: int = 9) -> Iterator[Row]:
 
 
 IDLE_S = 20.0
-"""Seconds between the first cell of a fresh kernel and the one that compiles: as long as one types."""
+"""Seconds between the first cell of a fresh kernel and the cell that compiles: the time to type it."""
 
 FRESH = """
 import sys, time
@@ -196,27 +198,27 @@ CELLS = {"ours": (f"%load_ext regional_explorer\n{PREPARE}", OURS), "plain": (PR
 
 
 def first_rows(*, warm: bool, repeats: int = 3, idle_s: float = IDLE_S) -> Iterator[Row]:
-    """Wait in a fresh kernel, from the cell that asks for a compiled function to its first result.
+    """Time a fresh kernel from the cell that requests a compiled function to its first result.
 
-    A cold start has empty cache directories, a warm one (``warm``) those that the same program filled before.
+    A cold start has empty cache directories; a ``warm`` start has those that the same program filled before.
     """
     with tempfile.TemporaryDirectory(prefix="regional-explorer-bench-") as folder:
-        kept = {side: Path(folder, side) for side in CELLS}
+        caches = {side: Path(folder, side) for side in CELLS}
         if warm:
-            for side, cache in kept.items():
+            for side, cache in caches.items():
                 _fresh_kernel(side, cache, 0.0)
 
         def seconds(side: str) -> float:
-            return _fresh_kernel(side, kept[side] if warm else Path(tempfile.mkdtemp(dir=folder)), idle_s)
+            return _fresh_kernel(side, caches[side] if warm else Path(tempfile.mkdtemp(dir=folder)), idle_s)
 
-        ours, theirs = turns(repeats, *(partial(seconds, side) for side in kept))
+        ours, theirs = turns(repeats, *(partial(seconds, side) for side in caches))
     state = "filled" if warm else "empty"
     what = f"first compiled time in a fresh kernel, {state} Inductor cache, {idle_s:.0f} s after %load_ext"
     yield Row(what, "plain torch.compile, the same", ours, theirs, 1.05 if warm else 0.6)
 
 
 def _fresh_kernel(side: str, cache: Path, idle_s: float) -> float:
-    """Return what the second cell took in a new process; all caches, precompiled headers too, lie in ``cache``."""
+    """Return the seconds of the second cell in a new process; all caches and precompiled headers are in ``cache``."""
     cache.mkdir(exist_ok=True)
     # Inductor keeps precompiled headers below the directory for temporary files, whatever its cache directory is.
     folders = {"TMPDIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
@@ -224,7 +226,7 @@ def _fresh_kernel(side: str, cache: Path, idle_s: float) -> float:
 
 
 def import_rows(repeats: int = 5) -> Iterator[Row]:
-    """Import, each in fresh processes; the interpreter's own start is taken off."""
+    """Import both, each in fresh processes; the interpreter's own start is subtracted."""
     codes = ("pass", "import regional_explorer", "import torch")
     start, ours, theirs = turns(repeats, *(partial(timed, partial(in_process, code)) for code in codes))
     ours, theirs = ([took - empty for took, empty in zip(side, start, strict=True)] for side in (ours, theirs))

@@ -1,6 +1,6 @@
-"""What looking into the generated code costs, how much of it is linked, and what is found in it.
+"""The cost of looking into the generated code, the share of it that is linked, and the findings in it.
 
-Kernels, links and refused fusions come of lowering each distinct partition once more, when somebody asks.
+Kernels, links and refused fusions come from lowering each distinct partition once more, on request.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def look(ex: rx.Exploration) -> None:
 
 
 def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
-    """Compile the quickstart's GPT cold and look at all of its code; take steps of one that was looked at and one not.
+    """Compile the quickstart's GPT cold and look at all of its code; time steps with and without having looked.
 
     Raises:
-        AssertionError: looking changed the code that runs, or a compile looked without being asked.
+        AssertionError: looking changed the code that runs, or a compile looked without a request.
     """
     with_code, without = [], []
     for _ in range(repeats):
@@ -49,8 +49,8 @@ def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
             codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
             without.append(compiled_s)
             with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
-            now = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
-            assert now == codes, "looking changed the code that runs"
+            codes_after = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
+            assert codes_after == codes, "looking changed the code that runs"
             assert not any(part.code.problem for part in partition_codes(ex.session)), "lowered again, it is other code"
     yield Row("compile the quickstart's GPT and look at all of its code", "compile alone", with_code, without, 1.2)
     explorations = {"looked at": quickstart(), "not looked at": quickstart()}
@@ -74,8 +74,8 @@ COPIED = 1 << 28
 def kernel_rows(models: Iterable[str] = ("quickstart", "gpt", "bert", "vit"), budget_s: float = 3.0) -> Iterator[Row]:
     """Time a copy beside the bandwidth, then the kernels of each distinct partition beside the partition.
 
-    Kernels are timed with clocks between them, and so is what lies between: launching, allocating. Added up they are
-    to be the time of the same partition without clocks.
+    Kernels are timed with clocks between them, and so is the time between them: launching, allocating. Their sum should
+    be the time of the same partition without clocks.
     """
     yield _copy_row(budget_s)
     for name in models:
@@ -84,10 +84,10 @@ def kernel_rows(models: Iterable[str] = ("quickstart", "gpt", "bert", "vit"), bu
             for region in ex.plan.regions:
                 ex.kernel_times(region.name, budget_s)
             for key, artifact in ex.session.artifacts.items():
-                found = artifact.kernel_times
-                if found is not None and found.problem is None and found.kernels_s > LEAST_S:
-                    what = f"{name}: {ex.session.owners[key]}, {found.kernels_s / found.parts_s:.0%} of it in kernels"
-                    yield Row(what, "the same without clocks", [found.parts_s], [found.whole.value], 1.1, least=0.9)
+                times = artifact.kernel_times
+                if times is not None and times.problem is None and times.kernels_s > LEAST_S:
+                    what = f"{name}: {ex.session.owners[key]}, {times.kernels_s / times.parts_s:.0%} of it in kernels"
+                    yield Row(what, "the same without clocks", [times.parts_s], [times.whole.value], 1.1, least=0.9)
 
 
 def _copy_row(budget_s: float) -> Row:
@@ -98,11 +98,11 @@ def _copy_row(budget_s: float) -> Row:
     with rx.explore(negated, (torch.ones(COPIED // 8),)) as ex:
         ex.compile()
         ex.kernel_times("copy", budget_s)
-        (found,) = (artifact.kernel_times for artifact in ex.session.artifacts.values())
-        assert found is not None
+        (times,) = (artifact.kernel_times for artifact in ex.session.artifacts.values())
+        assert times is not None
         bandwidth = copy_bandwidth("cpu")
     copied_s = COPIED / bandwidth.bytes_per_s.value
-    return Row("a kernel that moves 256 MiB", bandwidth.how, [found.kernels_s], [copied_s], 1.1, least=0.9)
+    return Row("a kernel that moves 256 MiB", bandwidth.how, [times.kernels_s], [copied_s], 1.1, least=0.9)
 
 
 # -------------------------------------------------------------------------------------------------------------- links
@@ -111,7 +111,7 @@ LINKED = 0.95
 
 
 def links(models: Iterable[str] = MODELS) -> Iterator[str]:
-    """Count what of the code is linked to nodes and source lines, beside tlparse (PyPI) on the same compile."""
+    """Count the kernels and nodes that are linked to each other and to lines, beside tlparse on the same compile."""
     yield heads(
         *("model", "artifacts", "kernels linked", "compute nodes linked", "of these inferred", "with a line"),
         *("other code", "compile, s", "code, s", "tlparse: kernels", "tlparse: nodes"),
@@ -121,24 +121,25 @@ def links(models: Iterable[str] = MODELS) -> Iterator[str]:
         with explore(name) as ex:
             compile_s = timed(ex.compile)
             look(ex)
-            # Equal partitions have one code: each is counted once.
+            # Equal partitions share one code, which is counted once.
             parts = [equal[0] for equal in by_artifact(partition_codes(ex.session))]
-        found = total_coverage(tuple(part.coverage for part in parts))
+        coverage = total_coverage(tuple(part.coverage for part in parts))
         lines = sum(bool(linked.lines) for part in parts for linked in part.kernels)
         other = sum(part.code.problem is not None for part in parts)
-        nodes = f"{found.linked}/{found.nodes} ({100 * found.share:.1f} %)"
+        kernels = f"{coverage.linked_kernels}/{coverage.kernels}"
+        nodes = f"{coverage.linked}/{coverage.nodes} ({100 * coverage.share:.1f} %)"
         code_s = sum(part.code.seconds for part in parts)
         yield cells(
-            *(name, len(parts), f"{found.linked_kernels}/{found.kernels}", nodes, found.linked - found.recorded),
-            *(f"{lines}/{found.kernels}", other, f"{compile_s:.1f}", f"{code_s:.1f}", *_linked_by_tlparse(name)),
+            *(name, len(parts), kernels, nodes, coverage.linked - coverage.recorded),
+            *(f"{lines}/{coverage.kernels}", other, f"{compile_s:.1f}", f"{code_s:.1f}", *_linked_by_tlparse(name)),
         )
-        met.append(found.share >= LINKED and found.linked_kernels == found.kernels == lines and not other)
+        met.append(coverage.share >= LINKED and coverage.linked_kernels == coverage.kernels == lines and not other)
     goals = f"every kernel linked, {100 * LINKED:.0f} % of the compute nodes, the code that was compiled"
     yield f"\ngoals ({goals}): met by {sum(met)} of {len(met)}"
 
 
 def _linked_by_tlparse(name: str) -> tuple[str, str]:
-    """Return the kernels and nodes that tlparse links when a process of its own compiles a model; dashes without it."""
+    """Return the kernels and nodes that tlparse links in a compile by a process of its own; dashes without tlparse."""
     if shutil.which("tlparse") is None:
         return "–", "–"
     with tempfile.TemporaryDirectory() as folder:
@@ -150,8 +151,8 @@ def _linked_by_tlparse(name: str) -> tuple[str, str]:
             subprocess.run(command, check=True, capture_output=True)
         kernels = linked = nodes = 0
         for path in out.rglob("inductor_provenance_tracking_node_mappings*.json"):
-            found = json.loads(path.read_text())
-            to_post, to_pre = found.get("cppCodeToPost", {}), found.get("postToPre", {})
+            links = json.loads(path.read_text())
+            to_post, to_pre = links.get("cppCodeToPost", {}), links.get("postToPre", {})
             kernels += len(to_post)
             linked += sum(bool(posts) for posts in to_post.values())
             nodes += len({pre for posts in to_post.values() for post in posts for pre in to_pre.get(post, ())})
@@ -164,40 +165,40 @@ REMEDIED = (DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.FUSION_REFUSED)
 
 
 def findings(models: Iterable[str] = (*MODELS, "convnext"), budget_s: float = 4.0) -> Iterator[str]:
-    """List what ``ex.diagnose`` finds in each region, and what it says when it measures again, remedies included."""
+    """List the findings of ``ex.diagnose`` in each region, and those of a second measurement, remedies included."""
     yield heads("model", "region", "found", "measured again")
     for name in models:
         with explore(name) as ex:
             ex.compile()
             compiled = {part.region for part in ex.session.partitions if part.artifact is not None}
-            found = [
-                cells(name, f"`{region.name}`", *told)
+            rows = [
+                cells(name, f"`{region.name}`", *row)
                 for region in ex.plan.regions
                 if region.name in compiled
-                for told in _found_twice(ex, region.name, budget_s)
+                for row in _found_twice(ex, region.name, budget_s)
             ]
-            yield from found or [cells(name, f"all {len(ex.plan.regions)}", "nothing", "")]
+            yield from rows or [cells(name, f"all {len(ex.plan.regions)}", "nothing", "")]
 
 
 def _found_twice(ex: rx.Exploration, region: str, budget_s: float) -> Iterator[tuple[str, str]]:
-    first, again = (
-        {(one.code, one.graph): one for one in ex.diagnose(region, budget_s) if one.code != "region-time"}
+    first, second = (
+        {(item.code, item.graph): item for item in ex.diagnose(region, budget_s) if item.code != "region-time"}
         for _ in range(2)
     )
     for key, item in first.items():
-        yield f"`{item.code}` {_figures(item)}", _figures(again[key]) if key in again else "not found"
-    for key in again.keys() - first.keys():
-        yield "nothing", f"`{again[key].code}` {_figures(again[key])}"
+        yield f"`{item.code}` {_figures(item)}", _figures(second[key]) if key in second else "not found"
+    for key in second.keys() - first.keys():
+        yield "nothing", f"`{second[key].code}` {_figures(second[key])}"
 
 
 def _figures(item: Diagnostic) -> str:
-    """Return what a diagnostic found, and of a remedy what it brings, in short."""
+    """Return a short text of a diagnostic's finding, and of its remedy's gain."""
     if item.code in REMEDIED:
-        what = re.search(r"computes (.+) per element|\((.+)\)", item.message)
+        finding = re.search(r"computes (.+) per element|\((.+)\)", item.message)
         gain = re.search(r"measured (.+) as now", item.remedy)
-        assert what is not None
+        assert finding is not None
         assert gain is not None
-        return f"{what[1] or what[2]}; remedy {gain[1]}"
+        return f"{finding[1] or finding[2]}; remedy {gain[1]}"
     share = re.search(r"\d+ ?%", item.message)
     return share[0] if share else ""
 
@@ -216,23 +217,23 @@ def gpu_code(models: Iterable[str] = GPU_MODELS, targets: Iterable[str] = ("h100
     worked = partitions = 0
     for name in models:
         for target in targets:
-            found: dict[int, PartitionCode] = {}
+            parts: dict[int, PartitionCode] = {}
             with explore(name) as ex:
                 started = time.perf_counter()
                 for region in ex.plan.regions:
-                    found |= {id(part.code): part for part in ex.code(region.name, target=target)}
+                    parts |= {id(part.code): part for part in ex.code(region.name, target=target)}
                 seconds = time.perf_counter() - started
-            good = [part for part in found.values() if part.code.problem is None]
+            good = [part for part in parts.values() if part.code.problem is None]
             kernels = [linked.kernel for part in good for linked in part.kernels]
             triton = [kernel.gpu for kernel in kernels if kernel.gpu is not None]
             spilling = sum(bool(gpu.spilled_bytes) for gpu in triton)
             nodes = total_coverage(tuple(part.coverage for part in good))
             yield cells(
-                *(name, target, f"{len(good)}/{len(found)}", len(triton), len(kernels) - len(triton)),
+                *(name, target, f"{len(good)}/{len(parts)}", len(triton), len(kernels) - len(triton)),
                 *(f"{nodes.linked}/{nodes.nodes}", spilling, f"{seconds:.0f}"),
             )
-            for part in found.values():
+            for part in parts.values():
                 if part.code.problem is not None:
                     yield f"    {part.partition.id}: {part.code.problem}"
-            worked, partitions = worked + len(good), partitions + len(found)
+            worked, partitions = worked + len(good), partitions + len(parts)
     yield f"\n{worked} of {partitions} partitions worked ({100 * worked / max(1, partitions):.0f} %)"

@@ -1,4 +1,4 @@
-"""How often measuring is wrong, how a profile adds up, and how much memory explorations leave behind."""
+"""The error rate of measuring, the sums of a profile, and the memory that explorations leave behind."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from benchmarks.row import Row, in_process
 from regional_explorer.measure.__main__ import BY_ROUNDS, table, trials
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.changes import speed_change
-from regional_explorer.record.json_file import load_session
+from regional_explorer.record.files import load_session
 from regional_explorer.record.session import Session
 
 
 def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
-    """Compare two functions with ``torch.utils.benchmark``, in the same time: different if the IQRs are disjoint."""
+    """Compare two functions with ``torch.utils.benchmark`` in the same time; they differ if the IQRs are disjoint."""
     quartiles = []
     for function in (first, second):
         timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
@@ -49,27 +49,27 @@ def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s
 def errors(equal: int = 200, slowed: int = 100, budget_s: float = 5.0) -> Iterator[str]:
     """Count pairs of equal functions that are called different, and slow-downs of 3 % that are found.
 
-    Goals: at most 2 % of equal pairs, and at most a quarter of what torch.utils.benchmark calls so; at least 90 % of
-    the slow-downs. Takes half an hour.
+    Goals: at most 2 % of equal pairs, and at most a quarter of the pairs that torch.utils.benchmark calls different; at
+    least 90 % of the slow-downs. It takes half an hour.
     """
     methods = {**BY_ROUNDS, "torch.utils.benchmark": by_timer}
-    seen = [*trials(equal, 0.0, budget_s, 1, methods), *trials(slowed, 0.03, budget_s, 1, methods)]
-    yield f"\n{table(seen)}"
+    outcomes = [*trials(equal, 0.0, budget_s, 1, methods), *trials(slowed, 0.03, budget_s, 1, methods)]
+    yield f"\n{table(outcomes)}"
 
 
 def busy_errors(equal: int = 200, slowed: int = 100, budget_s: float = 2.0) -> Iterator[str]:
     """Count the same for slow-downs of 5 %, beside two processes that compute: none may be called faster.
 
-    What is not found has to be called undecided, and no equal pair different. Takes ten minutes.
+    A slow-down that is not found has to be called undecided, and no equal pair different. It takes ten minutes.
     """
     with other_work(2):
-        seen = [*trials(equal, 0.0, budget_s, 1), *trials(slowed, 0.05, budget_s, 1)]
-    yield f"\n{table(seen)}"
+        outcomes = [*trials(equal, 0.0, budget_s, 1), *trials(slowed, 0.05, budget_s, 1)]
+    yield f"\n{table(outcomes)}"
 
 
 @contextmanager
 def other_work(processes: int) -> Iterator[None]:
-    """Let so many processes compute all the while; they end with this one, however it ends."""
+    """Let ``processes`` processes compute in the block; they end with this process, however it ends."""
     code = f"import os\nwhile os.getppid() == {os.getpid()}:\n    sum(range(100_000))"
     with ExitStack() as running:
         for _ in range(processes):
@@ -105,8 +105,7 @@ def save_measured(path: str, budget_s: str) -> None:
 def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
     """Compare sessions of one function, each measured in a process of its own, pair by pair.
 
-    Of equal pairs hardly any may fail at 3 %; of the same pairs with the later regional time made 8 % longer nearly all
-    must.
+    Hardly any equal pair may fail at 3 %. With the later regional time made 8 % longer, nearly all of them must fail.
     """
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.json") for number in range(sessions)]
@@ -115,17 +114,19 @@ def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
         pairs = list(combinations(map(load_session, paths), 2))
     equal = [speed_change(before, after) for before, after in pairs]
     planted = [speed_change(before, _slowed(after)) for before, after in pairs]
-    wrong, seen = (sum(change.is_slower(LIMIT) for change in changes) for changes in (equal, planted))
+    wrong, detected = (sum(change.is_slower(LIMIT) for change in changes) for changes in (equal, planted))
     low, *_, high = sorted(change.slowdown.value for change in equal if change.slowdown)
     yield f"\n{len(pairs)} equal pairs: {wrong} fail at {LIMIT:.0%}; slowdowns {low:.3f} to {high:.3f}"
-    yield f"{len(pairs)} pairs slowed by {PLANTED - 1:.0%}: {seen} fail at {LIMIT:.0%}"
+    yield f"{len(pairs)} pairs slowed by {PLANTED - 1:.0%}: {detected} fail at {LIMIT:.0%}"
 
 
 def _slowed(session: Session) -> Session:
     """Return ``session`` with its plan made slower."""
     timings = (
-        replace(one, speedup=one.speedup * (1.0 / PLANTED)) if one.variant == "regional" and one.speedup else one
-        for one in session.timings
+        replace(timing, speedup=timing.speedup * (1.0 / PLANTED))
+        if timing.variant == "regional" and timing.speedup
+        else timing
+        for timing in session.timings
     )
     return replace(session, timings=tuple(timings))
 
@@ -133,11 +134,11 @@ def _slowed(session: Session) -> Session:
 # ------------------------------------------------------------------------------------------------------------ profile
 
 REPEATS = {"gpt": 256, "bert": 256, "albert": 256, "gpt2": 128, "llama": 256, "vit": 256, "dit": 32, "mamba": 64}
-"""How often the batch of a model is repeated, so that launching an op is little beside running it."""
+"""How often the batch of a model is repeated, so that launching an op takes little of its time."""
 
 
 def profile_rows(models: Iterable[str] = ("quickstart", *REPEATS), budget_s: float = 5.0) -> Iterator[Row]:
-    """Profile a training step: its ops and what runs around them, added up, beside the step."""
+    """Profile a training step: the sum of its ops and of the code around them, beside the step."""
     for name in models:
         with explore(name, repeats=REPEATS.get(name, 1)) as ex:
             ex.profile(budget_s)
@@ -145,7 +146,7 @@ def profile_rows(models: Iterable[str] = ("quickstart", *REPEATS), budget_s: flo
             assert profile is not None
             step_s = profile.step.value
             what = f"profile of {name}: {len(profile.ops)} ops, {profile.seconds.value / step_s:.3f} of the step"
-            yield Row(f"{what}, and what is around them", "aot_eager", [profile.whole_s], [step_s], 1.1, least=0.9)
+            yield Row(f"{what}, and the code around them", "aot_eager", [profile.whole_s], [step_s], 1.1, least=0.9)
 
 
 # ------------------------------------------------------------------------------------------------------------- memory
@@ -161,7 +162,7 @@ CASES = {
 
 
 def memory_rows(cycles: int = 200) -> Iterator[Row]:
-    """Let the resident set grow over so many cycles after some to warm up, each case in a process of its own."""
+    """Measure how the resident set grows over ``cycles`` cycles after a warm-up, each case in its own process."""
 
     def grown(case: str) -> float:
         code = f"from benchmarks.measuring import growth_mib; print(growth_mib({case!r}, {cycles}))"
@@ -206,12 +207,12 @@ def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def _fresh() -> Callable[..., Any]:
-    """Return the function with a code object of its own: Dynamo keeps what it knows per code object."""
+    """Return the function with a code object of its own: Dynamo keeps its knowledge per code object."""
     return FunctionType(_step.__code__.replace(), globals())
 
 
 def resident_mib() -> float:
-    """Return the MiB that this process holds, once garbage is collected and free memory given back."""
+    """Return the MiB that this process holds after collecting garbage and giving free memory back."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])

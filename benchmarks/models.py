@@ -1,4 +1,4 @@
-"""Training steps of models: with every op marked beside plain ``torch.compile``, and with sums of gradients or without.
+"""Training steps of models: with every op marked, beside plain ``torch.compile``, and with sums of gradients or not.
 
 Sums of gradients inside regions belong to them by default; ``cut="marked"`` leaves them eager, as upstream does.
 """
@@ -34,12 +34,12 @@ class DefaultPartition(CustomPartitionerFn):
         return default_partition(gm, joint_inputs, **kwargs)
 
     def uuid(self) -> object:
-        """Return what tells it from other partitioners in Inductor's caches."""
+        """Return the text that identifies the partitioner in Inductor's caches."""
         return get_hash_for_files((__file__,))
 
 
 def whole_rows(budget_s: float = 60.0) -> Iterator[Row]:
-    """Take a step whose every op is marked, under either AOT partitioner: what it costs to go through our call."""
+    """Time a step whose every op is marked, under either AOT partitioner: the cost of going through our call."""
     partitioners: dict[str, CustomPartitionerFn | None] = {"default": DefaultPartition(), "min_cut": None}
     for name, full_partitioner in partitioners.items():
         torch.manual_seed(0)
@@ -57,7 +57,7 @@ def whole_rows(budget_s: float = 60.0) -> Iterator[Row]:
 
 
 def sum_rows(models: Iterable[str] = ("gpt", "bert", "llama", "vit", "mamba"), budget_s: float = 30.0) -> Iterator[Row]:
-    """Take a step whose regions have their sums of gradients, beside one whose sums run eagerly."""
+    """Time a step whose regions include their sums of gradients, beside a step whose sums run eagerly."""
     for name in models:
         explorations: dict[str, rx.Exploration] = {cut: explore(name) for cut in (Cut.INSTANCES, Cut.MARKED)}
         for cut, ex in explorations.items():

@@ -1,6 +1,6 @@
-"""How soon a graph is seen, how smoothly it moves, and how soon clicks and edits are answered: views in Chromium.
+"""Views in Chromium: how soon a graph is seen, how smoothly it moves, and how soon clicks and edits are answered.
 
-Each is shown as a notebook shows it, with nothing else in the page; the way between kernel and page is left out. Goals
+Each view is shown as in a notebook, with nothing else in the page; the way between kernel and page is left out. Goals
 on a CPU: the first picture of a 24-block GPT's training graphs within 1 s of the capture, that of 10,000 nodes without
 modules within 3 s, 50 frames per second while either is moved about; for the training step of a BERT of 12 layers, as
 medians of 20: clicks and folds within 30 ms, at 30 regions a new config within 60 ms and other edits within 300 ms.
@@ -41,7 +41,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 NewPage = Callable[[], Page]
 
 # Models of the same shape as a notebook's, so that nothing but the widgets is measured; the first widget is rendered.
-# What a click or an answer changes is waited for until it is drawn.
+# A click or an answer is timed until its change is drawn.
 PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
 <script type="application/json" id="given">%(given)s</script>
 <script type="module">
@@ -117,11 +117,11 @@ window.ready = true;
 def in_page(widget: SessionView, new_page: NewPage) -> Iterator[Page]:
     """Give a page that shows ``widget`` alone."""
     state = {name: value for name, value in widget.get_state().items() if name[0] != "_"}
-    given = json.dumps({"code": widget._esm, "state": state}).replace("<", "\\u003c")
+    content = json.dumps({"code": widget._esm, "state": state}).replace("<", "\\u003c")
     page = new_page()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        path.write_text(PAGE % {"style": widget._css, "given": given}, encoding="utf-8")
+        path.write_text(PAGE % {"style": widget._css, "given": content}, encoding="utf-8")
         page.goto(path.as_uri())
         page.wait_for_function("window.ready", timeout=60_000)
     yield page
@@ -133,11 +133,11 @@ def pages() -> Iterator[NewPage]:
     """Give a function that opens a page in Chromium.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is no Chromium.
     """
     executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if executable is None:
-        raise RuntimeError("views are measured in Chromium, and there is none")
+        raise RuntimeError("views are measured in Chromium, which is not installed")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
         yield lambda: chromium.new_page(viewport={"width": 1200, "height": 760})
@@ -152,7 +152,7 @@ def within(limit_s: float, what: str, *seconds: float, beside: str = "") -> Row:
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 LIMIT_S = 120.0
-"""When FxGraphDrawer and dot are given up on."""
+"""The seconds after which FxGraphDrawer and dot are given up."""
 
 FRAMES = 90
 BOXES = "document.querySelector('.rxg').rxView.picture.boxes"
@@ -201,17 +201,17 @@ def _theirs(graph: Graph) -> str:
 
 def _module(graph: Graph) -> fx.GraphModule:
     """Return ``graph`` as a graph module of the same nodes and edges."""
-    made = fx.Graph()
-    known: dict[str, fx.Node] = {}
+    copy = fx.Graph()
+    nodes: dict[str, fx.Node] = {}
     for node in graph.nodes:
-        inputs = tuple(known[name] for name in node.inputs if name in known)
+        inputs = tuple(nodes[name] for name in node.inputs if name in nodes)
         if node.role is Role.OUTPUT:
-            made.output(inputs)
+            copy.output(inputs)
         elif node.role is Role.OP:
-            known[node.name] = made.create_node("call_function", torch.add, inputs, name=node.name)
+            nodes[node.name] = copy.create_node("call_function", torch.add, inputs, name=node.name)
         else:
-            known[node.name] = made.placeholder(node.name)
-    return fx.GraphModule(nn.Module(), made)
+            nodes[node.name] = copy.placeholder(node.name)
+    return fx.GraphModule(nn.Module(), copy)
 
 
 class Block(nn.Module):
@@ -285,7 +285,7 @@ def bert(layers: int) -> rx.Exploration:
 
 
 def click_rows(layers: int = LAYERS) -> Iterator[Row]:
-    """Select nodes, and open and close folds, which the page does alone."""
+    """Select nodes, and open and close folds: the page does so without the kernel."""
     session = bert(layers).session
     with pages() as new_page:
         for graph in session.graphs:
@@ -300,15 +300,15 @@ def _clicks(session: Session, graph: Graph, new_page: NewPage, *, everything: bo
     with in_page(view, new_page) as page:
         boxes = page.evaluate(BOXES)
         page.get_by_role("button", name="Fit the graph to the view").click()
-        found = [page.evaluate("(box) => window.click(box)", boxes * number // TIMES) for number in range(TIMES)]
+        clicked = [page.evaluate("(box) => window.click(box)", boxes * number // TIMES) for number in range(TIMES)]
         folded = [page.evaluate(FOLD, number) for number in range(TIMES)]
     where = f"of the {graph.kind}, {'every box' if everything else 'as it opens'} ({boxes:,} boxes)"
-    yield within(CLICK_S, f"select a box {where}", *(ms / 1000 for ms in found))
+    yield within(CLICK_S, f"select a box {where}", *(ms / 1000 for ms in clicked))
     yield within(CLICK_S, f"open or close a fold {where}", *(ms / 1000 for ms in folded))
 
 
 def _answered(panel: Panel, page: Page, act: Callable[[int], object], number: int) -> float:
-    """Return the seconds that the kernel takes for ``act(number)``, and the page to draw what it changes."""
+    """Return the seconds that the kernel takes for ``act(number)``, and the page to draw the changes."""
     before = panel.get_state()
     begin = time.perf_counter()
     act(number)
@@ -326,8 +326,8 @@ def edit_rows(layers: int = LAYERS) -> Iterator[Row]:
     panel = Panel(control_of(exploration))
     with pages() as new_page, in_page(panel, new_page) as page:
         for name, edit in _edits(panel, exploration, layers).items():
-            taken = [_answered(panel, page, edit, number) for number in range(TIMES)]
-            yield within(CONFIG_S if name == CONFIGURE else EDIT_S, f"{name}, at {REGIONS} regions", *taken)
+            seconds = [_answered(panel, page, edit, number) for number in range(TIMES)]
+            yield within(CONFIG_S if name == CONFIGURE else EDIT_S, f"{name}, at {REGIONS} regions", *seconds)
     panel.close()
 
 

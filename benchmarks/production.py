@@ -1,7 +1,7 @@
-"""Steps under ``rx.compile``, ``ex.compiled`` and upstream, and how a program starts from artifacts.
+"""Steps under ``rx.compile``, ``ex.compiled`` and upstream, and the start of a program from artifacts.
 
 The program is checked first: it must have the partitions, configs and artifacts of the exploration whose plan it runs,
-and results that are equal to the last bit.
+and results that are equal to the bit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Tiny(nn.Module):
 
 
 def step_rows(budget_s: float = 20.0) -> Iterator[Row]:
-    """Take a step through the finished callables of regions small, large, and so tiny that it is little but calls."""
+    """Time a step through the compiled regions: small, large, and so tiny that the step consists mostly of calls."""
     kinds: dict[str, tuple[nn.Module, torch.Tensor]] = {
         f"{REGIONS} small": (Chain(REGIONS, equal=False), inputs(8)),
         f"{REGIONS} large": (Chain(REGIONS, equal=False), inputs(2048)),
@@ -73,7 +73,7 @@ def step_rows(budget_s: float = 20.0) -> Iterator[Row]:
     }
     for kind, (model, x) in kinds.items():
         leaves = [x, *model.parameters()]
-        theirs = upstream(model)  # first: it has Dynamo forget what it traced
+        theirs = upstream(model)  # first, because it makes Dynamo forget its traces
         step(theirs, x, leaves)
         ex = rx.explore(model, (x,))
         with tempfile.TemporaryDirectory() as folder:
@@ -81,28 +81,28 @@ def step_rows(budget_s: float = 20.0) -> Iterator[Row]:
             _check_same(ex, ours, x, leaves)
         functions = {"rx.compile": ours, "ex.compiled": ex.compiled, "upstream's regional_inductor": theirs}
         steps = training_steps(functions, x, leaves, budget_s)
-        for one, other in combinations(functions, 2):
+        for name, other in combinations(functions, 2):
             goal = 1.0 if other != "ex.compiled" and isinstance(model, Tiny) else 1.02
-            yield Row(f"a step under {one}, {kind} regions", other, steps[one], steps[other], goal)
+            yield Row(f"a step under {name}, {kind} regions", other, steps[name], steps[other], goal)
 
 
 def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) -> None:
     """Check that the program has the exploration's partitions, configs, artifacts and results."""
     for _ in range(2):
-        found = [loss := ours(x), *torch.autograd.grad(loss, leaves)]
-    wanted = [loss := ex.compiled(x), *torch.autograd.grad(loss, leaves)]
-    mine, known = (
-        [(part.id, part.nodes, part.artifact, of.artifacts[part.artifact or ""].config) for part in of.partitions]
-        for of in (rx.status(ours), ex.session)
+        results = [loss := ours(x), *torch.autograd.grad(loss, leaves)]
+    expected = [loss := ex.compiled(x), *torch.autograd.grad(loss, leaves)]
+    records, expected_records = (
+        [(part.id, part.nodes, part.artifact, side.artifacts[part.artifact or ""].config) for part in side.partitions]
+        for side in (rx.status(ours), ex.session)
     )
-    assert mine == known, "rx.compile has other partitions, configs or artifacts than the exploration"
-    assert all(map(torch.equal, found, wanted)), "rx.compile has other results than the exploration"
+    assert records == expected_records, "rx.compile has other partitions, configs or artifacts than the exploration"
+    assert all(map(torch.equal, results, expected)), "rx.compile has other results than the exploration"
 
 
 def start_rows(repeats: int = 3) -> Iterator[Row]:
-    """Make the first call, forward and backward, in a fresh process: without a compiler, and compiling."""
-    with tempfile.TemporaryDirectory() as kept, fresh_cache():
-        plan, artifacts, nothing = (str(Path(kept, name)) for name in ("plan.json", "artifacts", "nothing"))
+    """Time the first call, forward and backward, in a fresh process: without a compiler, and with compiling."""
+    with tempfile.TemporaryDirectory() as full_cache, fresh_cache():
+        plan, artifacts, nothing = (str(Path(full_cache, name)) for name in ("plan.json", "artifacts", "nothing"))
         Path(nothing).mkdir()
         torch.manual_seed(0)
         ex = rx.explore(Chain(REGIONS, equal=False), (inputs(),))
@@ -115,11 +115,11 @@ def start_rows(repeats: int = 3) -> Iterator[Row]:
     yield Row(what, "compiling", ours, theirs, 0.2)
 
 
-def _start(plan: str, artifacts: str | None, wanted: str, **environment: str) -> float:
-    given = json.dumps([torch.get_num_threads(), REGIONS, plan, artifacts])
+def _start(plan: str, artifacts: str | None, expected: str, **environment: str) -> float:
+    arguments = json.dumps([torch.get_num_threads(), REGIONS, plan, artifacts])
     with tempfile.TemporaryDirectory() as cache:
-        out = in_process(START, given, TORCHINDUCTOR_CACHE_DIR=cache, **environment)
+        out = in_process(START, arguments, TORCHINDUCTOR_CACHE_DIR=cache, **environment)
     seconds, caches, loss, eager = json.loads(out.splitlines()[-1])
-    if caches != [wanted] or abs(loss - eager) > 1e-4 * abs(eager):
-        raise RuntimeError(f"partitions are {caches}, not {wanted}, or the loss {loss} is not eager's, {eager}")
+    if caches != [expected] or abs(loss - eager) > 1e-4 * abs(eager):
+        raise RuntimeError(f"partitions are {caches}, not {expected}, or the loss {loss} is not eager's, {eager}")
     return float(seconds)

@@ -1,4 +1,4 @@
-"""What is measured: a chain of blocks, the quickstart's GPT, and 21 real architectures in a laptop's sizes."""
+"""The measured programs: a chain of blocks, the quickstart's GPT, and 21 real architectures in a laptop's sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 import regional_explorer as rx
 
 WIDTH = 64
-"""Of the blocks of a chain."""
+"""The width of a chain's blocks."""
 
 WORDS = 97
 """Size of all vocabularies."""
@@ -34,7 +34,7 @@ class Block(nn.Module):
         self.down = nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``x`` plus what the region computes from it."""
+        """Return ``x`` plus the result of the region on it."""
         with rx.region(self.region, **self.config):
             y = F.gelu(self.up(x))
             for step in range(self.steps):
@@ -95,13 +95,14 @@ def explore(name: str, *, training: bool = True, repeats: int = 1) -> rx.Explora
 
 
 def unmarked(name: str, *, training: bool, repeats: int = 1) -> rx.Exploration:
-    """Return the exploration of an architecture with the regions of its source alone."""
+    """Return the exploration of an architecture with only the regions marked in its source."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.manual_seed(0)
-    model, given = ARCHITECTURES[name].build()
+    model, kwargs = ARCHITECTURES[name].build()
     if repeats > 1:
-        given = {key: torch.cat([value] * repeats) if torch.is_tensor(value) else value for key, value in given.items()}
-    return rx.explore(model.train(training), kwargs=given, grad=training)
+        values = {key: torch.cat([value] * repeats) for key, value in kwargs.items() if torch.is_tensor(value)}
+        kwargs = {**kwargs, **values}
+    return rx.explore(model.train(training), kwargs=kwargs, grad=training)
 
 
 Build = Callable[[], tuple[nn.Module, Mapping[str, Any]]]
@@ -124,15 +125,15 @@ def _image(size: int = 32) -> torch.Tensor:
     return torch.randn(2, 3, size, size)
 
 
-def transformer(name: str, given: Callable[[], Mapping[str, Any]]) -> Callable[..., Build]:
-    """Return what takes the options of a config, and returns how to build the class ``name`` of transformers."""
+def transformer(name: str, inputs_of: Callable[[], Mapping[str, Any]]) -> Callable[..., Build]:
+    """Return a function from the options of a config to a builder of the class ``name`` of transformers."""
 
     def taking(**options: Any) -> Build:
         def build() -> tuple[nn.Module, Mapping[str, Any]]:
             import transformers
 
             cls = getattr(transformers, name)
-            return cls(cls.config_class(**options)), given()
+            return cls(cls.config_class(**options)), inputs_of()
 
         return build
 
@@ -144,7 +145,7 @@ def _text() -> dict[str, Any]:
 
 
 def labelled(length: int = 12) -> dict[str, Any]:
-    """Return sentences of so many words, each next one of which is to be predicted."""
+    """Return sentences of ``length`` words, with each next word as label."""
     ids = _ids(length)
     return {"input_ids": ids, "labels": ids}
 
@@ -157,9 +158,9 @@ def _pixels() -> dict[str, Any]:
     return {"pixel_values": _image()}
 
 
-def _marked(name: str, given: Callable[[], Mapping[str, Any]], *modules: str) -> Callable[..., Architecture]:
-    """Return the same for the class with the globs of its regions."""
-    return lambda **options: Architecture(transformer(name, given)(**options), modules)
+def _marked(name: str, inputs_of: Callable[[], Mapping[str, Any]], *modules: str) -> Callable[..., Architecture]:
+    """Return a function from the options of a config to the architecture, with the globs of its regions."""
+    return lambda **options: Architecture(transformer(name, inputs_of)(**options), modules)
 
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -175,7 +176,7 @@ TWO_SIDES = {**LANGUAGE, "d_model": 32} | {
 EXPERTS = ("model.layers.*.self_attn", "model.layers.*.mlp")
 BOTH_LAYERS = ("model.encoder.layers.*", "model.decoder.layers.*")
 EITHER_LAYERS = ("**.layer.*", "layers.*")
-"""Of vision transformers, in older versions of transformers and in newer ones."""
+"""The layers of vision transformers in older and in newer versions of transformers."""
 
 
 class Attention(nn.Module):
@@ -189,7 +190,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what each position gathers from the others."""
+        """Return for each position the values gathered from the other positions."""
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -206,13 +207,13 @@ class GPTBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``x`` with both added."""
+        """Return ``x`` with the outputs of both added."""
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
 
 class GPT(nn.Module):
-    """A decoder as one writes it by hand, its head tied to its table."""
+    """A decoder as written by hand; its head shares the weights of its embedding."""
 
     def __init__(self, width: int = 32, depth: int = 3) -> None:
         super().__init__()

@@ -25,9 +25,9 @@ from regional_explorer.record.statistics import confidence_interval
 
 @dataclass(frozen=True)
 class Row:
-    """What ours and theirs took in each turn, in ``unit``, and the ratio that is wanted: ``least`` to ``goal``.
+    """The figures of both sides in each turn, in ``unit``, and the wanted range of the ratio: ``least`` to ``goal``.
 
-    Both sides of a turn ran one right after the other: what slows a machine down for a while slows both.
+    Both sides of a turn ran one right after the other, so that a slower machine slows both.
     """
 
     what: str
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the ratio; of fewer than six turns from the least to the greatest, None of one."""
+        """The 95 % interval of the ratio; its range with fewer than six turns, None with one turn."""
         if len(self._ratios) == 1:
             return None
         return confidence_interval(np.asarray(self._ratios), 0.95) or (min(self._ratios), max(self._ratios))
@@ -63,7 +63,7 @@ class Row:
 
 
 def timed(act: Callable[[], Any]) -> float:
-    """Return the wall seconds that ``act`` takes; garbage of what ran before is collected first."""
+    """Return the wall seconds that ``act`` takes; garbage is collected before."""
     gc.collect()
     started = time.perf_counter()
     act()
@@ -71,16 +71,16 @@ def timed(act: Callable[[], Any]) -> float:
 
 
 def turns(repeats: int, *sides: Callable[[], float]) -> list[list[float]]:
-    """Call each of ``sides``, which return seconds, once a turn, every second turn backwards; return them by side."""
-    found: list[list[float]] = [[] for _ in sides]
+    """Call each of ``sides`` once a turn, in reverse order every second turn; return their seconds by side."""
+    seconds: list[list[float]] = [[] for _ in sides]
     for turn in range(repeats):
         for index in list(range(len(sides)))[:: -1 if turn % 2 else 1]:
-            found[index].append(sides[index]())
-    return found
+            seconds[index].append(sides[index]())
+    return seconds
 
 
 def in_process(code: str, *arguments: object, **environment: str) -> str:
-    """Return what ``code`` prints in a Python process of its own, whose environment lacks what is empty."""
+    """Return the output of ``code`` in a Python process of its own; empty ``environment`` variables are unset."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     around = {name: value for name, value in {**os.environ, **environment}.items() if value}
     return subprocess.run(command, env=around, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -101,18 +101,18 @@ def training_steps(
 
 
 def regional_steps(explorations: Mapping[str, rx.Exploration], budget_s: float) -> Iterable[Sequence[float]]:
-    """Return the same of compiled explorations, which are closed then."""
+    """Return the seconds of the training steps of compiled explorations, and close these."""
     regional = {name: ex.live.variants.get(VariantName.REGIONAL) for name, ex in explorations.items()}
-    found = _steps([TimedCall(name, of.forward, of.backward) for name, of in regional.items()], budget_s)
+    steps = _steps([TimedCall(name, call.forward, call.backward) for name, call in regional.items()], budget_s)
     for ex in explorations.values():
         ex.close()
-    return found.values()
+    return steps.values()
 
 
 def inference_calls(
     functions: Mapping[str, Callable[..., Any]], x: torch.Tensor, budget_s: float
 ) -> Mapping[str, Sequence[float]]:
-    """Return the seconds of the calls of each function without gradients, once all are compiled, in such rounds."""
+    """Return the seconds of the calls of each function without gradients, likewise."""
     with torch.no_grad():
         for function in functions.values():
             for _ in range(3):

@@ -23,7 +23,7 @@ class Gated(nn.Module):
 
 
 class Norms(nn.Module):
-    """Layers whose inputs are normed."""
+    """Layers with normed inputs."""
 
     def __init__(self, width: int = 32, depth: int = 2) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class LlamaBlock(nn.Module):
         self.down = nn.Linear(2 * width, width)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        """Return ``x`` with both added."""
+        """Return ``x`` with the outputs of both added."""
         b, t, d = x.shape
 
         def turned(x: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """A decoder as Llama is made."""
+    """A decoder built like Llama."""
 
     def __init__(self, width: int = 32, words: int = 50, heads: int = 2, depth: int = 1, length: int = 16) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Residual(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts, all of which compute."""
+    """A mixture of experts in which all experts compute."""
 
     def __init__(self, width: int = 16, experts: int = 4) -> None:
         super().__init__()

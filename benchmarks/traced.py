@@ -1,6 +1,7 @@
 """Training steps of the whole graph as one region, by how the call is traced, beside plain ``torch.compile``.
 
-Each line says what its forward keeps for the backward, and the peak memory of a step beside that of ``torch.compile``.
+Each line gives the bytes that its forward keeps for the backward, and the peak memory of a step beside that of
+``torch.compile``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import regional_explorer as rx
 from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
 from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
-from regional_explorer.measure.machine import gauge_for, measure_peak
-from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.measure.memory import gauge_for, measure_peak
+from regional_explorer.record.graph import kept_for_backward
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 
 MIB = 2**20
 
@@ -43,21 +44,21 @@ MODELS: Mapping[str, Make] = {
     "residual": lambda: (Residual(32, depth=3), _floats(4, 3, 32, 32)),
     "gpt": lambda: (GPT(256, depth=4).eval(), _ids(4, 64)),
 }
-"""Models with their argument, of which a step takes 3 to 60 ms on two cores."""
+"""Models with their argument; a step takes 3 to 60 ms on two cores."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A way to run a step: traced so and under this config, all in one region; or without a region."""
+    """A way to run a step: all in one region, with this tracing and config; or without a region."""
 
     what: str
     tracing: rx.Tracing | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     goals: Mapping[str, float] = field(default_factory=dict)
-    """The most of the time of ``torch.compile``, by model: what these ways took when patched together by hand."""
+    """The largest time relative to ``torch.compile``, by model: what these ways took when patched together by hand."""
 
     def function(self, model: nn.Module, x: torch.Tensor) -> tuple[Callable[..., Any], rx.Exploration | None]:
-        """Return the compiled function, and the exploration it is of, if it is of one."""
+        """Return the compiled function, and its exploration if it has one."""
         if self.tracing is None:
             return torch.compile(model, options=dict(self.config) or None), None
         ex = rx.explore(model, (x,), plan=rx.Plan(tracing=self.tracing)).mark("all", ops="*")
@@ -95,21 +96,21 @@ def _step(function: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tens
 
 
 def traced_rows(models: Sequence[str] = tuple(MODELS), budget_s: float = 40.0) -> Iterator[Row]:
-    """Take a step of each model by every line, in interleaved rounds; then steps through 1 and some 12 partitions."""
+    """Time a step of each model by every line, in interleaved rounds; then the steps of ``call_rows``."""
     for name in models:
         model, x, leaves = made_anew(MODELS[name])
-        made = {line.what: line.function(model, x) for line in LINES}
+        compiled = {line.what: line.function(model, x) for line in LINES}
         plain = torch.compile(model)
         functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: plain}
-        functions |= {what: function for what, (function, _) in made.items()}
+        functions |= {what: function for what, (function, _) in compiled.items()}
         steps = training_steps(functions, x, leaves, budget_s)
         peaks = {what: _peak_mib(what, _step(function, x, leaves)) for what, function in functions.items()}
         for line in (Line("eager"), *LINES):
-            _, ex = made.get(line.what, (None, None))
+            _, ex = compiled.get(line.what, (None, None))
             what = f"a step of {name}: {line.what}{_kept(ex)}; peak {peaks[line.what]}"
             goal = line.goals.get(name, math.inf)
             yield Row(what, f"{PLAIN}; peak {peaks[PLAIN]}", steps[line.what], steps[PLAIN], goal)
-        for _, ex in made.values():
+        for _, ex in compiled.values():
             if ex is not None:
                 ex.close()
     yield from call_rows([name for name in CALLED if name in models], budget_s)
@@ -119,7 +120,7 @@ CALLED = ("gpt-small", "gpt")
 
 
 def call_rows(models: Iterable[str] = CALLED, budget_s: float = 40.0) -> Iterator[Row]:
-    """Take a step traced as by ``torch.compile``: what our call of one partition a graph costs, and of a dozen."""
+    """Time a step traced as by ``torch.compile``: the cost of our calls with one or a dozen partitions per graph."""
     for name in models:
         model, x, leaves = made_anew(MODELS[name])
         whole, parts = (rx.explore(model, (x,), plan=rx.Plan(tracing=AS_TORCH_COMPILE)) for _ in range(2))
@@ -138,7 +139,7 @@ def call_rows(models: Iterable[str] = CALLED, budget_s: float = 40.0) -> Iterato
 
 
 def made_anew(make: Make) -> tuple[nn.Module, torch.Tensor, list[torch.Tensor]]:
-    """Return a model, its argument, and what gradients are taken of."""
+    """Return a model, its argument, and the tensors whose gradients are taken."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, x = make()
@@ -149,13 +150,13 @@ def _peak_mib(what: str, step: Callable[[], object]) -> str:
     gauge = gauge_for("cpu")
     if gauge is None:
         return "not known"
-    found = measure_peak(what, step, gauge).peak_bytes
-    between = "" if found.bounds is None else " ({:.1f}–{:.1f})".format(*(end / MIB for end in found.bounds))
-    return f"{found.value / MIB:.1f}{between} MiB"
+    peak = measure_peak(what, step, gauge).peak_bytes
+    between = "" if peak.bounds is None else " ({:.1f}–{:.1f})".format(*(end / MIB for end in peak.bounds))
+    return f"{peak.value / MIB:.1f}{between} MiB"
 
 
 def _kept(ex: rx.Exploration | None) -> str:
     if ex is None:
         return ""
-    sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session)]
+    sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session.graphs)]
     return f", keeps {sum(sizes) / MIB:.1f} MiB"

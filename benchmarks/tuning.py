@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,48 +13,29 @@ import torch._inductor.config as inductor_config
 from torch import nn
 
 import regional_explorer as rx
-from benchmarks.programs import DiffusionTransformer
 from benchmarks.row import Row, inference_calls, training_steps
-from benchmarks.search import search_anew
-from benchmarks.traced import MODELS as TRACED
-from benchmarks.traced import PLAIN, Make, made_anew
+from benchmarks.search import MODELS, search_anew
+from benchmarks.traced import PLAIN, made_anew
 from regional_explorer.record.tuning import TORCH_COMPILE, Numbers
 
 SEARCH_S = 120.0
 """The budget of each search."""
 
 
-class Denoising(nn.Module):
-    """A step of a diffusion transformer at fixed times, with fixed labels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = DiffusionTransformer(128)
-        self.register_buffer("time", torch.rand(4) * 1000)
-        self.register_buffer("label", torch.arange(4))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """Return a scalar loss."""
-        return self.model(image, self.time, self.label)
-
-
-MODELS: Mapping[str, Make] = {**TRACED, "dit": lambda: (Denoising(), torch.randn(4, 3, 32, 32))}
-
-
 def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = SEARCH_S) -> Iterator[Row]:
-    """Search for the plan of each model, then take training steps with it in rounds of their own."""
+    """Search for the plan of each model, then time training steps with it in rounds of their own."""
     ratios = []
     for name in models:
         model, x, leaves = made_anew(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            found = ex.tune(search_s, apply=True)
+            search = ex.tune(search_s, apply=True)
             functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: torch.compile(model)}
-            if found.plan is not None:
+            if search.plan is not None:
                 ex.compile()
-                functions[found.record.answer] = ex.compiled
+                functions[search.record.answer] = ex.compiled
             steps = training_steps(functions, x, leaves, budget_s=30.0)
-        best = min(("eager", PLAIN), key=lambda one: statistics.median(steps[one]))
-        answer = PLAIN if found.record.answer == TORCH_COMPILE else found.record.answer
+        best = min(("eager", PLAIN), key=lambda name_: statistics.median(steps[name_]))
+        answer = PLAIN if search.record.answer == TORCH_COMPILE else search.record.answer
         row = Row(f"a step of {name} by the plan found: {answer}", best, steps[answer], steps[best], 1.01)
         ratios.append(row.ratio)
         yield row
@@ -67,15 +48,15 @@ SGD_STEPS = 20
 
 
 def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search_s: float = SEARCH_S) -> Iterator[Row]:
-    """Search for a plan with the results of eager to the bit, take steps by SGD with both, and time both."""
+    """Search for a plan with eager's results to the bit, train by SGD with both, and time both."""
     for name in models:
         model, x, leaves = made_anew(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            found = search_anew(ex, search_s, numerics=Numbers.BITWISE, apply=True)
-            assert found.answer != TORCH_COMPILE, "torch.compile was not compared to the bit"
-            if found.plan is not None:
+            search = search_anew(ex, search_s, numerics=Numbers.BITWISE, apply=True)
+            assert search.answer != TORCH_COMPILE, "torch.compile was not compared to the bit"
+            if search.plan is not None:
                 ex.compile()
-            function = model if found.plan is None else ex.compiled
+            function = model if search.plan is None else ex.compiled
             before = copy.deepcopy(model.state_dict())
             trained = []
             for step in (model, function):
@@ -84,12 +65,12 @@ def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search
             differing = [key for key, value in trained[0].items() if not torch.equal(value, trained[1][key])]
             steps = training_steps({"eager": model, "plan": function}, x, leaves, budget_s=30.0)
         equal = f"{', '.join(differing)} differ" if differing else "all parameters equal to the bit"
-        what = f"a step of {name} by {found.answer}; after {SGD_STEPS} steps of SGD {equal}"
+        what = f"a step of {name} by {search.answer}; after {SGD_STEPS} steps of SGD {equal}"
         yield Row(what, "eager", steps["plan"], steps["eager"], 1.0)
 
 
 def _trained(model: nn.Module, step: Callable[..., Any], x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the state of a model after steps of SGD whose loss is that of ``step``."""
+    """Return the state of a model after steps of SGD on the loss of ``step``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for _ in range(SGD_STEPS):
         optimizer.zero_grad()
@@ -104,14 +85,15 @@ FREEZING = f"{PLAIN} under freezing"
 def inference_rows(
     models: Sequence[str] = ("norms", "gpt-small", "llama", "residual"), search_s: float = SEARCH_S
 ) -> Iterator[Row]:
-    """Search for the plan of an inference in float32 and in bfloat16, beside torch.compile as it is and freezing."""
+    """Search for the plan of an inference in float32 and in bfloat16, beside torch.compile and its freezing."""
     for name in models:
         for dtype in (torch.float32, torch.bfloat16):
             model, x, _ = made_anew(MODELS[name])
             model, x = model.eval().to(dtype), x.detach().to(dtype) if x.is_floating_point() else x
             with rx.explore(model, (x,), grad=False) as ex:
-                found = search_anew(ex, search_s, apply=True)
-                # Options that differ tell the two apart for Dynamo, which reads this config before they hold.
+                search = search_anew(ex, search_s, apply=True)
+                # Different options make Dynamo distinguish the two compiles; it reads this config before the options
+                # take effect.
                 frozen = torch.compile(copy.deepcopy(model), options={"freezing": True})
                 with inductor_config.patch(freezing=True), torch.no_grad():
                     frozen(x)
@@ -120,10 +102,10 @@ def inference_rows(
                     PLAIN: torch.compile(model),
                     FREEZING: frozen,
                 }
-                if found.plan is not None:
+                if search.plan is not None:
                     ex.compile()
-                    functions[found.answer] = ex.compiled
+                    functions[search.answer] = ex.compiled
                 calls = inference_calls(functions, x, budget_s=30.0)
-            what = f"a call of {name} in {str(dtype).removeprefix('torch.')} by the plan found: {found.answer}"
+            what = f"a call of {name} in {str(dtype).removeprefix('torch.')} by the plan found: {search.answer}"
             for against in (PLAIN, FREEZING):
-                yield Row(what, against, calls[found.answer], calls[against], 1.0)
+                yield Row(what, against, calls[search.answer], calls[against], 1.0)

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.verdicts CHECKOUT …``: how soon the verdict on a slow-down stands, checkouts in turns.
+"""``python -m benchmarks.verdicts CHECKOUT …``: how soon the verdict on a slow-down stands, by checkout.
 
-A pair is a function, and one that does some of its work again. The rounds of a run use the whole budget; the verdict
-stands from the first round after which it is "slower" to the end. Checkouts take each pair one after the other, in
-random order, each in a process of its own, which is this command without a checkout: it reads numbers of pairs.
+A pair is a function, and a second one that repeats some of the first one's work. The rounds of a run use the whole
+budget; the verdict stands from the first round after which it is "slower" to the end. The checkouts take each pair one
+after the other, in random order. Each has a process of its own, which is this command without a checkout: it reads
+numbers of pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from regional_explorer.measure.__main__ import PIECES, repeated, works
 from regional_explorer.measure.clock import TimedCall
 
 NEVER_S = 99.0
-"""What stands for a verdict that is not "slower" at the end."""
+"""The seconds noted for a verdict that is not "slower" at the end."""
 RESAMPLES = 2000
 
 
@@ -49,8 +50,8 @@ def answer(planted: float, budget_s: float) -> None:
     """For each number of a pair that is read, print the seconds and the rounds after which its verdict stands."""
     setattr(rounds, "_RoundsRun", Recorded)  # noqa: B010 - mypy takes no other class
     setattr(rounds.RoundsResult, "is_precise", lambda _: False)  # noqa: B010 - the whole budget is used
-    made: Any = works()
-    pieces = list(made.values()) if isinstance(made, dict) else made  # older checkouts name them
+    work: Any = works()
+    pieces = list(work.values()) if isinstance(work, dict) else work  # older checkouts have names for them
     torch.set_num_threads(1)
     with torch.no_grad():
         for pair in map(int, iter(sys.stdin.readline, "")):
@@ -63,48 +64,48 @@ def answer(planted: float, budget_s: float) -> None:
 
 def stands(run: Recorded) -> tuple[float, int]:
     """Return after how many seconds and rounds the verdict is "slower" and stays so."""
-    found, history = (NEVER_S, 0), run.history
+    stands_from, history = (NEVER_S, 0), run.history
     phase = next(iter(history[0]["slower"]))
     for count in range(len(history), 1, -1):
         run.history = history[:count]
         if run.result(rounds.Stop.BUDGET).verdict("slower", phase) != "slower":
             break
-        found = run.stamps_s[count - 1], count
-    return found
+        stands_from = run.stamps_s[count - 1], count
+    return stands_from
 
 
 def main() -> None:
     """Print the median seconds and rounds of each checkout, and the ratio of its seconds to the first one's."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__)
-    parser.add_argument("checkouts", nargs="*", type=Path, help="folders with the package; the first is compared with")
+    parser.add_argument("checkouts", nargs="*", type=Path, help="folders of the package, compared with the first")
     parser.add_argument("--planted", type=float, default=0.1, help="the slow-down (default: 0.1)")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds for each pair (default: 1)")
     parser.add_argument("--pairs", type=int, default=45)
-    given = parser.parse_args()
-    if not given.checkouts:
-        answer(given.planted, given.budget)
+    arguments = parser.parse_args()
+    if not arguments.checkouts:
+        answer(arguments.planted, arguments.budget)
         return
-    options = [f"--planted={given.planted}", f"--budget={given.budget}"]
+    options = [f"--planted={arguments.planted}", f"--budget={arguments.budget}"]
     command = [sys.executable, str(Path(__file__).resolve()), *options]
     children: dict[Path, Any] = {}
-    for folder in given.checkouts:
+    for folder in arguments.checkouts:
         env = {**os.environ, "PYTHONPATH": str(folder.resolve()), "OMP_WAIT_POLICY": "PASSIVE"}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         children[folder] = subprocess.Popen(command, cwd=folder, env=env, **pipes)
-    found: dict[Path, list[tuple[float, int]]] = {folder: [] for folder in children}
+    stands_by_checkout: dict[Path, list[tuple[float, int]]] = {folder: [] for folder in children}
     chance = random.Random(0)  # noqa: S311 - an order, not a secret
-    for pair in range(given.pairs):
+    for pair in range(arguments.pairs):
         for folder in chance.sample(list(children), len(children)):
             child = children[folder]
             print(pair, file=child.stdin, flush=True)
-            found[folder].append(json.loads(child.stdout.readline()))
+            stands_by_checkout[folder].append(json.loads(child.stdout.readline()))
     for child in children.values():
         child.communicate()
-    first = found[given.checkouts[0]]
-    for folder, pairs in found.items():
+    first = stands_by_checkout[arguments.checkouts[0]]
+    for folder, pairs in stands_by_checkout.items():
         ratios = []
         for _ in range(RESAMPLES):
-            drawn = chance.choices(range(given.pairs), k=given.pairs)
+            drawn = chance.choices(range(arguments.pairs), k=arguments.pairs)
             ratios.append(median_s(pairs[pair] for pair in drawn) / median_s(first[pair] for pair in drawn))
         low, high = statistics.quantiles(ratios, n=40)[::38]
         ratio = f"{median_s(pairs) / median_s(first):.2f} ({low:.2f}–{high:.2f})"

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from regional_explorer.record.plan import Plan as Plan
     from regional_explorer.record.plan import Region as Region
     from regional_explorer.record.plan import Selector as Selector
+    from regional_explorer.record.plan import Tracing as Tracing
     from regional_explorer.record.session import Session as Session
-    from regional_explorer.record.tracing import Tracing as Tracing
     from regional_explorer.regions.annotate import region as region
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ _HOMES = {
     "Selector": "record.plan",
     "Session": "record.session",
     "Status": "backend.compile",
-    "Tracing": "record.tracing",
+    "Tracing": "record.plan",
     "compare": "exploration.results",
     "compile": "backend.compile",
     "explore": "exploration.exploration",
@@ -84,7 +84,7 @@ def last() -> Exploration:
     Raises:
         SessionError: none was shown, or it is no longer referenced.
     """
-    display = sys.modules.get(f"{__name__}.ui.display")  # not loaded, it has shown none
+    display = sys.modules.get(f"{__name__}.ui.display")  # a module that is not loaded has shown nothing
     exploration: Exploration | None = getattr(display, "last_shown", lambda: None)()
     if exploration is None:
         raise errors.SessionError(

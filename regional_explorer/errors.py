@@ -1,14 +1,16 @@
-"""The exceptions: each message says what went wrong, where, and what to do; suggestions for mistyped names."""
+"""The exceptions, the checks of arguments, and the words of messages: what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import importlib.util
 import itertools
+import linecache
 import os
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
@@ -82,7 +84,7 @@ class CaptureError(RegionalExplorerError):
 
 
 class UnknownRegionError(RegionalExplorerError):
-    """No region of this name; near matches are listed."""
+    """The plan has no region of this name; near matches are listed."""
 
 
 class SelectorError(RegionalExplorerError, ValueError):
@@ -114,7 +116,7 @@ class RegionAssertionError(RegionalExplorerError, AssertionError):
 
 
 class CompileEnvironmentError(RegionCompileError):
-    """The region was not compiled because of the machine (disk, memory, a directory); the next compile tries again."""
+    """The machine kept a region from being compiled (disk, memory, a directory); the next compile tries again."""
 
 
 class CacheDirectoryError(RegionalExplorerError):
@@ -150,7 +152,7 @@ class SessionError(RegionalExplorerError):
 
 
 class NoVerdictError(SessionError):
-    """The samples of a saved session cannot answer: too few, or of a machine that was too busy."""
+    """The samples of a saved session allow no verdict: there are too few, or the machine was too busy."""
 
 
 class MissingPackageError(RegionalExplorerError, ImportError):
@@ -158,7 +160,7 @@ class MissingPackageError(RegionalExplorerError, ImportError):
 
 
 class BusyError(RegionalExplorerError):
-    """The exploration is being measured, or a job of its panel runs; nothing else can be done with it meanwhile."""
+    """A measurement or a job of the panel is using the exploration; nothing else can use it meanwhile."""
 
 
 class ClosedError(RegionalExplorerError):
@@ -168,7 +170,7 @@ class ClosedError(RegionalExplorerError):
 # ---------------------------------------------------------------------------------------------------------- tracebacks
 
 FULL_TRACEBACKS = "REGIONAL_EXPLORER_FULL_TRACEBACKS"
-"""The environment variable with which errors keep the frames of this package."""
+"""The environment variable that makes errors keep the frames of this package."""
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -177,9 +179,9 @@ C = TypeVar("C", bound=type)
 
 
 def user_facing(function: F) -> F:
-    """Return the function such that errors of this package leave it without the package's own frames.
+    """Return ``function`` wrapped: errors of this package leave it without the package's own frames.
 
-    Where this package itself calls the function, and with any other exception, the traceback stays as it is.
+    The traceback of any other exception stays as it is, and so does that of a call by this package itself.
     """
 
     @functools.wraps(function)
@@ -202,7 +204,7 @@ def user_facing_methods(owner: C) -> C:
         if isinstance(member, FunctionType):
             setattr(owner, name, user_facing(member))
         elif isinstance(member, property):
-            accessors: list[Any] = [one and user_facing(one) for one in (member.fget, member.fset, member.fdel)]
+            accessors: list[Any] = [part and user_facing(part) for part in (member.fget, member.fset, member.fdel)]
             setattr(owner, name, property(accessors[0], accessors[1], accessors[2], member.__doc__))
     return owner
 
@@ -213,20 +215,23 @@ def is_own_frame(frame: FrameType) -> bool:
 
 
 def _remove_own_frames(error: BaseException) -> None:
-    """Remove the frames of this package from the traceback of an error, and of what caused it.
+    """Remove the frames of this package from the tracebacks of an error and of its cause.
 
-    A cause that has no other frames is not shown; it stays the context of the error.
+    A cause without any other frame is not shown; it stays the error's context.
     """
     error.__traceback__ = _foreign_frames(error.__traceback__)
     cause = error.__cause__
     if cause is not None:
         _remove_own_frames(cause)
         if cause.__traceback__ is None:
-            error.__context__, error.__cause__ = cause, None  # set, it keeps the context from being shown
+            error.__context__, error.__cause__ = cause, None  # an assignment, even of None, hides the context
 
 
 def _foreign_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the entries of a traceback without this package's, and the standard library's below them."""
+    """Return a traceback without the frames of this package, and without those that it called in the standard library.
+
+    None if no frame is left.
+    """
     entries: list[TracebackType] = []
     below_own = True
     while traceback is not None:
@@ -235,16 +240,16 @@ def _foreign_frames(traceback: TracebackType | None) -> TracebackType | None:
         if not below_own:
             entries.append(traceback)
         traceback = traceback.tb_next
-    kept: TracebackType | None = None
+    foreign: TracebackType | None = None
     for entry in reversed(entries):
-        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return kept
+        foreign = TracebackType(foreign, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return foreign
 
 
 # --------------------------------------------------------------------------------------------------- words of messages
 
 LONGEST_COMPARED_NAME = 500
-"""Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""
+"""Longer names get no suggestions: they are no typing errors, and comparing them with each name would take minutes."""
 
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
@@ -294,18 +299,18 @@ def check_callable(name: str, value: object, what_to_give: str) -> None:
         raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {what_to_give}.")
 
 
-def require_notebook(what: str, packages: Sequence[str] = ("IPython", "ipywidgets", "anywidget")) -> None:
-    """Raise MissingPackageError, naming the pip command, if a package that ``what`` needs is not installed."""
+def require_notebook(feature: str, packages: Sequence[str] = ("IPython", "ipywidgets", "anywidget")) -> None:
+    """Raise MissingPackageError, with the pip command, if a package that ``feature`` needs is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"{what} needs what is not installed: {', '.join(missing)}. Install it: pip install {' '.join(missing)}. "
-            "Tables, ex.save() and everything else work without it."
+            f"{feature} needs a package that is not installed: {', '.join(missing)}. Install it: pip install "
+            f"{' '.join(missing)}. Tables, ex.save() and everything else work without it."
         )
 
 
 def in_a_line(error: Exception) -> str:
-    """Return the first line of an error, with the name of its class unless it is one of ours."""
+    """Return the first line of an error's text, after the name of its class unless this package defines it."""
     text = (str(error).splitlines() or [""])[0]
     return text if isinstance(error, RegionalExplorerError) else f"{type(error).__name__}: {text}"
 
@@ -331,3 +336,97 @@ def fresh_names(base: str, used: Container[str]) -> Iterator[str]:
 def sendable(text: str) -> str:
     """Return ``text`` with lone surrogates escaped, which JSON and UTF-8 cannot encode; otherwise unchanged."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+# -------------------------------------------------------------------- rx.explore with its arguments in the wrong places
+
+
+EXPLORE_OPTIONS = ("grad", "dynamic", "plan", "partitioner", "joint_passes", "decompositions", "frozen")
+"""The keywords of ``rx.explore`` besides the arguments of the call."""
+
+LONGEST_WORDS = 40
+"""Longer expressions of the caller are written as ``…``."""
+
+
+def misplaced_arguments(
+    args: Any, kwargs: Any, more: Sequence[Any], unknown: Mapping[str, Any]
+) -> InvalidArgumentError:
+    """Return the error of a call whose arguments are not in a tuple, or whose keyword arguments are not in a dict.
+
+    Args:
+        args: the value in the place of the tuple.
+        kwargs: the value in the place of the dict.
+        more: the arguments after these two.
+        unknown: the keyword arguments that are no options.
+    """
+    problems = [f"rx.explore has no option {name!r}.{did_you_mean(name, EXPLORE_OPTIONS)}" for name in unknown]
+    if not isinstance(args, (tuple, list)):
+        problems.append(f"args={shown_value(args)}: give a tuple.")
+    elif not isinstance(kwargs, (Mapping, type(None))):
+        problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
+    elif more:
+        problems.append(f"There are {2 + len(more)} arguments after the function.")
+    spelled = _spelled([args, kwargs, *more], unknown)
+    return InvalidArgumentError(
+        f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
+    )
+
+
+def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
+    """Return the right call for these positional and keyword arguments, in the words of the caller's source."""
+    call = _written_call()
+    if call is None or not _is_plain(call):
+        return f"rx.explore(fn, (x, y){''.join(f', {{{name!r}: …}}' for name in itertools.islice(unknown, 1))})"
+    fn, *arguments_after_fn = call.args
+    in_tuple: list[str] = []
+    in_dict = [f'"{item.arg}": {_words(item.value)}' for item in call.keywords if item.arg in unknown]
+    own_dict = ""
+    for place, (value, expression) in enumerate(zip(values, arguments_after_fn, strict=False)):
+        words = _words(expression)
+        if place == 1 and isinstance(value, Mapping):
+            own_dict = words
+        elif place == 0 and isinstance(expression, (ast.Tuple, ast.List)):
+            in_tuple += map(_words, expression.elts)
+        else:
+            in_tuple.append(f"*{words}" if place == 0 and isinstance(value, (tuple, list)) else words)
+    arguments = f"({', '.join(in_tuple)}{',' if len(in_tuple) == 1 else ''})"
+    if own_dict and in_dict:
+        in_dict.insert(0, f"**{own_dict}")
+    named = [f"{{{', '.join(in_dict)}}}"] if in_dict else [own_dict] if own_dict else []
+    options = [f"{item.arg}={_words(item.value)}" for item in call.keywords if item.arg in EXPLORE_OPTIONS]
+    spelled = f"rx.explore({', '.join([_words(fn), arguments, *named, *options])})"
+    if isinstance(values[0], Mapping) and len(arguments_after_fn) == 1:
+        batch = _words(arguments_after_fn[0])
+        of_keywords = f"rx.explore({', '.join([_words(fn), '()', batch, *options])})"
+        return f"{of_keywords} for {_words(fn)}(**{batch}), {spelled} for {_words(fn)}({batch})"
+    return spelled
+
+
+def _is_plain(call: ast.Call) -> bool:
+    """Return whether the places of a call's arguments can be read: none is starred, or given by a parameter's name."""
+    by_name = {item.arg for item in call.keywords} & {"fn", "args", "kwargs", None}
+    return not by_name and not any(isinstance(argument, ast.Starred) for argument in call.args)
+
+
+def _words(expression: ast.expr) -> str:
+    text = ast.unparse(expression)
+    return text if len(text) <= LONGEST_WORDS else "…"
+
+
+def _written_call() -> ast.Call | None:
+    """Return the call of this package that the user's code makes, as it is written; None if its source is not known."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the documented way to the callers' frames
+    while frame is not None and is_own_frame(frame):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return next(
+        (call for call in calls if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == position),
+        None,
+    )

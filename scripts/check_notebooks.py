@@ -1,4 +1,4 @@
-"""Check with mypy that what the notebooks name exists: most of them are run with the slow tests alone."""
+"""Check with mypy that the names in the notebooks exist: only the slow tests run most notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mypy import api
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = ("[attr-defined]", "[call-arg]")
-"""What is wrong in a cell; the annotations that mypy misses there are not."""
+"""Errors that count in a cell; missing annotations do not."""
 
 
 def cells_of(path: Path) -> str:
@@ -22,7 +22,7 @@ def cells_of(path: Path) -> str:
 
 
 def main() -> int:
-    """Print what is wrong; return the exit status."""
+    """Print the errors; return the exit status."""
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
             Path(folder, f"{path.stem}.py").write_text(cells_of(path), encoding="utf-8")

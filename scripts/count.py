@@ -1,8 +1,8 @@
 """Counts the package and its tests: files, lines, code and statements, and with ``--paths`` the files executed.
 
-Code is lines that are neither blank, comment nor docstring; statements are what Python's grammar calls so. A file is
-executed by a path if one of its functions runs: ``--paths`` runs six things that a user does, and says for each how
-many files of the package that takes.
+Code is lines that are neither blank, comment nor docstring; statements are those of Python's grammar. A path executes a
+file if one of its functions runs: ``--paths`` runs six actions of a user, and prints how many files of the package each
+executes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def statements(text: str) -> int:
 
 
 def script_lines(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return the lines of scripts and style sheets, and those of them that are neither blank nor comment."""
+    """Return how many lines scripts and style sheets have, and how many of them are neither blank nor comment."""
     texts = [path.read_text(encoding="utf-8") for path in paths]
     bare = [re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).splitlines() for text in texts]
     code = sum(bool(line.strip()) and not line.strip().startswith("//") for lines in bare for line in lines)
@@ -94,24 +94,24 @@ def print_sizes(root: Path) -> None:
 
 @contextmanager
 def executed() -> Iterator[set[str]]:
-    """Collect the files of the package of which a function runs meanwhile, on this thread or a new one."""
-    folder, found = str(ROOT / PACKAGE), set[str]()
+    """Collect the files of the package in which a function runs in the block, on this thread or a new one."""
+    folder, files = str(ROOT / PACKAGE), set[str]()
 
     def notice(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_name != "<module>" and frame.f_code.co_filename.startswith(folder):
-            found.add(frame.f_code.co_filename)
+            files.add(frame.f_code.co_filename)
 
     threading.setprofile(notice)
     sys.setprofile(notice)
     try:
-        yield found
+        yield files
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
 
 
 def print_paths() -> None:
-    """Run what a user does, and print how many files of the package each takes."""
+    """Run actions of a user, and print how many files of the package each executes."""
     import torch
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -155,7 +155,7 @@ def print_paths() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="another checkout to count")
-    parser.add_argument("--paths", action="store_true", help="run what a user does, and count the files executed")
+    parser.add_argument("--paths", action="store_true", help="count the files that actions of a user execute")
     options = parser.parse_args()
     if options.paths:
         print_paths()

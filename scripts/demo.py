@@ -1,6 +1,6 @@
 """Run notebooks, each in a kernel of its own, save them as HTML, and print the tables of the quickstart's exploration.
 
-The committed notebooks are not changed, unless ``--write`` is given: what was run goes to ``build/``.
+The notebooks that were run go to ``build/``; the committed notebooks change only with ``--write``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ThisPython(KernelSpecManager):
     """Knows one kernel: the Python that runs this script, whatever kernels are registered elsewhere."""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - every name means this Python
-        """Return the one kernel there is."""
+        """Return the only kernel."""
         argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"]
         return KernelSpec(argv=argv, display_name="Python", language="python")
 
@@ -65,7 +65,7 @@ PRINT_TABLES = f"from typing import Any\n{inspect.getsource(print_tables)}\nprin
 
 
 def first_line(source: str) -> str:
-    """Return the first line of a cell that says something, for the progress line."""
+    """Return the first line of a cell with content, for the progress line."""
     lines = [line.strip() for line in source.splitlines()]
     return next((line for line in lines if line and not line.startswith("#")), "")[:80]
 
@@ -94,7 +94,7 @@ def run(notebook: NotebookNode, folder: Path, after: str = "") -> str:
             client.execute_cell(cell, index)
             say(f"        {time.perf_counter() - began:.1f} s")
         last = nbformat.v4.new_code_cell(after)
-        notebook.cells.append(last)  # for a moment: a client runs the cells of its notebook only
+        notebook.cells.append(last)  # for a moment: a client runs only the cells of its notebook
         try:
             client.execute_cell(last, len(notebook.cells) - 1)
         finally:
@@ -114,12 +114,12 @@ def without_widgets(notebook: NotebookNode) -> NotebookNode:
 
 
 def without_kernel_folders(text: str) -> str:
-    """Return a notebook's text without the temporary folder that cells lie in: it is another one in each run."""
+    """Return a notebook's text without the temporary folder that cells lie in: it differs in each run."""
     return re.sub(re.escape(tempfile.gettempdir()) + r"/ipykernel_\d+/", "", text)
 
 
 def is_bare_widget(output: NotebookNode) -> bool:
-    """Tell whether an output is a widget and nothing else worth showing."""
+    """Return whether an output is a widget and nothing else worth showing."""
     data: dict[str, Any] = output.get("data", {})
     return WIDGET_VIEW in data and not {"text/html", "image/svg+xml", "image/png"} & data.keys()
 

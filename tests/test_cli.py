@@ -35,7 +35,7 @@ from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure, Noise, exactly
-from regional_explorer.record.json_file import dump_plan, dump_session, load_session
+from regional_explorer.record.files import dump_plan, dump_session, load_session
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
 from tests.conftest import ReplaceBenchmark

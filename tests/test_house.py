@@ -120,7 +120,7 @@ def test_missing_package_names_the_pip_command(tmp_path: Path) -> None:
     assert "pip install IPython ipywidgets anywidget" in show
     assert "pip install graphviz" in graph
     assert "pip install IPython" in load
-    assert "ex.plot needs what is not installed: matplotlib. Install it: pip install matplotlib" in plot
+    assert "ex.plot needs a package that is not installed: matplotlib. Install it: pip install matplotlib" in plot
     assert (regions, saved, bool(text)) == (["r"], "page.html", True)
     assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8")
 

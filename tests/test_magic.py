@@ -32,7 +32,7 @@ from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import display
@@ -333,7 +333,7 @@ def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, messag
         ("--budget abc\nz = 10\nf(x)", "--budget and --tune take seconds"),
         (
             "--no-bench\ny = f(x)\nprint(y.sum())",
-            "print(y.sum()) calls Python's own print, in which there is nothing to compile.",
+            "print(y.sum()) calls Python's own print, which has nothing to compile.",
         ),
         (
             "--no-bench\nw = torch.ones(3, requires_grad=True)\nw.sum().backward()\ntorch.optim.SGD([w]).step()",

@@ -112,4 +112,4 @@ def test_misplaced_arguments_are_respelled(shell: Any, capsys: Output) -> None:
     shell.run_cell("import regional_explorer as rx\ny = 3\nrx.explore(f, x, k=y)", store_history=True)
     out, err = capsys.readouterr()
     assert 'rx.explore(f, (x,), {"k": y})' in out + err
-    assert "misplaced_arguments.py" not in out + err
+    assert "errors.py" not in out + err

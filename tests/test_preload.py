@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from regional_explorer.command.preload import Preload
+from regional_explorer.command.magic import Preload
 from tests.shared.processes import python
 
 LOAD = """

@@ -78,7 +78,7 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
 
     Raises:
         InvalidArgumentError: an argument has the wrong type.
-        ArtifactError: ``artifacts`` is not a directory, or one that others may write.
+        ArtifactError: ``artifacts`` is not a directory, or others may write to it.
         PlanError: the plan's file cannot be read; with ``strict``: its results were wrong when it was explored, or when
             called, the call differs from it.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
@@ -168,7 +168,7 @@ def status(compiled: Any) -> Status:
             current += mode_differences(explored, backend.traced.modes_of_calls())
         current += _later_traces(program)
     reported = set(map(subject_of, backend.findings))
-    empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY} - {None}
+    empty = {finding.region for finding in backend.findings if finding.code is DiagnosticCode.REGION_EMPTY} - {None}
     unreported = [
         in_production(diagnostic)
         for diagnostic in current
@@ -203,8 +203,8 @@ def _cost_of(program: PlannedProgram, frame: Frame) -> str:
         return "It has no partitions."
     if not compiles:
         return "None of its partitions has run yet."
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(one.began for one in compiles)))
-    artifacts, seconds = sum(one.artifacts for one in compiles), sum(one.seconds for one in compiles)
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(each.began for each in compiles)))
+    artifacts, seconds = sum(each.artifacts for each in compiles), sum(each.seconds for each in compiles)
     return (
         f"Its partitions were compiled in that call, at {began}: {count(artifacts, 'new artifact')} in {seconds:.1f} s."
     )

@@ -1,4 +1,4 @@
-"""The Dynamo backend that runs a plan: its program and options."""
+"""The Dynamo backend that runs a plan, with its program and its options."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.json_file import load_plan_file
-from regional_explorer.record.plan import Direction, Plan
+from regional_explorer.record.plan import AS_UPSTREAM, Direction, Plan, Tracing
 from regional_explorer.record.plan_file import (
     Explored,
     environment_difference,
@@ -51,7 +51,6 @@ from regional_explorer.record.plan_file import (
     partition_differences,
     wrong_when_explored,
 )
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import (
     at_end_of_calls,
@@ -131,7 +130,7 @@ class PlannedProgram(CutProgram):
         cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
 
     def _compile_when_first_run(self, cut: SwitchedGraph) -> None:
-        settings = functools.cache(surroundings)  # as they are when the graph first runs
+        settings = functools.cache(surroundings)  # the settings when the graph first runs
         for switch in cut.switches:
             switch.on_eager = functools.partial(self._report_eager, switch)
             switch.on_stale = self._report_stale
@@ -164,7 +163,7 @@ class PlannedProgram(CutProgram):
                 return first_run(args_copy)
             cut.has_run = True
             cut.live.implementation = cut.run
-            # With nothing to compile it has no cost yet.
+            # With nothing to compile, there is no cost yet.
             self.compiles.setdefault(cut.live.id, GraphCompile(cut.live.id, time.time(), seconds=0.0, artifacts=0))
             self._list_saved_artifacts(cut.live)
             return results
@@ -176,8 +175,8 @@ class PlannedProgram(CutProgram):
 
         ``args`` are those of the graph, with the weights.
 
-        The first call of a partition knows the real layouts, which sometimes differ. Where there are saved artifacts
-        nothing is compiled ahead, as those of the real layouts are probably among them.
+        Only the first call of a partition knows the real layouts, which sometimes differ. If there are saved artifacts,
+        nothing is compiled ahead: they probably include the artifacts for the real layouts.
         """
         folder = self.store.folder
         if folder is None or not folder.has_artifacts:
@@ -195,7 +194,7 @@ class PlannedProgram(CutProgram):
         self._first_keys[switch] = key
         if key not in self.store.artifacts:
             self._compile_and_report(cut, [switch])
-            if cut.has_run:  # in a branch that no earlier run took
+            if cut.has_run:  # the partition is in a branch that no earlier run took
                 self._list_saved_artifacts(cut.live)
         return self.store.artifacts.get(key)
 
@@ -226,12 +225,12 @@ class PlannedProgram(CutProgram):
 
     @contextlib.contextmanager
     def _noting_cost(self, graph: str) -> Iterator[None]:
-        before, known = self.compiles.get(graph), len(self.store.artifacts)
+        before, artifacts_before = self.compiles.get(graph), len(self.store.artifacts)
         began, start = time.time(), time.perf_counter()
         try:
             yield
         finally:
-            seconds, artifacts = time.perf_counter() - start, len(self.store.artifacts) - known
+            seconds, artifacts = time.perf_counter() - start, len(self.store.artifacts) - artifacts_before
             if before is not None:
                 began, seconds, artifacts = before.began, before.seconds + seconds, before.artifacts + artifacts
             self.compiles[graph] = GraphCompile(graph, began, seconds, artifacts)
@@ -263,7 +262,7 @@ class PlannedProgram(CutProgram):
             self.report(diagnostic)
 
     def _report_stale(self, switch: Switch, why: str) -> None:
-        self._first_keys.pop(switch, None)  # it is the key of other weights
+        self._first_keys.pop(switch, None)  # that key belongs to the former weights
         self._report_eager(switch, f"{why}. Freeze them again by another rx.compile")
 
     def _report_eager(self, switch: Switch, why: str) -> None:
@@ -315,11 +314,11 @@ class BackendOptions:
     """The options of ``rx.compile``, and of ``torch.compile(..., options=...)`` with this backend.
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
-    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. How
-    calls are traced (``partitioner``, ``joint_passes``, ``decompositions``, ``frozen``) is by default as the plan says.
-    ``artifacts`` is a directory that compiled partitions are loaded from and saved in; of a plan that lists its
-    artifacts only those are loaded, and none from a directory that others may write, unless ``trust_artifacts``.
-    With ``ranges`` a profiler shows the regions.
+    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. How calls
+    are traced (``partitioner``, ``joint_passes``, ``decompositions``, ``frozen``) is by default as the plan says.
+    ``artifacts`` is a directory that compiled partitions are loaded from and saved in; if the plan lists its artifacts,
+    only those are loaded, and nothing from a directory that others may write to, unless ``trust_artifacts``. With
+    ``ranges`` a profiler shows the regions.
     """
 
     plan: Plan | str | Path | None = None
@@ -414,12 +413,12 @@ def _recompile_limit_reached(frames: Sequence[Frame]) -> Diagnostic:
 class PlannedBackend:
     """The backend of one ``torch.compile`` under a plan, with its graphs, artifacts and findings.
 
-    Without a plan the regions are those marked in the source; ``explored`` says how a saved one was explored.
+    Without a plan the regions are those marked in the source; ``explored`` says how a saved plan was explored.
     ``findings`` are the diagnostics so far: each was a warning, or an error with ``strict``.
 
     Raises:
         PlanError: the file cannot be read, or with ``strict`` says that the plan's results were wrong.
-        ArtifactError: ``artifacts`` is not a directory, or one that others may write.
+        ArtifactError: ``artifacts`` is not a directory, or others may write to it.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
 
@@ -502,18 +501,18 @@ class PlannedBackend:
     def _check_plan(self) -> None:
         """Report how the frames that were not checked yet differ from the plan.
 
-        Which parts of the plan were not found is a question of the first call alone. If a difference is an error, it
-        is one in every call that runs the same graphs: those are not traced again.
+        Only the first call decides which parts of the plan were not found. If a difference is an error, every call that
+        runs the same graphs raises it: these graphs are not traced again.
         """
         frames, self._checked_frames = self.traced.frames[self._checked_frames :], len(self.traced.frames)
-        found: list[Diagnostic] = []
+        differences: list[Diagnostic] = []
         if not self._checked:
             self._checked = True
-            found += self._first_call_findings()
+            differences += self._first_call_findings()
         if self.explored is not None:
-            found += mode_differences(self.explored, self.traced.modes_of_calls(frames))
+            differences += mode_differences(self.explored, self.traced.modes_of_calls(frames))
         with _raising_again(*(live for frame in frames for live in frame.live)):
-            for diagnostic in found:
+            for diagnostic in differences:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
         if frames and self._has_given_up():
@@ -526,12 +525,12 @@ class PlannedBackend:
             yield NOTHING_MARKED
         yield from (*self.unknown_configs, *program.source_diagnostics, *unmatched)
         if explored is not None:
-            empty_regions = {found.region for found in unmatched if found.severity is not Severity.INFO}
+            empty_regions = {finding.region for finding in unmatched if finding.severity is not Severity.INFO}
             differences = partition_differences(explored, partitions(program), self.traced.late_graphs)
-            yield from (found for found in differences if found.region not in empty_regions)
+            yield from (finding for finding in differences if finding.region not in empty_regions)
             if self.options.strict == "environment":
                 others = environment_difference(explored, environment_of(self.traced.graphs))
-                yield from (replace(found, severity=Severity.WARNING) for found in others)
+                yield from (replace(finding, severity=Severity.WARNING) for finding in others)
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned; without a region, once per text.
@@ -546,7 +545,7 @@ class PlannedBackend:
         self.warn(diagnostic)
 
     def warn(self, diagnostic: Diagnostic) -> None:
-        """Warn of something once, with ``strict`` too."""
+        """Warn of a diagnostic once, even with ``strict``."""
         if self._note(diagnostic):
             warnings.warn(f"{diagnostic} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 
@@ -588,8 +587,8 @@ def _forget_named(wrapper_ref: weakref.ref[Any]) -> None:
 
 
 def _find_named(wrapper: Any) -> PlannedBackend | None:
-    found = (named.backend for named in _NAMED_BACKENDS if wrapper is not None and named.wrapper() is wrapper)
-    return next(found, None)
+    backends = (named.backend for named in _NAMED_BACKENDS if wrapper is not None and named.wrapper() is wrapper)
+    return next(backends, None)
 
 
 def planned_backend_of(compiled: Any) -> PlannedBackend | None:

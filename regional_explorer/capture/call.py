@@ -1,4 +1,4 @@
-"""The user's call: checked, run once eagerly, repeated, with all restored that it changed."""
+"""The user's call: checks it, runs it once eagerly, repeats it, and restores whatever it changed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from regional_explorer.capture.tensors import (
     gradient_inputs,
     next_sequence_number,
     nodes_behind,
+    nodes_with_smaller_numbers,
     requires_grad,
     runs_older_nodes,
-    smaller_numbered,
     tensors_in,
 )
 from regional_explorer.capture.user_lines import at_user_line
@@ -66,7 +66,7 @@ def refuse_training() -> Iterator[None]:
     """
     thread = threading.get_ident()
 
-    def refuse(what: str) -> NoReturn:
+    def refuse(action: str) -> NoReturn:
         where = at_user_line(traceback.extract_stack())
         if is_in_backward():
             remedy = (
@@ -79,13 +79,13 @@ def refuse_training() -> Iterator[None]:
                 "Pass the function that returns the loss instead: the explorer takes the gradients, and leaves .grad "
                 "and the optimizer alone."
             )
-        raise CaptureError(RefusalCode.CALL_TRAINS, f"The call itself runs {what}{where}. {remedy}")
+        raise CaptureError(RefusalCode.CALL_TRAINS, f"The call itself runs {action}{where}. {remedy}")
 
-    def refusing(owner: Any, name: str, what: str) -> AbstractContextManager[Any]:
+    def refusing(owner: Any, name: str, action: str) -> AbstractContextManager[Any]:
         original = getattr(owner, name)
 
         def replacement(*args: Any, **kwargs: Any) -> Any:
-            return refuse(what) if threading.get_ident() == thread else original(*args, **kwargs)
+            return refuse(action) if threading.get_ident() == thread else original(*args, **kwargs)
 
         return mock.patch.object(owner, name, replacement)
 
@@ -95,13 +95,13 @@ def refuse_training() -> Iterator[None]:
 
     # One thread at a time: each restores the functions that it found.
     with _PATCHING, ExitStack() as stack:
-        for owner, name, what in (
+        for owner, name, action in (
             (torch.Tensor, "backward", "backward()"),
             (torch.autograd, "backward", "torch.autograd.backward()"),
             (torch.optim.Optimizer, "zero_grad", "zero_grad()"),
             (nn.Module, "zero_grad", "zero_grad()"),
         ):
-            stack.enter_context(refusing(owner, name, what))
+            stack.enter_context(refusing(owner, name, action))
         stack.callback(register_optimizer_step_pre_hook(before_step).remove)
         yield
 
@@ -165,15 +165,15 @@ class Modes:
 class Call:
     """The user's call, which can be repeated as often as measuring needs.
 
-    Construction runs it once in plain eager mode, with gradients if it has any; functions that were compiled and that
-    it calls run uncompiled in this run, so that their writes are seen. That run shows what it writes in
-    place, which leaves its outputs depend on, and whether it can be measured at all. ``stateful`` says whether it
-    changes tensors or draws random numbers, so that something has to be restored before each repetition; ``draws``
-    whether it draws random numbers. Every repetition runs under ``modes``, those of the first run. ``not_restored``
-    names the values that the first run assigned and that stay.
+    Construction runs it once in plain eager mode, with gradients if it has any. Compiled functions that it calls run
+    uncompiled in this run, so that their writes are seen. The run shows what the call writes in place, which leaves its
+    outputs depend on, and whether it can be measured at all. ``stateful`` says whether it changes tensors or draws
+    random numbers, so that something has to be restored before each repetition; ``draws`` whether it draws random
+    numbers. Every repetition runs under ``modes``, those of the first run. ``not_restored`` names the values that the
+    first run assigned and that stay.
 
     Args:
-        fn: the function or module; one that was compiled stands for what it was compiled from.
+        fn: the function or module; a compiled one stands for its original.
         args: positional arguments, kept by reference.
         kwargs: keyword arguments, kept by reference.
         grad: whether to take gradients; None takes them if an output requires grad.
@@ -227,7 +227,7 @@ class Call:
         return reach(self.fn, self.args, self.kwargs)
 
     def _run_eagerly(self) -> Any:
-        """Run the call while no other thread traces: marks in eager code change state that all threads share.
+        """Run the call while no other thread traces, because marks in eager code change state that all threads share.
 
         ``torch.fx.traceback.current_meta`` is global to the process (torch 2.13).
         """
@@ -235,7 +235,7 @@ class Call:
             return self.fn(*self.args, **self.kwargs)
 
     def _one_argument_remedy(self) -> str:
-        """Return how to give all arguments as one, a list, if the function takes them in no other way."""
+        """Return how to give all arguments as one list, if the function takes them in no other way."""
         try:
             signature = inspect.signature(self.fn.forward if isinstance(self.fn, nn.Module) else self.fn)
             signature.bind(self.args, **self.kwargs)
@@ -250,10 +250,11 @@ class Call:
     def _first_run(
         self, tensors_before: Sequence[torch.Tensor], seen_before: AbstractSet[Node] = frozenset()
     ) -> AbstractSet[Node]:
-        """Run the call with its backward, and note what it changes.
+        """Run the call with its backward, and note its changes.
 
-        Nodes of autograd that may be older than the call, or made by a thread that it uses, are returned instead, with
-        all restored. In another run, those of this one, ``seen_before``, can only be older.
+        If its outputs lead to autograd nodes that may be older than the call, but that a thread of the call may have
+        made, restore everything and return these nodes. Found again in another run, which gets them as ``seen_before``,
+        they can only be older.
         """
         storages_before, nodes_before = storages_of(tensors_before), nodes_behind(tensors_before) | seen_before
         first_number = next_sequence_number()
@@ -263,7 +264,7 @@ class Call:
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
                 if self.modes.grad:
-                    unclear = smaller_numbered(outputs, first_number) - nodes_before
+                    unclear = nodes_with_smaller_numbers(outputs, first_number) - nodes_before
                     if unclear and not seen_before:
                         return unclear
                     self._gradient_inputs = gradient_inputs(outputs, nodes_before)
@@ -286,9 +287,9 @@ class Call:
     def _second_run(self, nodes_before: AbstractSet[Node], after_first: RestoreLog) -> None:
         """Run again from the Python state that the first run left, to see what every call assigns.
 
-        If some of that stays, so does what the first run wrote to tensors and this one does not: a cache, or parameters
-        made from the first batch, behind a flag that says so. Its outputs may be others than the first run's. No
-        gradients are taken if these depend on what that one made.
+        If some of the Python state stays, so do the writes to tensors that only the first run makes: a cache, or
+        parameters made from the first batch, behind a flag that says so. The outputs may differ from the first run's.
+        No gradients are taken if they depend on what the first run made.
         """
         reachable = self._reach()
         self._state.note_first_run(reachable)
@@ -297,7 +298,7 @@ class Call:
             outputs = self._run_eagerly()
             if self._gradient_inputs:
                 ends = gradient_inputs(outputs, nodes_before | nodes_behind(reachable.tensors))
-                # Gradients would go on through what the first run made, to the same leaves: its buffers are freed.
+                # Gradients would go through what the first run made, to the same leaves, but its buffers are freed.
                 if all(isinstance(end, torch.Tensor) or end.node in nodes_before for end in ends):
                     _gradients(outputs, ends, draw_cotangents(outputs))
         self._state.note_second_run()
@@ -317,7 +318,7 @@ class Call:
     def written(self) -> list[tuple[str, torch.Tensor, torch.Tensor | None]]:
         """Return the user's tensors that the call writes or assigns, as they are now; use it in a ``restoring`` block.
 
-        Each comes behind its name and, if it was written in place, before its content at the start of the block.
+        Each tensor comes with its name and, if it was written in place, its content at the start of the block.
         """
         tensors = self._tensors_by_name()
         return [
@@ -328,7 +329,7 @@ class Call:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Context manager: note what the call writes in the block; restore random generators and flags afterwards."""
+        """Context manager: note the call's writes in the block; restore random generators and flags afterwards."""
         try:
             with (
                 self._random,
@@ -349,7 +350,7 @@ class Call:
     def backward(self, outputs: Any) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of ``outputs`` for the fixed cotangents; no ``.grad`` is changed.
 
-        They are of the tensors whose gradients were taken in the first run, None for those that did not contribute.
+        They belong to the tensors whose gradients the first run took; None for a tensor that did not contribute.
         """
         return _gradients(outputs, self._gradient_inputs, self._cotangents)
 
@@ -384,7 +385,7 @@ class Call:
 
     @contextlib.contextmanager
     def undone_if_refused(self) -> Iterator[None]:
-        """Context manager: if the block raises, undo also what the first run made for later runs."""
+        """Context manager: if the block raises, undo even what the first run made for later runs."""
         try:
             yield
         except BaseException:
@@ -410,7 +411,7 @@ class Call:
         outer_flags = TorchFlags()
         try:
             with silent(), self.modes.active():
-                self._flags = TorchFlags()  # the default device of the block may be another one
+                self._flags = TorchFlags()  # the block may have another default device
                 yield
         finally:
             self._flags = outer_flags
@@ -420,7 +421,7 @@ class Call:
             self._restore_log, self._state = outer_state
 
     def _unmark_dynamic(self, reachable: Reach) -> None:
-        """Remove the marks of dynamic sizes that a trace left on tensors: they would make later traces dynamic."""
+        """Remove the marks that a trace left on tensors for dynamic sizes: they would make later traces dynamic."""
         unmark_dynamic(tensor for tensor in reachable.tensors if id(tensor) not in self._dynamic)
 
     def close(self) -> None:
@@ -496,7 +497,7 @@ def _refuse_continued(ends: Sequence[GradientInput]) -> None:
 
 
 @contextlib.contextmanager
-def _raising_capture_error(what: str, type_error_remedy: Callable[[], str] = str) -> Iterator[None]:
+def _raising_capture_error(subject: str, type_error_remedy: Callable[[], str] = str) -> Iterator[None]:
     """Context manager for the user's code: turn its exceptions into a CaptureError that names the line."""
     try:
         yield
@@ -504,7 +505,7 @@ def _raising_capture_error(what: str, type_error_remedy: Callable[[], str] = str
         raise
     except (Exception, SystemExit) as error:  # a call that ends the program would end ours, and look successful
         where = at_user_line(traceback.extract_tb(error.__traceback__))
-        message = f"{what} raises {type(error).__name__}{where}: {error}"
+        message = f"{subject} raises {type(error).__name__}{where}: {error}"
         remedy = type_error_remedy() if isinstance(error, TypeError) else ""
         raise CaptureError(RefusalCode.CALL_RAISES, message + remedy) from error
 

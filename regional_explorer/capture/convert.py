@@ -21,9 +21,11 @@ from regional_explorer.capture.user_lines import (
     original_function,
     parse_stack_trace,
 )
+from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import (
     Chain,
     Graph,
+    GraphBreak,
     GraphKind,
     MarkedBlock,
     ModuleCall,
@@ -33,8 +35,6 @@ from regional_explorer.record.graph import (
     TensorSpec,
     traced_from,
 )
-from regional_explorer.record.graph_break import GraphBreak
-from regional_explorer.record.json_file import json_safe
 from regional_explorer.torch_api.dynamo import Break, OpenMark, calls_subgraph, subgraph_options
 from regional_explorer.torch_api.graphs import (
     ANNOTATION,
@@ -53,7 +53,7 @@ from regional_explorer.torch_api.hidden_state import MODULE_STORES, Hook
 
 
 def with_other_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
-    """Return the modules of an op in a body; aliases are the paths that each has under the body's other callers.
+    """Return the modules of an op in a body; aliases are their paths under the body's other callers.
 
     ``callers`` are the modules of the ops that call the body: ``layers.0.act`` in the body of ``layers.0`` is
     ``layers.1.act`` too if ``layers.1`` calls it.
@@ -212,7 +212,7 @@ def _dynamo_input(node: fx.Node) -> tuple[Role, str]:
 
 
 def _target_name(node: fx.Node) -> str:
-    """Return a readable, stable name of what a node calls, such as ``aten.mul.Tensor``."""
+    """Return a readable, stable name of a node's target, such as ``aten.mul.Tensor``."""
     target = node.target
     if isinstance(target, str) or is_operator(target):
         return str(target)
@@ -242,7 +242,7 @@ _WRAPPERS = ("/torch/_dynamo/", "/regional_explorer/capture/")
 """Where Dynamo and ``traceable`` define functions around the user's: their lines say nothing."""
 
 _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
-"""How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
+"""How Dynamo says that it cannot resume after a break inside a marked block; it has reported the break before."""
 
 
 def record_breaks(
@@ -250,7 +250,7 @@ def record_breaks(
 ) -> tuple[GraphBreak, ...]:
     """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it.
 
-    ``names`` are the module paths by ``id(module)``, ``hooks`` those of these modules. A break in code of torch alone
+    ``names`` are the module paths by ``id(module)``, ``hooks`` those of these modules. A break only in torch's own code
     has that code's lines.
     """
     records: dict[tuple[str, SourceLine | None, SourceLine | None], GraphBreak] = {}
@@ -264,7 +264,14 @@ def record_breaks(
         reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None, innermost)
         # Dynamo's explanation is longer when it reports a break again for a loop.
-        key = next((known for known in records if known[1:] == key[1:] and reason.startswith(known[0])), key)
+        key = next(
+            (
+                earlier_key
+                for earlier_key in records
+                if earlier_key[1:] == key[1:] and reason.startswith(earlier_key[0])
+            ),
+            key,
+        )
         if key not in records or (graph_break.marks and not records[key].blocks):
             earlier = records.get(key, GraphBreak(reason))
             blocks, hint = marked_blocks(graph_break.marks, outdated), _workaround(graph_break.reason)
@@ -282,7 +289,7 @@ def record_breaks(
 
 
 def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCall:
-    """Return the record of a module under its first path; None if the user's program has no path to it."""
+    """Return the record of a module under its first path; the path is empty if the user's program has none."""
     path, *aliases = names.get(module_id, ("",))
     return ModuleCall(path, class_name, aliases=tuple(aliases))
 
@@ -291,12 +298,12 @@ def _hook_of(
     graph_break: Break, frames: Sequence[tuple[str, int, str]], hooks: Sequence[Hook]
 ) -> tuple[str, list[nn.Module]]:
     """Return the kind of hook that a break is in, and the modules with this hook; an empty kind outside of hooks."""
-    if _BACKWARD_HOOKS.search(graph_break.reason):  # Dynamo does not trace into these: the module has one
+    if _BACKWARD_HOOKS.search(graph_break.reason):  # Dynamo traces into no module with such a hook
         broken = {number for number, _ in graph_break.modules[-1:]}
-        found = [hook for hook in hooks if hook.is_backward and (hook.module is None or id(hook.module) in broken)]
+        running = [hook for hook in hooks if hook.is_backward and (hook.module is None or id(hook.module) in broken)]
     else:
-        found = [hook for hook in hooks if hook.code is not None and any(_runs(hook.code, frame) for frame in frames)]
-    return (found[0].kind if found else ""), [hook.module for hook in found if hook.module is not None]
+        running = [hook for hook in hooks if hook.code is not None and any(_runs(hook.code, frame) for frame in frames)]
+    return (running[0].kind if running else ""), [hook.module for hook in running if hook.module is not None]
 
 
 def _runs(code: CodeType, frame: tuple[str, int, str]) -> bool:
@@ -330,11 +337,11 @@ def _first_sentences(reason: str) -> str:
 
 
 _WORKAROUND = re.compile(r"torch\._dynamo\.config\.|`torch\.cond`|Remove the `torch\.compiler\.disable`")
-"""What a hint says that names a way around a break."""
+"""Matches a hint that names a way around a break."""
 
 
 def _workaround(reason: str) -> str:
-    """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
+    """Return the first of Dynamo's hints that names a workaround; other hints say where to report the break."""
     hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
     # Under compiled autograd, a trace by another backend than Inductor's fails (torch 2.13).
     workarounds = (hint for hint in hints if _WORKAROUND.search(hint) and "compiled_autograd" not in hint)

@@ -144,7 +144,8 @@ class LiveGraph:
         if failed:
             repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)
-        # A lazy module writes its code when it is first needed: do it here, where the file is noted, to be freed.
+        # A lazy module writes its code when it is first needed: write it here, where its file is noted, so that it is
+        # freed.
         _ = self.gm.code
         self.implementation = self.eager
 
@@ -169,11 +170,11 @@ class LiveGraph:
 class Frame:
     """One Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
-    ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
-    that failed, and ``forgotten`` says that there was none: Dynamo forgot an equal trace. ``folded`` are the ops that
-    were replaced by equal ones. ``autocast`` is what it was traced under, ``outdated`` are the lines without a known
-    text. ``pending`` is the record of the backward until AOTAutograd hands that over. ``size_guards`` say which sizes
-    the frame serves.
+    ``late`` frames came from calls after the capture, on other shapes or in another grad mode. ``reason`` is the guard
+    that failed; ``forgotten`` says that no guard failed, but Dynamo forgot an equal trace. ``folded`` are the ops that
+    were replaced by equal ones. ``autocast`` is the autocast of the trace, ``outdated`` are the lines without a known
+    text. ``pending`` is the record of the backward until AOTAutograd hands the backward over. ``size_guards`` say which
+    sizes the frame serves.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""Everything a call can reach, each thing with its name: modules, state, variables."""
+"""Finds everything that a call can reach, with its name in the user's program: modules, state, variables."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def module_names(roots: Sequence[Root]) -> dict[int, tuple[str, ...]]:
 
     If different modules below several roots have the same path, the root's own name stands before it in the first one.
     """
-    found = [
+    paths_and_modules = [
         (root_name if name else "", path, module)
         for (name, root), root_name in zip(roots, _distinct(name for name, _ in roots), strict=True)
         for path, module in root.named_modules(remove_duplicate=False)
     ]
-    modules_at = grouped((path, id(module)) for _, path, module in found)
+    modules_at = grouped((path, id(module)) for _, path, module in paths_and_modules)
     names = (
         (id(module), name)
-        for root_name, path, module in found
+        for root_name, path, module in paths_and_modules
         for name in ((_dotted(root_name, path), path) if path and len({*modules_at[path]}) > 1 else (path,))
     )
     return {key: tuple(dict.fromkeys(paths)) for key, paths in grouped(names).items()}
@@ -91,9 +91,9 @@ class Reach:
     """The variables that a call can assign to, and the tensors and random generators that it can reach.
 
     ``names`` are those of the tensors in the user's program, keyed by ``id(tensor)``; several may have the same.
-    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers: paths
-    start at the nearest one, so a root stays one even if a module that is found later contains it.
-    ``hooks`` are those found and not searched yet.
+    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers. Paths
+    start at the nearest root, so a root stays a root even if a module that is found later contains it. ``hooks`` are
+    the hooks that were found and not searched yet.
     """
 
     variables: list[Variables] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Reach:
 def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
     """Search the function with its closure, globals, defaults and class, the arguments, and the hooks of all these.
 
-    Hooks come last, so that what only they use changes no name and no path of the program's own.
+    Hooks come last, so that objects that only they use change no name and no path of the program's own.
     """
     reachable = Reach()
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
@@ -138,19 +138,19 @@ def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> No
                 continue
             seen[id(item.value)] = item.value
             if isinstance(item.value, nn.Module):
-                modules.append((item.name, original_module(item.value)))  # users name paths below that one
+                modules.append((item.name, original_module(item.value)))  # users name paths below the original
             next_level += _values_below(item, reachable)
         reachable.roots += _new_roots(modules, reachable.roots)
         level = next_level
 
 
 def _add_hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType, reachable: Reach) -> None:
-    """Add the hooks of a tensor, of a module or of all modules, which a call may change, and what they use."""
+    """Add the hooks of a tensor, of a module or of all modules, which a call may change, and the values they use."""
     of_owner = variables.hooks(name or "the module", owner)
     reachable.variables.append(of_owner)
     for hook in of_owner.read().values():
         reachable.hooks.append(_Reached(f"(hook of {of_owner.name})", hook))
-        # A library's function is not searched, except for what it was made with as a hook.
+        # A library's function is not searched, except for the values that it was made with as a hook.
         if (
             isinstance(hook, types.FunctionType)
             and _is_installed(hook)
@@ -160,7 +160,7 @@ def _add_hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType, re
 
 
 def _new_roots(modules: Sequence[Root], roots: Sequence[Root]) -> list[Root]:
-    """Return the outermost of ``modules`` that no root contains, and that contain none."""
+    """Return the outermost of ``modules`` that no root contains, and that contain no root."""
     if not modules:
         return []
     inside, root_ids = _ids_in(root for _, root in roots), {id(root) for _, root in roots}
@@ -177,7 +177,7 @@ def _ids_in(roots: Iterable[nn.Module]) -> set[int]:
 
 
 def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Add ``item`` to ``reachable``, and yield what it holds."""
+    """Add ``item`` to ``reachable``, and yield the values that it holds."""
     name, value = item.name, item.value
     match value:
         case torch.Tensor():
@@ -211,7 +211,7 @@ _FUNCTIONS = (
 
 
 def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[_Reached]:
-    """Yield what a function, method, partial, property or cached function holds."""
+    """Yield the values that a function, method, partial, property or cached function holds."""
     match function:
         case types.FunctionType():
             yield from _function_values(function, reachable)
@@ -250,7 +250,7 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
     reachable.variables.append(variables.attributes(name, module, _HIDDEN_ATTRIBUTES))
     _add_hooks(name, module, reachable)
     for store in MODULE_STORES:
-        entries = vars(module).get(store, {})  # a module of torch.jit may lack some, and keeps others in its own way
+        entries = vars(module).get(store, {})  # a module of torch.jit may lack a store, and keeps others in its own way
         if variables.container_kind(entries) is not None:
             reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))
         yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
@@ -283,9 +283,9 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
-    """Yield what a function closes over, its defaults, and the globals it uses, the user's other files included."""
+    """Yield what a function closes over, its defaults, and the globals it uses, also of the user's other files."""
     if _is_installed(function):
-        # It may call the user's functions: torch.no_grad as a decorator does, and hooks that torch makes of them.
+        # It may call the user's functions, as a decorator such as torch.no_grad does, and hooks that torch wraps.
         closed_over = (value for variable in _closure_of(function) for value in variable.read().values())
         inside = (vars(function).get("__wrapped__"), *closed_over)
         yield from (_Reached("", value) for value in inside if callable(value))
@@ -399,6 +399,6 @@ def tensor_names(
 def _distinct(names: Iterable[str]) -> Iterable[str]:
     counts: Counter[str] = Counter()
     for name in names:
-        known = name or "unnamed"
-        counts[known] += 1
-        yield f"{known} ({counts[known]})" if counts[known] > 1 else known
+        base = name or "unnamed"
+        counts[base] += 1
+        yield f"{base} ({counts[base]})" if counts[base] > 1 else base

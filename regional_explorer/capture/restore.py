@@ -36,11 +36,11 @@ _TensorCopy = tuple[torch.Tensor, torch.Tensor]
 class RestoreLog(WatchingMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
-    A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
-    and resets the version counters of all ``tensors`` that share the storage, so that ``backward`` of a loss that the
-    user computed before still works: a write to ``weight.data`` counts for ``weight`` once the call is traced. A write
-    of a value that requires grad attaches the tensor to the call's autograd graph: ``restore()`` detaches it. Torch
-    cannot detach views, so the call must not attach a tensor of which ``tensors``, the user's, contain views.
+    A tensor belongs to the user if the call did not make it. ``restore()`` copies the saved content back into the
+    storages and resets the version counters of all ``tensors`` that share the storage, so that ``backward`` of a loss
+    that the user computed before still works: a write to ``weight.data`` counts for ``weight`` once the call is traced.
+    A write of a value that requires grad attaches the tensor to the call's autograd graph: ``restore()`` detaches it.
+    Torch cannot detach views, so the call must not attach a tensor that has views among the user's ``tensors``.
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
@@ -59,13 +59,13 @@ class RestoreLog(WatchingMode):
         self._by_storage = grouped(
             (storage_key(storage), tensor)
             for tensor in tensors
-            if (storage := _storage_of(tensor)) is not None and not tensor.is_inference()  # those have no version
+            if (storage := _storage_of(tensor)) is not None and not tensor.is_inference()  # these have no version
         )
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run ``func``, first copying what it is about to write to.
+        """Run ``func`` after copying the tensors that it is about to write.
 
         Raises:
             CaptureError: the write would attach a tensor of the user's to an autograd graph, and it cannot be detached.
@@ -83,8 +83,12 @@ class RestoreLog(WatchingMode):
     def _save_storage(self, tensor: Any, *, attaches: bool = False) -> None:
         storage = _storage_of(tensor)
         if storage is None:
-            made = self._made_tensors.get(id(tensor))
-            if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or (made is not None and made() is tensor):
+            made_by_call = self._made_tensors.get(id(tensor))
+            if (
+                not isinstance(tensor, torch.Tensor)
+                or is_lazy(tensor)
+                or (made_by_call is not None and made_by_call() is tensor)
+            ):
                 return
         elif storage_key(storage) in self._made_storages:
             return
@@ -176,7 +180,7 @@ class RestoreLog(WatchingMode):
     def keep_first(self, after_first: RestoreLog) -> RestoreLog:
         """Let ``restore`` keep the content ``after_first`` of what the first watched block wrote and the last did not.
 
-        Return a log that restores the content from before the first block.
+        Return a log that restores the content that they had before the first block.
         """
         before = RestoreLog()
         before._copies = _replaced(self._copies, after_first._copies, self._written)
@@ -184,7 +188,7 @@ class RestoreLog(WatchingMode):
         for key, (tensor, version) in self._versions.items():
             if before.has(tensor):
                 before._versions[key] = (tensor, version)
-                self._versions[key] = (tensor, version + 1)  # or a graph of the user's would not see the write
+                self._versions[key] = (tensor, version + 1)  # so that a graph of the user's notices the write
         return before
 
     def as_now(self, tensors: Iterable[torch.Tensor]) -> RestoreLog:
@@ -255,9 +259,9 @@ _StateAccessors = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
 class TorchRandomState:
-    """The states of torch's random generators (CPU, and CUDA devices in use): graphs of operators draw from no others.
+    """The states of torch's random generators (CPU, and CUDA devices in use); graphs of operators draw only from them.
 
-    As a context manager, it restores them behind the block.
+    As a context manager, it restores them after the block.
     """
 
     def __init__(self, others: Iterable[_StateAccessors] = ()) -> None:
@@ -307,7 +311,7 @@ def _state_accessors(generator: Generator) -> tuple[Callable[[], Any], Callable[
 
 
 def _equal_states(state: Any, other: Any) -> bool:
-    if isinstance(state, list):  # those of several devices
+    if isinstance(state, list):  # the states of several devices
         return all(map(torch.equal, state, other))
     return torch.equal(state, other) if isinstance(state, torch.Tensor) else repr(state) == repr(other)
 
@@ -377,17 +381,18 @@ class AssignedState:
     """The values, before a call, of everything that it can assign.
 
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
-    ``weight.data = …``, ``self.steps += 1``. What every call assigns is restored before the next one. What only the
-    first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``not_restored`` names it.
-    Whether a leaf requires grad, and its ``grad``, are restored, too; so is the data of tensors. If anything stays, so
-    does what only the first call did to tensors, ``kept_tensors``: a flag that stays says that it was done.
+    ``weight.data = …``, ``self.steps += 1``. Values that every call assigns are restored before the next call. Values
+    that only the first call creates and later calls reuse (a mask, a table, a flag that it exists) stay:
+    ``not_restored`` names them. Whether a leaf requires grad, its ``grad``, and the data of tensors are restored, too.
+    If any value stays, so do the changes that only the first call made to tensors, ``kept_tensors``: a flag that stays
+    says that they were made.
     """
 
     def __init__(self, reach: Reach) -> None:
         self.not_restored: tuple[str, ...] = ()
         self.kept_tensors: list[torch.Tensor] = []
         self._before: list[tuple[Variables, ValuesByKey]] = [
-            (replace(scope), scope.read())  # the class of the owner is that of now, too
+            (replace(scope), scope.read())  # with the owner's present class
             for scope in reach.variables
         ]
         self._after: list[ValuesByKey] = []
@@ -404,7 +409,7 @@ class AssignedState:
         return bool(self._before or self._tensor_data or self._leaves)
 
     def first_run_ended(self) -> bool:
-        """Watch from now on only what the first run changed; return whether a second run is needed.
+        """Watch from now on only values that the first run changed; return whether a second run is needed.
 
         Changes of containers among the arguments are restored in any case.
         """
@@ -426,15 +431,17 @@ class AssignedState:
         self._restore_data()
 
     def note_second_run(self) -> None:
-        """Watch from now on only what every call assigns, not what only the first one created."""
+        """Watch from now on only values that every call assigns, not those that only the first call created."""
         watched: list[tuple[Variables, ValuesByKey]] = []
         labels: list[str] = []
         for (scope, before), after in zip(self._before, self._after, strict=True):
-            now = scope.read()
-            if not _any_changed(before, after) and not _any_changed(before, now):
+            current = scope.read()
+            if not _any_changed(before, after) and not _any_changed(before, current):
                 continue
             stay = (
-                [] if scope.whole else [key for key in differing_keys(before, after) if _stays(key, before, after, now)]
+                []
+                if scope.whole
+                else [key for key in differing_keys(before, after) if _stays(key, before, after, current)]
             )
             added = stay if scope.write is not None else list(before)
             labels += [scope.label(key) for key in added]
@@ -467,8 +474,8 @@ class AssignedState:
     def to_copy(self, reach: Reach) -> Iterator[torch.Tensor]:
         """Yield the tensors whose content may be written although the first run did not write it.
 
-        These are the tensors whose data it assigned, which compiled code may write in place; and, except for
-        parameters, the tensors that are reached now but were not before the first run.
+        These are the tensors whose data the run assigned, which compiled code may write in place, and the tensors
+        except parameters that are reached now but were not before the first run.
         """
         yield from (tensor for tensor, _ in self._tensor_data)
         known_ids = set(map(id, self._known_tensors))
@@ -482,7 +489,7 @@ class AssignedState:
         self._restore_data()
 
     def restore_all(self) -> None:
-        """Restore everything, even what ``not_restored`` names, since nobody will read that list."""
+        """Restore everything, even the values that ``not_restored`` names: the list will not be read."""
         for scope, before in self._before_first:
             scope.assign(before)
         self._restore_kept()
@@ -514,7 +521,7 @@ def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
 
 
 def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) -> bool:
-    """Return whether the first run's value stays: the second run kept it, or went on from what the first created.
+    """Return whether the first run's value stays: the second run kept it, or went on from what the first run created.
 
     A tensor that the second run assigned again with the same content is a result of every call, like the tensors that
     hooks collect by name.

@@ -26,18 +26,18 @@ T = TypeVar("T")
 def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[], T]) -> T:
     """Run ``work`` while functions have the code of a changed source text, as with IPython's autoreload.
 
-    What other threads compute with them stays the same: marks of that text have an effect where Dynamo traces, only.
-    ``texts`` has the text of files before and after, by path; both have the same functions, in the same order.
+    Other threads get the same results from these functions: marks in the changed text have an effect only where Dynamo
+    traces. ``texts`` has the text of files before and after, by path; both have the same functions, in the same order.
     """
     codes = {}
     for path, (before, after) in texts.items():
         old, new = _function_codes(ast.parse(before), path), _function_codes(_traced_marks(ast.parse(after)), path)
         codes.update({_key(code): changed for code, changed in zip(old, new, strict=True) if _differ(code, changed)})
     changes = [
-        (found, code)
-        for found in _functions(codes)
-        if (code := codes.get(_key(found.__code__)) or _without_mark(found, texts)) is not None
-        and code.co_freevars == found.__code__.co_freevars
+        (function, code)
+        for function in _functions(codes)
+        if (code := codes.get(_key(function.__code__)) or _without_mark(function, texts)) is not None
+        and code.co_freevars == function.__code__.co_freevars
     ]
     functions = [function for function, _ in changes]
     spaces = [function.__globals__ for function in functions if "torch" not in function.__globals__]
@@ -53,7 +53,7 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
         deque(exchanged, 0)
         return work()
     finally:
-        deque(put_back, 0)  # in C as a whole, where no interrupt comes in between: no function stays changed
+        deque(put_back, 0)  # runs in C, where no interrupt comes in between: no function stays changed
 
 
 def _functions(wanted: Collection[tuple[str, int, str]]) -> list[FunctionType]:
@@ -62,16 +62,16 @@ def _functions(wanted: Collection[tuple[str, int, str]]) -> list[FunctionType]:
     ``gc.get_objects`` leaves them out, and finding them takes seconds.
     """
     objects = gc.get_objects()
-    functions = [found for found in objects if type(found) is FunctionType]
-    if not gc.get_freeze_count() or {_key(found.__code__) for found in functions}.issuperset(wanted):
+    functions = [item for item in objects if type(item) is FunctionType]
+    if not gc.get_freeze_count() or {_key(item.__code__) for item in functions}.issuperset(wanted):
         return functions
     objects.append(sys.modules)
     known_ids = set(map(id, objects))
-    for holder in objects:  # which grows
-        held = {id(item): item for item in gc.get_referents(holder) if gc.is_tracked(item)}
-        objects += (item for key, item in held.items() if key not in known_ids)
-        known_ids.update(held)
-    return [found for found in objects if type(found) is FunctionType]
+    for holder in objects:  # the list grows in the loop
+        referents = {id(item): item for item in gc.get_referents(holder) if gc.is_tracked(item)}
+        objects += (item for key, item in referents.items() if key not in known_ids)
+        known_ids.update(referents)
+    return [item for item in objects if type(item) is FunctionType]
 
 
 def _key(code: CodeType) -> tuple[str, int, str]:
@@ -80,8 +80,8 @@ def _key(code: CodeType) -> tuple[str, int, str]:
 
 def _function_codes(tree: ast.Module, path: str) -> list[CodeType]:
     """Return the code of all functions with a name, in their order in the source."""
-    found = codes_below(compile(tree, path, "exec", dont_inherit=True))
-    named = [code for code in found if code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")]
+    codes = codes_below(compile(tree, path, "exec", dont_inherit=True))
+    named = [code for code in codes if code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")]
     return sorted(named, key=lambda code: code.co_firstlineno)
 
 
@@ -90,8 +90,8 @@ def _differ(code: CodeType, other: CodeType) -> bool:
     if (code.co_code, code.co_names, code.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
         return True
     return any(
-        _differ(one, two) if isinstance(one, CodeType) and isinstance(two, CodeType) else one != two
-        for one, two in zip_longest(code.co_consts, other.co_consts)
+        _differ(left, right) if isinstance(left, CodeType) and isinstance(right, CodeType) else left != right
+        for left, right in zip_longest(code.co_consts, other.co_consts)
     )
 
 

@@ -1,4 +1,4 @@
-"""Tensors inside arguments and results, and which gradients are taken."""
+"""Finds the tensors inside arguments and results, and the inputs and cotangents of gradients."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LRU_CACHE = type(functools.lru_cache(lambda: None))
 
 
 def is_readable(value: object) -> bool:
-    """Return whether a value says what it is; the proxy of an object that is gone raises, and some lazy objects do."""
+    """Return whether a value's class can be read; the proxy of a freed object raises, and so do some lazy objects."""
     try:
         return value.__class__ is not None
-    except Exception:  # noqa: BLE001 - whatever a property of the user's raises
+    except Exception:  # noqa: BLE001 - a property of the user's may raise anything
         return False
 
 
@@ -54,7 +54,7 @@ def attributes_of(value: object) -> dict[Any, Any]:
 
 TENSOR_SEARCH_DEPTH = 16
 TENSOR_SEARCH_OBJECTS = 20_000
-"""The depth and the number of objects to which a value is searched."""
+"""The limits of the search of a value: depth, and number of objects."""
 
 _WITHOUT_TENSORS = (
     *(type(None), bool, int, float, complex, str, bytes, enum.Enum, type),
@@ -98,11 +98,11 @@ def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[t
 
 
 def _keyed_items(value: Any) -> list[tuple[str, Any]] | None:
-    """Return what ``value`` holds, each item with its key in the path, or None if that is not known."""
+    """Return the items that ``value`` holds, each with its key in the path; None if they are not known."""
     if isinstance(value, nn.Module):
         return None
     if isinstance(value, Mapping):
-        # Model outputs of transformers are both mapping and dataclass; as a mapping they leave out what is None.
+        # Model outputs of transformers are both mapping and dataclass; as a mapping they leave out items that are None.
         return [(f".{key}" if str(key).isidentifier() else f"[{key!r}]", item) for key, item in value.items()]
     if dataclasses.is_dataclass(value):
         return [(f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value)]
@@ -110,8 +110,8 @@ def _keyed_items(value: Any) -> list[tuple[str, Any]] | None:
         return [(f".{field}", getattr(value, field)) for field in value._fields]  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
-    has_slots = any("__slots__" in vars(base) for base in type(value).__mro__)  # which may be empty
-    if not has_slots and not hasattr(value, "__dict__"):  # not of a class written in Python: an iterator
+    has_slots = any("__slots__" in vars(base) for base in type(value).__mro__)  # the slots may be empty
+    if not has_slots and not hasattr(value, "__dict__"):  # its class is not written in Python, such as an iterator's
         return None
     # Sorted by name: a trace may set them in another order than the program does.
     return [(f".{key}", item) for key, item in sorted(attributes_of(value).items(), key=lambda pair: str(pair[0]))]
@@ -121,11 +121,11 @@ COTANGENT_SEED = 20_251_016
 """Seed of the generator that draws the fixed random cotangents."""
 
 GradientInput = torch.Tensor | GradientEdge
-"""What ``torch.autograd.grad`` takes as an input: a leaf, or the edge to a node of the user's own."""
+"""An input of ``torch.autograd.grad``: a leaf, or the edge to a node of the user's own."""
 
 
 def next_sequence_number() -> int:
-    """Return the number that autograd gives to this thread's next node; its nodes with a smaller one existed before."""
+    """Return the number that autograd gives to this thread's next node; its older nodes have smaller numbers."""
     with torch.enable_grad(), torch.inference_mode(mode=False):
         probe = torch.zeros((), requires_grad=True).view(())
     assert probe.grad_fn is not None  # noqa: S101 - grad mode is on
@@ -143,24 +143,24 @@ def _leaf_of(node: Node) -> torch.Tensor | None:
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
     """Return the autograd nodes behind tensors and their gradients, without those that accumulate into leaves."""
-    made = (
+    grad_fns = (
         value.grad_fn
         for tensor in tensors
         for value in (tensor, tensor.grad if tensor.is_leaf else None)
         if value is not None
     )
-    return {node for node in _all_behind(made) if _leaf_of(node) is None}
+    return {node for node in _all_behind(grad_fns) if _leaf_of(node) is None}
 
 
 def _all_behind(nodes: Iterable[Node | None]) -> set[Node]:
     """Return ``nodes`` and all nodes that they lead to."""
     queue = [node for node in nodes if node is not None]
-    found = set(queue)
+    reached = set(queue)
     for node in queue:
-        new = {source for source, _ in node.next_functions if source is not None} - found
+        new = {source for source, _ in node.next_functions if source is not None} - reached
         queue += new
-        found |= new
-    return found
+        reached |= new
+    return reached
 
 
 def requires_grad(tensor: torch.Tensor | None) -> bool:
@@ -180,7 +180,7 @@ def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
     return dict(by_id.values())
 
 
-def smaller_numbered(outputs: Any, first_number: int) -> set[Node]:
+def nodes_with_smaller_numbers(outputs: Any, first_number: int) -> set[Node]:
     """Return the nodes behind outputs with a smaller number than the call's first, ``first_number``.
 
     Such a node is older than the call, or the call made it in another thread: each thread has its own count.
@@ -192,8 +192,8 @@ def smaller_numbered(outputs: Any, first_number: int) -> set[Node]:
 def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[GradientInput]:
     """Return the inputs that gradients are taken with respect to: the ends of the call's part of the autograd graph.
 
-    These are its leaves, and the user's own nodes that are older than the call, ``nodes_before``: gradients stop there,
-    so their buffers stay for the user's own backward.
+    These are its leaves, and the user's own nodes that are older than the call, ``nodes_before``. Gradients stop at
+    these nodes, so that their buffers stay for the user's own backward.
 
     A leaf is given as the tensor, not as the edge to its node: with a Python object of the node alive, two threads that
     use the tensor can deadlock (docs/upstream.md).
@@ -232,7 +232,7 @@ def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
     """
     differentiable = _differentiable_outputs(outputs)
     one_loss = sum(tensor.dim() == 0 for tensor in differentiable.values()) == 1
-    generator = torch.Generator("cpu").manual_seed(COTANGENT_SEED)  # not every device draws: "meta" does not
+    generator = torch.Generator("cpu").manual_seed(COTANGENT_SEED)  # some devices, such as "meta", do not draw
     cotangents = {}
     for path, tensor in differentiable.items():
         if tensor.is_nested:

@@ -19,10 +19,9 @@ from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.untraced_ops import trace_failed, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
-from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
+from regional_explorer.record.plan import AS_UPSTREAM, Tracing
 from regional_explorer.record.plan_file import CallModes
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
     Break,
@@ -46,7 +45,7 @@ class TracedGraphs:
     ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
     may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard failed once
     ``first_call_ended``: a call enters a function behind a graph break several times, and traces it for each guard.
-    ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after ``close``; it raises.
+    ``names`` are the module paths by ``id(module)``. ``instead`` replaces the graphs after ``close``: it raises.
     ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
     ``tracing`` is how AOTAutograd makes the graphs.
     """
@@ -117,7 +116,7 @@ class TracedGraphs:
 
     @contextlib.contextmanager
     def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
-        """Context manager: let each graph, also one traced in the block, run what ``implementation`` makes of it."""
+        """Context manager: let each graph, even one traced in the block, run the result of ``implementation`` on it."""
         saved: list[tuple[LiveGraph, BoxedCall]] = []
 
         def replace_implementation(live: LiveGraph) -> None:
@@ -148,7 +147,7 @@ class TracedGraphs:
         index = len(self.frames)
         code = traced_code()
         self.outdated |= outdated_lines(code)
-        module = frame_module()  # below the root: after a graph break its ops do not record it
+        module = frame_module()  # for a module below the root: after a graph break, its ops do not record it
         self._stamp_origins(gm, None if "" in self.names.get(id(module), ("",)) else module)
         recorder = GraphRecorder(GraphKind.DYNAMO, index, self.names, outdated=self.outdated)
         dynamo = recorder.record(gm, f"{index}/dynamo")
@@ -184,7 +183,7 @@ class TracedGraphs:
                 before_forward=before_forward,
             )(gm, inputs)
         frame.size_guards = SizeGuards.of(gm, next(iter(code), None))
-        # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
+        # Dynamo may call a backend and discard its result (TensorifyScalarRestartAnalysis): count only what succeeded.
         self.frames.append(frame)
         self._traced_code.update(code[:1])
         self._traced_functions.update(code)
@@ -295,7 +294,7 @@ class Capture(TracedGraphs):
             _, gradients = self.call.run(self.run)
             if self.call.grad and all(gradient is None for gradient in gradients):
                 self.call.restore()
-                self.call.run()  # raises if it is not only the trace that has no gradients
+                self.call.run()  # raises if the call itself has no gradients either
         except CaptureError:
             raise
         except Exception as error:
@@ -303,11 +302,11 @@ class Capture(TracedGraphs):
             raise trace_failed(self.call, error, nodes, self.tracing, dynamic=self.dynamic) from error
 
     def drop_call(self) -> None:
-        """Free the arguments: from now on the trace is run only by compiled functions that the user has kept."""
+        """Free the arguments: from now on, only compiled functions that the user has kept run the trace."""
         del self.call
 
     def close(self) -> None:
-        """Free the live graphs, the traced callable, and what torch keeps for it; the records stay."""
+        """Free the live graphs, the traced callable and torch's data for it; the records stay."""
         self.closed = True
         release_compiled(self.run)
         super().close()
@@ -335,10 +334,10 @@ def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], A
 
 
 def _check_source_lines() -> None:
-    """Drop lines of files that have changed since they were read: torch takes the lines of its stack traces from there.
+    """Drop cached lines of files that have changed since: torch takes the lines of its stack traces from the cache.
 
-    Not by one call for all files: until Python 3.13 that raises KeyError if generated code is forgotten meanwhile, on
-    another thread or by the garbage collector.
+    Each file is checked by itself: until Python 3.13, one call for all raises KeyError if another thread or the garbage
+    collector forgets generated code meanwhile.
     """
     for name in list(linecache.cache):
         with contextlib.suppress(KeyError):

@@ -1,4 +1,4 @@
-"""What was not traced, and why: the error of a trace that failed, and the ops that a call runs in no graph."""
+"""Explains what was not traced: the error of a trace that failed, and the ops that a call runs in no graph."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from regional_explorer.capture.user_lines import (
     source_line,
 )
 from regional_explorer.errors import CaptureError, RefusalCode
-from regional_explorer.record.graph import Graph, GraphKind, ModuleCall
-from regional_explorer.record.graph_break import GraphBreak, UntracedOps
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, UntracedOps
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.plan import Tracing
 from regional_explorer.torch_api.dynamo import as_first_call, code_of, compile_isolated, running_uncompiled
 from regional_explorer.torch_api.graphs import WatchingMode
 from regional_explorer.torch_api.hidden_state import called_module
@@ -52,10 +51,12 @@ def trace_failed(
     """Return the error of a call whose trace raised ``error``; ``nodes`` are those of the graphs made before.
 
     The call is traced once more, by ``torch.compile(backend="aot_eager")``: the stages that every compile has in
-    common. That takes no longer than the trace that failed.
+    common. This takes no longer than the trace that failed.
     """
     cause = original_error(error)
-    what = "torch could not trace the call" if raised_while_tracing(error) else "torch cannot run the call as traced"
+    headline = (
+        "torch could not trace the call" if raised_while_tracing(error) else "torch cannot run the call as traced"
+    )
     text = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()][:MOST_LINES]
     where = _user_line(cause, nodes)
     torch_line = innermost_torch_line(cause)
@@ -68,7 +69,7 @@ def trace_failed(
     place = "this line" if where else "what torch names"
     remedies.append(f"{place} left out of the call, or in a function under @torch.compiler.disable")
     sentences = [
-        f"{what}: " + "\n".join(text),
+        f"{headline}: " + "\n".join(text),
         f"It happened{where}" if where else "",
         f"Torch raised it at {torch_line}" if torch_line else "",
         _ALIKE[alike],
@@ -119,14 +120,14 @@ def untraced_ops(
     """Run the forward once eagerly, in a block of ``call.restoring``; return which of its ops are in no graph.
 
     Dynamo leaves a function to plain Python as a whole, or traces it up to a break and from there on. So an op runs
-    eagerly where nothing of its function was traced, or nothing of its module: ``traced`` is the code of functions that
+    eagerly if nothing of its function, or nothing of its module, was traced. ``traced`` is the code of functions that
     Dynamo traced, ``names`` are the module paths by ``id(module)``. The op at a break itself is not counted.
     """
     recorder = _OpRecorder()
     try:
         with running_uncompiled(), recorder:
             call.forward()
-    except Exception:  # noqa: BLE001 - an operator may refuse a dispatch mode; then nothing is known
+    except Exception:  # noqa: BLE001 - an operator may refuse a dispatch mode; then no op is known
         return ()
     dynamo = [node for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops]
     lines = {(line.file, line.function, line.line) for node in dynamo for line in node.stack}
@@ -168,8 +169,8 @@ def with_untraced(breaks: Sequence[GraphBreak], untraced: Sequence[UntracedOps])
         return ops.line in graph_break.stack, depth, in_function
 
     def placed(ops: UntracedOps) -> tuple[int, UntracedOps]:
-        found = [nearness(graph_break, ops) for graph_break in breaks]
-        nearest = [number for number, near in enumerate(found) if near == max(found)]
+        distances = [nearness(graph_break, ops) for graph_break in breaks]
+        nearest = [number for number, near in enumerate(distances) if near == max(distances)]
         is_known = len({breaks[number].own_line for number in nearest}) == 1
         return nearest[0], replace(ops, is_cause_known=is_known)
 
@@ -191,7 +192,7 @@ def _line_arguments(line: tuple[CodeType, int]) -> tuple[str, int, str]:
 
 
 class _Place(NamedTuple):
-    """The innermost module around an op, the innermost line of the user's, and whether that is inside the module."""
+    """The innermost module around an op, the innermost line of the user's, and whether it is inside the module."""
 
     module: nn.Module | None
     line: tuple[CodeType, int] | None

@@ -18,7 +18,7 @@ import torch
 from regional_explorer.record.graph import SourceLine, function_spans, is_library
 
 Outdated = Mapping[tuple[str, str, int], SourceLine]
-"""Lines without a text, by file, function and number: what runs there is not what the file has now."""
+"""Lines without a text, by file, function and number: the code that runs is older than the file's text."""
 
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # torchvision is not torch
 _THIS_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
@@ -26,7 +26,7 @@ _THIS_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 def source_line(file: str, line: int, function: str, text: str | None = None) -> SourceLine:
     """Return the line with its text and the function around it."""
-    linecache.checkcache(file)  # edited since, under autoreload
+    linecache.checkcache(file)  # it may have been edited since, under autoreload
     line_text = linecache.getline(file, line) if text is None else text
     # linecache also has the cells of a notebook, whose temporary file names exist nowhere.
     spans = function_spans("".join(linecache.getlines(file)))
@@ -54,8 +54,8 @@ def parse_stack_trace(trace: str | None) -> tuple[tuple[str, int, str, str], ...
 def outdated_lines(codes: Iterable[CodeType]) -> dict[tuple[str, str, int], SourceLine]:
     """Return the lines of functions whose files were edited after they were loaded.
 
-    Their text is not known any more. Notebook cells, installed libraries, and modules that another loader than Python's
-    own has read are left out.
+    Their text is not known any more. Notebook cells, installed libraries, and modules with another loader than Python's
+    own are left out.
     """
     return {
         (code.co_filename, code.co_name, number): SourceLine(
@@ -73,11 +73,11 @@ def _is_outdated(code: CodeType) -> bool:
         return False
     try:
         stat = Path(file).stat()
-        now = _codes_in(file, (stat.st_mtime_ns, stat.st_size))
+        current_codes = _codes_in(file, (stat.st_mtime_ns, stat.st_size))
     except OSError:  # a cell of a notebook, for instance
         return False
     lines = list(code.co_lines())
-    return not any(code == other and lines == list(other.co_lines()) for other in now)
+    return not any(code == other and lines == list(other.co_lines()) for other in current_codes)
 
 
 def _is_read_as_it_is(file: str) -> bool:

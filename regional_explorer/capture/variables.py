@@ -1,4 +1,4 @@
-"""The values that a call may assign, for each kind of owner: how they are read and written."""
+"""Reads and writes the values that a call may assign, for each kind of owner."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Variables:
 
     ``read`` returns a copy of the current values; ``write`` assigns one of them, or removes it if it is ``MISSING``.
     Without ``write``, what a call changes can only be named. ``label_format`` makes the name of a value in the user's
-    program. With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it
-    adds. With ``ordered``, the order of the keys is restored too. An owner whose class is no longer ``owner_class``,
-    such as a lazy module that has got its parameters, is left alone: the values of its old class do not fit.
+    program. With ``whole``, the owner belongs to an argument: everything that a call does to it is restored, even items
+    that it adds. With ``ordered``, the order of the keys is restored too. An owner whose class is no longer
+    ``owner_class``, such as a lazy module that has got its parameters, is left alone: the values of its old class do
+    not fit.
     """
 
     name: str
@@ -49,9 +50,9 @@ class Variables:
         """Replace the values that differ from these, if they can be written."""
         if self.write is None or type(self.owner) is not self.owner_class:
             return
-        now = self.read()
-        for key in {**now, **values}:
-            if (value := values.get(key, MISSING)) is not now.get(key, MISSING):
+        current = self.read()
+        for key in {**current, **values}:
+            if (value := values.get(key, MISSING)) is not current.get(key, MISSING):
                 self.write(key, value)
         if self.ordered and list(self.read()) != list(values):
             for key in values:
@@ -107,7 +108,7 @@ def dict_items(name: str, items: Any, label_format: str = "{name}{index}", *, wh
 
 
 def module_globals(name: str, items: dict[str, Any], names: Collection[str]) -> Variables:
-    """Return the variables called ``names`` of a module of Python's."""
+    """Return the variables called ``names`` of a Python module."""
 
     def read() -> dict[Any, Any]:
         return {key: items[key] for key in names if key in items}

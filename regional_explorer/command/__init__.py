@@ -1,1 +1,1 @@
-"""The magic and the command line, and what they share: options, parsing of the call, and the command itself."""
+"""The magic and the command line, and what both use: the options, the parsed call, the parsed command."""

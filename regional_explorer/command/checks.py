@@ -17,13 +17,13 @@ from msgspec import structs
 from regional_explorer.command.options import CommandError
 from regional_explorer.diagnostics.measured import plan_wrong
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record import Record
 from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.style.formats import interval, with_interval
@@ -49,12 +49,12 @@ BROKEN_PLAN_CODES = frozenset(
         DiagnosticCode.NO_COMPILER,
     }
 )
-"""The diagnostics that, as a warning or an error, mean that a plan does not hold."""
+"""The codes of diagnostics that mean, as a warning or an error, that a plan does not hold."""
 
 
-def json_fields(found: Any) -> dict[str, Any]:
-    """Return the fields of a record as JSON values; the ends of a figure, ``low`` and ``high``, stand beside it."""
-    fields: dict[str, Any] = structs.asdict(found) if isinstance(found, Record) else asdict(found)
+def json_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a record as JSON values; a figure is its value, beside the ends ``low`` and ``high``."""
+    fields: dict[str, Any] = structs.asdict(record) if isinstance(record, Record) else asdict(record)
     for name in fields.keys() & {"speedup", "slowdown"}:
         figure = fields[name]
         fields |= {name: figure and figure.value, "low": figure and figure.low, "high": figure and figure.high}
@@ -63,7 +63,7 @@ def json_fields(found: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PlanCheck:
-    """The result: how many partitions are compiled, the numerics verdict, the speeds, and the problems.
+    """The result of a check: the number of compiled partitions, the numerics verdict, the speeds, and the problems.
 
     ``busy`` says what else the machine did while the plan was measured.
     """
@@ -95,7 +95,7 @@ class PlanCheck:
 
     @property
     def not_compared(self) -> tuple[str, ...]:
-        """The variants that were requested and could not be measured."""
+        """The requested variants that could not be measured."""
         return tuple(speed.against for speed in self.speeds if speed.verdict in (NOT_MEASURED, FAILED))
 
     def as_json(self) -> dict[str, Any]:
@@ -104,14 +104,14 @@ class PlanCheck:
         return {**answers, **asdict(self), "speeds": [json_fields(speed) for speed in self.speeds]}
 
     def __str__(self) -> str:
-        """Return one line for each thing checked, and one per problem."""
-        buts = [f"is slower than {against}" for against in self.slower_than]
-        buts += [f"was not compared with {against}" for against in self.not_compared]
-        buts += [f"there is no verdict against {against}" for against in self.no_verdict]
-        but = f", but {' and '.join(buts)}" if self.holds and buts else ""
+        """Return a line for each result and each problem."""
+        limits = [f"is slower than {against}" for against in self.slower_than]
+        limits += [f"was not compared with {against}" for against in self.not_compared]
+        limits += [f"there is no verdict against {against}" for against in self.no_verdict]
+        limitation = f", but {' and '.join(limits)}" if self.holds and limits else ""
         return "\n".join(
             [
-                f"The plan {'holds' if self.holds else 'does not hold'}{but}.",
+                f"The plan {'holds' if self.holds else 'does not hold'}{limitation}.",
                 f"compiled: {self.compiled} of {self.partitions} partitions",
                 f"numerics: {self.numerics}",
                 *map(_speed_text, self.speeds),
@@ -143,15 +143,15 @@ def check_saved_plan(
     exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan)
     with closing(exploration):
         variants = (*AGAINST[against], VariantName.REGIONAL)
-        saved = [found for found in exploration.diagnostics if found.code is DiagnosticCode.VARIANT_WRONG]
+        saved = [finding for finding in exploration.diagnostics if finding.code is DiagnosticCode.VARIANT_WRONG]
         exploration.benchmark(variants, budget, regions=False, run=run)
         return plan_check(exploration.session, against, saved)
 
 
 def plan_check(session: Session, against: str, saved: Sequence[Diagnostic] = ()) -> PlanCheck:
-    """Return the check of a measured session's plan; ``saved`` are the findings in the plan's file on its results.
+    """Return the check of a measured session's plan; ``saved`` are findings about its results in the plan's file.
 
-    A plan that was wrong when it was explored, and is right here, has to be saved again: rx.compile warns of it.
+    If the plan was wrong when it was saved and is right here, save it again: rx.compile warns about the file.
     """
     problems = [
         str(diagnostic)
@@ -170,7 +170,7 @@ def plan_check(session: Session, against: str, saved: Sequence[Diagnostic] = ())
 
 @dataclass(frozen=True)
 class SpeedComparison(SpeedChange):
-    """How the speedup over eager changed between two sessions, from ``before`` to ``after``, and what else changed."""
+    """The change of the speedup over eager between two sessions, from ``before`` to ``after``, and other changes."""
 
     before: float | None = None
     after: float | None = None
@@ -178,7 +178,7 @@ class SpeedComparison(SpeedChange):
     changed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the comparison in one line, and how the plans differ."""
+        """Return the comparison in one line, then the differences of the plans and other changes."""
         plans = [f"{name}: {'; '.join(texts)}" for name, texts in zip("AB", self.plans_differ, strict=False) if texts]
         plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
         if self.slowdown is None:
@@ -195,7 +195,7 @@ class SpeedComparison(SpeedChange):
 
 
 def compare_speed(before: Session, after: Session) -> SpeedComparison:
-    """Compare the whole call's speedup over eager, each against the eager samples of its own session."""
+    """Compare the whole call's speedup over eager in two sessions, each against its own session's eager samples."""
     change = speed_change(before, after)
     plans = tuple(map(tuple, differences([before.plan, after.plan])))
     speedups = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
@@ -208,7 +208,7 @@ def read_limit(text: str) -> float:
     """Return ``3%`` or ``0.03`` as 0.03.
 
     Raises:
-        CommandError: it is neither form, or not below 1.
+        CommandError: the text has neither form, or the value is not below 1.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     limit = float(match[1]) / (100.0 if match[2] else 1.0) if match else -1.0
@@ -219,9 +219,9 @@ def read_limit(text: str) -> float:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: whether something works, what was found, and what to do if it does not.
+    """The result of one check of the machine: whether a component works, its version or problem, and a remedy.
 
-    ``needed`` means that nothing can be explored or compiled without it.
+    A component is ``needed`` if nothing can be explored or compiled without it.
     """
 
     name: str
@@ -260,13 +260,13 @@ def _torch_findings() -> Iterator[Finding]:
         import torch
 
         from regional_explorer.torch_api.inductor import NO_COMPILER, compiler_version
-    except (RegionalExplorerError, ImportError, OSError) as error:  # OSError: one of its libraries is missing
+    except (RegionalExplorerError, ImportError, OSError) as error:  # OSError: a library of torch is missing
         yield Finding("torch", works=False, found=str(error), needed=True)
         return
     yield Finding("torch", works=True, found=torch.__version__, needed=True)
     version = compiler_version()
     if version is None:
-        yield Finding("C++ compiler", works=False, found="none that works", remedy=NO_COMPILER, needed=True)
+        yield Finding("C++ compiler", works=False, found="no working compiler", remedy=NO_COMPILER, needed=True)
     else:
         yield Finding("C++ compiler", works=True, found=version, needed=True)
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -1,4 +1,4 @@
-"""The command line: its parser, exit codes, and the user's file."""
+"""The command line: its parser, its commands, their exit codes, and the user's file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_text
-from regional_explorer.record.files import writable_path
-from regional_explorer.record.json_file import dump_session, load_plan_file, load_session, to_json
+from regional_explorer.record.files import dump_session, load_plan_file, load_session, to_json, writable_path
 from regional_explorer.record.session import Session
 from regional_explorer.record.tuning import Numbers
 
@@ -47,7 +46,7 @@ def read_source(path: Path) -> str:
         CommandError: the file cannot be read.
     """
     try:
-        with tokenize.open(path) as file:  # in the encoding that it names, as Python reads it
+        with tokenize.open(path) as file:  # in the encoding that the file declares
             return file.read()
     except (OSError, ValueError, SyntaxError) as error:  # not text, not a valid file name; or no such encoding
         raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
@@ -56,8 +55,8 @@ def read_source(path: Path) -> str:
 def execute(path: Path, source: str) -> dict[str, Any]:
     """Execute a file as a module and return its namespace.
 
-    Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run. ``sys.argv`` has only the file:
-    the arguments of this command are not the file's.
+    The module's name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run. ``sys.argv`` has only the
+    file: the arguments of this command are not the file's.
 
     Raises:
         RegionalExplorerError: the file raises, or ends the program; the message has the line.
@@ -65,7 +64,7 @@ def execute(path: Path, source: str) -> dict[str, Any]:
     file = str(path.resolve())
     module = types.ModuleType(EXPLORED_MODULE)
     module.__file__ = file
-    # Registered because dataclasses look up their module; the file's folder is importable, as for scripts.
+    # Dataclasses look up their module, so it is registered; the file's folder is importable, as for scripts.
     sys.modules[EXPLORED_MODULE] = module
     sys.path.insert(0, str(path.resolve().parent))
     linecache.checkcache(file)
@@ -74,8 +73,8 @@ def execute(path: Path, source: str) -> dict[str, Any]:
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's file, which they asked to run
     except SystemExit as error:
         raise RegionalExplorerError(
-            f"{path}{_line(error, file)}: the file ends the program here. Put what is only for running it as a script "
-            'under `if __name__ == "__main__":`, which is left out here.'
+            f"{path}{_line(error, file)}: the file ends the program here. Put the code that only a script needs under "
+            '`if __name__ == "__main__":`, which does not run here.'
         ) from error
     except Exception as error:
         raise RegionalExplorerError(f"{path}{_line(error, file)}: {type(error).__name__}: {error}") from error
@@ -85,7 +84,7 @@ def execute(path: Path, source: str) -> dict[str, Any]:
 
 
 def _line(error: BaseException, file: str) -> str:
-    """Return the last line of ``file`` that an error passed, such as ``, line 7``; an empty text if it passed none."""
+    """Return the last line of ``file`` in an error's traceback, such as ``, line 7``; empty if it has none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     line = frames[-1].lineno if frames else getattr(error, "lineno", None)
     return f", line {line}" if line else ""
@@ -103,14 +102,13 @@ INVALID_COMMAND_ERRORS = (
     InvalidConfigKeyError,
     InvalidConfigValueError,
 )
-"""What makes a command invalid: also a pattern of ``-r`` that matches nothing, and a wrong name or value in ``-c``."""
+"""The errors of invalid commands: a pattern of ``-r`` that matches nothing, or a wrong name or value in ``-c``, too."""
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
-    "invalid; 3 the answer is no: slower than allowed (compare, check), the plan does not hold (check), nothing is "
-    "faster (tune), something "
-    "needed is missing (doctor); 4 no verdict: the machine was busy, or the samples are too few to tell (compare, "
-    "check)."
+    "invalid; 3 the answer is no: slower than allowed (compare, check), the plan does not hold (check), no plan is "
+    "faster (tune), a needed component is missing (doctor); 4 no verdict: the machine was busy, or the samples are too "
+    "few (compare, check)."
 )
 
 
@@ -122,9 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_unwritable_streams()
 
 
-def _run(command: Callable[..., int], *, verbose: bool = False, **given: Any) -> int:
+def _run(command: Callable[..., int], *, verbose: bool = False, **arguments: Any) -> int:
     try:
-        return command(**given)
+        return command(**arguments)
     except RegionalExplorerError as error:
         _print_error(traceback.format_exc() if verbose else f"regional-explorer: {error}")
         codes = {NoVerdictError: EXIT_NO_VERDICT, **dict.fromkeys(INVALID_COMMAND_ERRORS, EXIT_MISUSED)}
@@ -135,7 +133,7 @@ def _run(command: Callable[..., int], *, verbose: bool = False, **given: Any) ->
 
 
 def _argument_parser() -> argparse.ArgumentParser:
-    """Return the parser; its result is the function of a command and the arguments that were given."""
+    """Return the parser; its result has the function of a command and the given arguments."""
     parser = argparse.ArgumentParser(
         prog="regional-explorer",
         description="See, compile and measure regions of a PyTorch function.",
@@ -164,7 +162,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         'Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
     )
     _add_call_arguments(run_parser)
-    add_options(run_parser, leave_out={"output", "widget"})  # which only a notebook has
+    add_options(run_parser, leave_out={"output", "widget"})  # these are for notebooks
     _add_quiet(run_parser)
     _add_forms(run_parser)
 
@@ -172,7 +170,8 @@ def _argument_parser() -> argparse.ArgumentParser:
         _tune_call,
         "tune",
         "search for the plan that makes a call fastest",
-        "Execute FILE as a module, then search for the plan that makes CALL fastest, beside eager and torch.compile.",
+        "Execute FILE as a module, then search for the plan that makes CALL fastest; compare it with eager and "
+        "torch.compile.",
         'Example: regional-explorer tune model.py "step(x)" --budget 300 --save plan.json',
     )
     _add_call_arguments(tune_parser)
@@ -180,7 +179,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         "--budget", metavar="SECONDS", type=parse_seconds, help="seconds for everything; 120 by default"
     )
     tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="how close results must be to eager")
-    tune_parser.add_argument("--save", metavar="FILE", type=Path, help="write the plan found, for rx.compile(fn, FILE)")
+    tune_parser.add_argument("--save", metavar="FILE", type=Path, help="write the best plan, for rx.compile(fn, FILE)")
     add_options(tune_parser, only={"grad", "dynamic", "plan", "verbose"})
     _add_quiet(tune_parser)
     _add_json(tune_parser, "print the tries as JSON")
@@ -203,8 +202,8 @@ def _argument_parser() -> argparse.ArgumentParser:
     compare_parser.add_argument(
         "--fail-if-slower",
         metavar="LIMIT",
-        help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it; "
-        "with 4 if that is unknown, as on a busy machine",
+        help="exit with 3 if the whole 99 %% interval says that B is slower by more than this, such as 3%%, and with 4 "
+        "if that is unknown, as on a busy machine",
     )
     _add_json(compare_parser, "print the comparison as JSON")
 
@@ -219,12 +218,12 @@ def _argument_parser() -> argparse.ArgumentParser:
     check_parser.add_argument(
         "--against",
         choices=("eager", "torch.compile"),
-        help="what the plan must not be slower than: eager, or torch.compile too",
+        help="the variants that the plan must not be slower than: eager, or eager and torch.compile",
     )
     check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan may be slower")
     add_options(check_parser, only={"budget"})
     _add_quiet(check_parser)
-    _add_json(check_parser, "print what was found as JSON")
+    _add_json(check_parser, "print the results as JSON")
 
     source_parser = add(
         _print_source_diff,
@@ -241,10 +240,10 @@ def _argument_parser() -> argparse.ArgumentParser:
     doctor_parser = add(
         _print_findings,
         "doctor",
-        "what works on this machine, and what to install",
-        "Check what works on this machine.",
+        "check what works on this machine, and what to install",
+        "Check what works on this machine, and what to install.",
     )
-    _add_json(doctor_parser, "print a list of findings")
+    _add_json(doctor_parser, "print the findings as a JSON list")
     return parser
 
 
@@ -256,17 +255,17 @@ def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_plan_and_call_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", type=Path, help="a plan saved with ex.save_plan()")
     _add_call_arguments(parser)
-    parser.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients, or run under no_grad")
+    parser.add_argument("--grad", action=argparse.BooleanOptionalAction, help="take gradients or run under no_grad")
     parser.add_argument("--dynamic", action=argparse.BooleanOptionalAction, help="dynamic shapes, as in torch.compile")
     parser.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr; for logs")
+    parser.add_argument("--quiet", action="store_true", help="print no progress to stderr, for logs")
 
 
 def _add_forms(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--answer", action="store_true", dest="as_answer", help="print the answer alone, as Markdown")
+    parser.add_argument("--answer", action="store_true", dest="as_answer", help="print only the answer, as Markdown")
     _add_json(parser, "print the session, or the answer, as JSON instead of tables")
 
 
@@ -287,7 +286,7 @@ def _explore_call(
         complete = command.measure(exploration, run)
     try:
         saved_path = command.finish(exploration)
-    finally:  # results that cannot be saved are shown all the same
+    finally:  # results are shown even if they cannot be saved
         _print_session(exploration.session, as_json=as_json, as_answer=as_answer)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
@@ -361,24 +360,24 @@ def _check_saved_plan(
 
     user_call = _call_under_plan(plan, file, call)
     with reporting_of_command(sys.stderr, quiet=quiet) as run:
-        found = check_saved_plan(plan, user_call, run, **options)
-    _print((json.dumps(found.as_json()) if as_json else str(found)) + "\n")
-    too_slow = bool(found.slower_than) and not allow_slower
-    if found.holds and too_slow:
-        slower_than = " and ".join(found.slower_than)
+        check = check_saved_plan(plan, user_call, run, **options)
+    _print((json.dumps(check.as_json()) if as_json else str(check)) + "\n")
+    too_slow = bool(check.slower_than) and not allow_slower
+    if check.holds and too_slow:
+        slower_than = " and ".join(check.slower_than)
         _print_error(f"regional-explorer: the plan is slower than {slower_than}; --allow-slower accepts that.")
-    elif found.holds and found.not_compared and not allow_slower:
-        others = " and ".join(found.not_compared)
-        _print_error(f"regional-explorer: {others} could not be measured; --allow-slower accepts that.")
+    elif check.holds and check.not_compared and not allow_slower:
+        variants = " and ".join(check.not_compared)
+        _print_error(f"regional-explorer: {variants} could not be measured; --allow-slower accepts that.")
         return EXIT_FAILED
-    elif found.holds and found.no_verdict and not allow_slower:
-        others = " and ".join(found.no_verdict)
+    elif check.holds and check.no_verdict and not allow_slower:
+        variants = " and ".join(check.no_verdict)
         _print_error(
-            f"regional-explorer: no verdict on whether the plan is slower than {others}; measure longer, on a "
+            f"regional-explorer: no verdict on whether the plan is slower than {variants}; measure longer, on a "
             "quiet machine, or accept it with --allow-slower."
         )
         return EXIT_NO_VERDICT
-    return EXIT_NO if too_slow or not found.holds else EXIT_DONE
+    return EXIT_NO if too_slow or not check.holds else EXIT_DONE
 
 
 def _print_source_diff(plan: Path, file: Path, call: str, *, apply: bool = False, **options: Any) -> int:
@@ -401,7 +400,7 @@ def _print_findings(*, as_json: bool = False) -> int:
 
 
 def _call_under_plan(plan: Path, file: Path, call: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    """Return the call to explore; the plan is read first, because executing the file may take long."""
+    """Return the call to explore; read the plan before, because executing the file may take long."""
     call_text, source = read_call(call), read_source(file)
     load_plan_file(plan)
     return call_text.evaluate(execute(file, source))
@@ -419,7 +418,7 @@ def _print(text: str) -> None:
     """Print to stdout, replacing characters that its encoding lacks.
 
     Raises:
-        RegionalExplorerError: the device is full, say.
+        RegionalExplorerError: stdout cannot be written, because the disk is full, for example.
     """
     coding = sys.stdout.encoding or "utf-8"
     try:
@@ -436,7 +435,7 @@ def _print_error(text: str) -> None:
 
 
 def _drop_unwritable_streams() -> None:
-    """Drop output streams that cannot be written: Python flushes them at exit, and would exit with 120."""
+    """Drop output streams that cannot be written: Python would flush them at exit, and exit with 120."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()

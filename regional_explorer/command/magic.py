@@ -1,14 +1,17 @@
-"""The ``%regional_compile`` magic: reads the line or cell, explores its call, and shows the result or usage."""
+"""The ``%regional_compile`` magic: it parses the line or cell, explores its call, and shows the result or usage."""
 
 from __future__ import annotations
 
 import ast
+import atexit
 import dis
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +23,6 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 
 from regional_explorer.command.options import CommandError, completions, help_text, read_options, split_line
 from regional_explorer.command.parsed_command import CallText, Command, read_call, split_cell
-from regional_explorer.command.preload import Preload
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.progress_line import find_place
 from regional_explorer.compiler.run import PLAIN_RUN
@@ -40,11 +42,11 @@ USAGE = f"""See, compile and measure the regions of one call.
     %{MAGIC} [options] f(x, y)       one line: the call
     %%{MAGIC} [options]              the cell runs; its last line is the call
 
-Without a region nothing is compiled: the call is profiled, until you ask for something else.
+Without a region nothing is compiled, and the call is profiled.
 
 Options go before the call; everything after them is the call. A semicolon at its end suppresses output. The call's
-function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{MAGIC} f(x)`, or use `-o ex`,
-to keep the Exploration.
+function, arguments and gradients are left unchanged. To keep the Exploration, assign the result, `ex = %{MAGIC} f(x)`,
+or use `-o ex`.
 
 {help_text()}
 
@@ -74,7 +76,7 @@ class RegionalMagics(Magics):
         self, line: str = "", cell: str | None = None, local_ns: dict[str, Any] | None = None
     ) -> Exploration | None:
         """Replaced by ``USAGE`` below."""
-        __tracebackhide__ = True  # IPython leaves this frame out of a traceback of the cell's own lines
+        __tracebackhide__ = True  # IPython leaves this frame out of tracebacks of the cell's own lines
         verbose = "--verbose" in line.split()
         first_word = next(iter(line.split()), "")
         if first_word in {"-h", "--help", "?"} or (cell is None and not first_word):
@@ -82,10 +84,10 @@ class RegionalMagics(Magics):
             return None
         with _as_usage_error(verbose=verbose):
             command, source_before, call = self._parse_line_and_cell(line, cell)
-            with _saying_what_is_imported():  # the checks import torch too
+            with _showing_import():  # the checks import torch too
                 command.check()
                 importlib.import_module("regional_explorer.ui.display")
-        # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
+        # Outside of that block, so that exceptions of the user's own lines keep their traceback.
         self._run_source(source_before)
         is_used, variable = value_use(calling_frame())
         with _as_usage_error(verbose=verbose):
@@ -106,11 +108,11 @@ class RegionalMagics(Magics):
         return command, source_before, read_call(last_line)
 
     def _run_source(self, source: str) -> None:
-        """Run lines of the cell such that functions defined there have source lines, unlike with a bare exec."""
+        """Run lines of the cell so that functions defined there have source lines, which a plain exec does not give."""
         __tracebackhide__ = True
         if not source.strip():
             return
-        # An empty line in place of the magic's: line numbers in tracebacks and tables match the cell's.
+        # An empty line replaces the magic's, so that line numbers in tracebacks and tables match the cell's.
         source = f"\n{source}"
         name = self.shell.compile.cache(source, self.shell.execution_count, raw_code=source)
         tree = self.shell.transform_ast(ast.parse(source))
@@ -124,7 +126,7 @@ class RegionalMagics(Magics):
 
         earlier = self._explored.get(source)
         earlier_plan = None if earlier is None else earlier.plan
-        del earlier  # it may live in the variable that is bound below alone
+        del earlier  # only the variable that is bound below may hold the earlier exploration
         fn, args, kwargs = call.evaluate(self.shell.user_ns, local_ns)
         try:
             exploration = command.explore(fn, args, kwargs)
@@ -163,7 +165,7 @@ class RegionalMagics(Magics):
         self.shell.user_ns[EARLIER_PLAN] = earlier
         return (
             f"The call was explored anew, without the earlier {'region' if len(lost) == 1 else 'regions'} "
-            f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} takes the earlier plan over."
+            f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} restores the earlier plan."
         )
 
 
@@ -171,8 +173,8 @@ RegionalMagics.regional_compile.__doc__ = USAGE
 
 
 @contextmanager
-def _saying_what_is_imported() -> Iterator[None]:
-    """Context manager around the first import of torch, which takes seconds: say so at once, below the cell."""
+def _showing_import() -> Iterator[None]:
+    """Context manager around the first import of torch, which takes seconds: show that at once, below the cell."""
     place = find_place() if "regional_explorer.ui.display" not in sys.modules else None
     if place is not None:
         place.show("importing torch …", 0.0)
@@ -210,8 +212,8 @@ def calling_frame() -> FrameType | None:
 def value_use(frame: FrameType | None) -> tuple[bool, str]:
     """Return whether the value of the call that ``frame`` runs is used, and the global variable that it is bound to.
 
-    The name is empty where it is bound to none, or to something else. What cannot be known counts as used: an
-    expression that a magic such as ``%%time`` evaluates, for one.
+    The name is empty if the value is bound to no global variable. A value counts as used if that cannot be known: for
+    example, that of an expression which a magic such as ``%%time`` evaluates.
     """
     if frame is None:
         return True, ""
@@ -224,6 +226,94 @@ def value_use(frame: FrameType | None) -> tuple[bool, str]:
 
 
 # -------------------------------------------------------------------------------------------------------- ahead of time
+
+
+IDLE_S = 0.5
+"""Seconds without a running cell before the next stage starts."""
+
+
+class Preload:
+    """Runs ``stages`` on a background thread, each while no cell runs, once torch has been imported.
+
+    A cell that starts during a stage waits for it: two threads inside torch's circular imports may see partially
+    initialized modules. ``afterwards`` may run in parallel with cells. Without torch imported nothing runs. Exceptions
+    stop the thread silently: code that needs the same import will raise them again.
+    """
+
+    def __init__(
+        self, stages: Sequence[Callable[[], object]], afterwards: Callable[[], object], idle_s: float = IDLE_S
+    ) -> None:
+        self._stages = stages
+        self._afterwards = afterwards
+        self._idle_s = idle_s
+        self._events: Any = None
+        self._stage_lock = threading.Lock()
+        self._idle = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def attach(self, events: Any) -> None:
+        """Register for IPython's ``events`` of cells."""
+        self._events = events
+        self._stopped, self._thread = threading.Event(), None
+        events.register("pre_execute", self.before_cell)
+        events.register("post_execute", self.after_cell)
+        atexit.register(self.stop)
+
+    def detach(self) -> None:
+        """Unregister from the events, and stop."""
+        if self._events is not None:
+            self._events.unregister("pre_execute", self.before_cell)
+            self._events.unregister("post_execute", self.after_cell)
+            self._events = None
+            atexit.unregister(self.stop)
+            self.stop()
+
+    def before_cell(self) -> None:
+        """Block further stages, and wait for the running one."""
+        self._idle.clear()
+        with self._stage_lock:
+            pass
+
+    def after_cell(self) -> None:
+        """Allow stages to run; start the thread if torch has been imported."""
+        self._idle.set()
+        if self._thread is None and not self._stopped.is_set() and "torch" in sys.modules:
+            self._thread = threading.Thread(
+                target=self._run_stages, args=(self._stopped,), name="regional-explorer-preload", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Start no further stage, and wait for the running one."""
+        self._stopped.set()
+        self._idle.set()
+        with self._stage_lock:
+            pass
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until all stages have run; return whether they have."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        return self._thread is not None and not self._thread.is_alive()
+
+    def _run_stages(self, stopped: threading.Event) -> None:
+        with suppress(Exception):
+            for stage in self._stages:
+                while not stopped.is_set() and not self._run_when_idle(stage, stopped):
+                    pass
+            if not stopped.is_set():
+                self._afterwards()
+
+    def _run_when_idle(self, stage: Callable[[], object], stopped: threading.Event) -> bool:
+        """Run ``stage`` after ``idle_s`` without a cell; return False if a cell started meanwhile."""
+        self._idle.wait()
+        time.sleep(self._idle_s)
+        with self._stage_lock:
+            if stopped.is_set() or not self._idle.is_set():
+                return False
+            stage()
+            return True
 
 
 def _import_dynamo() -> None:

@@ -1,4 +1,4 @@
-"""The table of options of the magic and the command line: how they are parsed, told in the help, and completed."""
+"""The table of options of the magic and the command line, their parsing, help and completion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CommandError(RegionalExplorerError):
 class Option:
     """One option: its names, help and example, and its arguments for ``argparse``.
 
-    ``metavar`` names the value that follows it in the help; a switch, which has none, has an empty one.
+    ``metavar`` names the option's value in the help; it is empty for a switch, which takes no value.
     """
 
     names: tuple[str, ...]
@@ -52,8 +52,7 @@ def _parse_mark(text: str) -> tuple[str, str]:
 
 
 def _parse_setting(text: str) -> tuple[str, str, str]:
-    # The last colon before the first "=": the name of a region may have colons, such as one per module call; a key has
-    # none.
+    # The region ends at the last colon before the first "=": the name of a region may have colons, a key has none.
     target, equals, value = text.partition("=")
     region, colon, key = target.rpartition(":")
     if not (equals and colon and region.strip() and key.strip()):
@@ -69,10 +68,10 @@ def _parse_variants(text: str) -> tuple[str, ...]:
 
 
 def parse_seconds(text: str) -> float:
-    """Return the seconds that ``text`` says.
+    """Return ``text`` as seconds.
 
     Raises:
-        ArgumentTypeError: it says no number above 0.
+        ArgumentTypeError: it is no number above 0.
     """
     try:
         seconds = float(text)
@@ -102,23 +101,23 @@ OPTIONS = (
     Option(
         ("-r", "--region"),
         "NAME=KIND:PATTERN",
-        "mark a region by modules, lines, ops, nodes or subgraphs, several patterns separated by commas; repeatable; "
-        "-ops:PATTERN after that leaves these ops out, &modules:PATTERN what is not in these modules",
+        "mark a region by modules, lines, ops, nodes or subgraphs, with commas between patterns; repeatable; a further "
+        "-ops:PATTERN leaves these ops out, &modules:PATTERN keeps only the ops of these modules",
         '-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r "mlp=modules:layers.*.mlp -ops:aten.gelu*"',
         {"action": "append", "type": _parse_mark, "dest": "marks"},
     ),
     Option(
         ("-c", "--config"),
         "REGION:KEY=VALUE",
-        "set an Inductor config for one region, or for its forward or backward alone: a Python literal, else text; "
-        "repeatable",
+        "set an Inductor config key for one region, or only for its forward or backward; the value is a Python "
+        "literal, else text; repeatable",
         "-c mlp:max_fusion_size=8 -c mlp.backward:cpp.simdlen=None",
         {"action": "append", "type": _parse_setting, "dest": "settings"},
     ),
     Option(
         ("--grad", "--no-grad"),
         "",
-        "take gradients, or run under no_grad; by default as the call would",
+        "take gradients or run under no_grad; by default, what the call would do",
         "--no-grad",
         {"action": _BOOLEAN_ACTION},
     ),
@@ -132,36 +131,36 @@ OPTIONS = (
     Option(
         ("--variants",),
         "A,B,C",
-        "the variants to compare: eager, aot_eager, regional and full by default, full in a panel only when you ask; "
-        "upstream and lite on request",
+        "the variants to compare; by default eager, aot_eager and regional, and without a panel also full; on request "
+        "upstream and lite",
         "--variants eager,regional",
         {"type": _parse_variants},
     ),
     Option(
         ("--budget",),
         "SECONDS",
-        "seconds to measure the variants, without compile time; 5 by default",
+        "seconds to measure the variants; compile time comes on top; 5 by default",
         "--budget 2.5",
         {"type": parse_seconds},
     ),
     Option(
         ("--tune",),
         "SECONDS",
-        "search for the fastest plan first, and measure that; the seconds include compiles",
+        "search for the fastest plan first, and measure it; the seconds include compiles",
         "--tune 120",
         {"type": parse_seconds},
     ),
     Option(
         ("--plan",),
         "FILE",
-        "the regions of a saved plan, or of one copied from the panel, instead of those marked in the source",
+        "use the regions of a saved plan, or of a plan copied from the panel, instead of the marks in the source",
         "--plan plan.json",
         {"type": _parse_plan},
     ),
     Option(
         ("-o", "--output"),
         "NAME",
-        "bind the Exploration to a name",
+        "assign the Exploration to a variable",
         "-o ex",
         {"type": _parse_variable_name},
     ),
@@ -175,7 +174,7 @@ OPTIONS = (
     Option(
         ("--cold",),
         "",
-        "compile with empty caches, to see what it costs the first time",
+        "compile with empty caches, to see the cost of the first compile",
         "--cold",
         {"action": "store_true"},
     ),
@@ -189,7 +188,7 @@ OPTIONS = (
     Option(
         ("--no-widget",),
         "",
-        "tables and picture only, without the panel of controls",
+        "show only tables and picture, not the panel",
         "--no-widget",
         {"action": "store_false", "dest": "widget"},
     ),
@@ -275,7 +274,7 @@ def option_after(text: str) -> str | None:
 
 
 def help_text() -> str:
-    """Return every option with what it does and an example."""
+    """Return the help: every option with its meaning and an example."""
     return "\n\n".join(
         f"{', '.join(option.names)} {option.metavar}".rstrip() + f"\n    {option.help}\n    {option.example}"
         for option in OPTIONS
@@ -288,16 +287,16 @@ def help_text() -> str:
 T = TypeVar("T")
 
 MAX_MODULE_PATHS = 400
-"""The most module paths that are offered."""
+"""The maximum number of module paths to offer."""
 
 
 def completions(variables: Mapping[str, Any], line_before: str, line: str) -> list[str]:
-    """Return the completions at the cursor, the likeliest first.
+    """Return the completions at the cursor, the most likely first.
 
     Args:
         variables: the user's variables.
         line_before: the line up to the cursor.
-        line: the whole line; a module called in it gives the paths.
+        line: the whole line; the modules called in it give the paths.
     """
     words = line_before.split()
     word = "" if line_before.endswith((" ", "\t")) else words[-1]
@@ -348,7 +347,7 @@ def _config_words(variables: Mapping[str, Any], line_before: str, word: str) -> 
 
 
 def _plans(variables: Mapping[str, Any]) -> list[Plan]:
-    module = sys.modules.get("regional_explorer.exploration.exploration")  # not imported: there is no exploration yet
+    module = sys.modules.get("regional_explorer.exploration.exploration")  # if not imported, no exploration exists
     explorations = {} if module is None else _variables_of(module.Exploration, variables)
     return [exploration.plan for exploration in explorations.values()]
 
@@ -361,7 +360,7 @@ def _variables_of(kind: type[T], variables: Mapping[str, Any]) -> dict[str, T]:
 
 
 def _value_words(key: str) -> Iterator[str]:
-    """Yield the values that a config key takes: its choices, or for a bool the value that is not its default first."""
+    """Yield the values that a config key takes: its choices, or for a bool first the value that is not the default."""
     from regional_explorer.compiler.region_config import catalogue
 
     entry = catalogue().get(key)

@@ -1,4 +1,4 @@
-"""What was typed: the call and the source before it; the command of the magic and of ``run`` with its steps."""
+"""The parsed input of the magic and of ``run``: the call, the source before it, and the command with its steps."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 EXAMPLE = "model(x)"
 
-_COLLECTOR = "regional_explorer collects the call"  # not an identifier, so it cannot be a name of the user's
+_COLLECTOR = "regional_explorer collects the call"  # no identifier, so the user cannot have a variable of this name
 
 
 @dataclass(frozen=True, slots=True)
 class CallText:
-    """One call expression. ``quiet`` is True if it ends in a semicolon, which suppresses output."""
+    """A call expression. ``quiet`` is True if it ends in a semicolon, which suppresses output."""
 
     text: str
     call: ast.Call
@@ -43,7 +43,7 @@ class CallText:
         Raises:
             CommandError: a name in it does not exist, evaluating a part of it raises, or it calls a built-in.
         """
-        # The call with ``_collect_call`` as its function, so that Python itself handles stars, keywords and order.
+        # Evaluate the call with ``_collect_call`` as its function, so that Python handles stars, keywords and order.
         collecting = ast.Call(ast.Name(_COLLECTOR, ast.Load()), [self.call.func, *self.call.args], self.call.keywords)
         tree = ast.fix_missing_locations(ast.Expression(ast.copy_location(collecting, self.call)))
         try:
@@ -59,8 +59,8 @@ class CallText:
             ) from error
         if getattr(fn, "__module__", None) == "builtins":
             raise CommandError(
-                f"{self.text} calls Python's own {fn.__name__}, in which there is nothing to compile. Give the call of "
-                f"your function alone: {EXAMPLE}"
+                f"{self.text} calls Python's own {fn.__name__}, which has nothing to compile. Give only the call of "
+                f"your function: {EXAMPLE}"
             )
         return fn, args, kwargs
 
@@ -73,7 +73,7 @@ def read_call(text: str) -> CallText:
     """Parse the text of one call.
 
     Raises:
-        CommandError: it is not one call expression, or options follow it.
+        CommandError: the text is not one call expression, or options follow it.
     """
     text = text.strip()
     if not text:
@@ -151,13 +151,12 @@ class Command:
 
         Raises:
             RegionalExplorerError: a variant or config key is unknown, a value does not fit, a pattern is malformed, a
-                file cannot be written or the plan cannot be read; or with a plan, ``-c`` names no region of it or of
-                ``-r``. Without one, it may name a region that is marked in the source.
+                file cannot be written or the plan cannot be read; or with a plan, ``-c`` names no region of the plan or
+                of ``-r``. Without a plan, ``-c`` may name a region that is marked in the source.
         """
         from regional_explorer.compiler.region_config import parse_value
-        from regional_explorer.export.save import ENDINGS
-        from regional_explorer.record.files import writable_path
-        from regional_explorer.record.json_file import load_plan
+        from regional_explorer.exploration.results import ENDINGS
+        from regional_explorer.record.files import load_plan, writable_path
         from regional_explorer.regions.select import LineRange
 
         try:
@@ -218,8 +217,8 @@ class Command:
     ) -> bool:
         """Compile and measure, or only profile, unless ``bench`` is False; with ``tune`` search for a plan first.
 
-        Without ``variants``, those of ``default`` are compared; after a search, which has compiled it, torch.compile
-        too. Return False if interrupted.
+        Without ``variants``, the variants of ``default`` are compared, and after a search torch.compile too, because
+        the search has compiled it. Return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -250,7 +249,7 @@ class Command:
 
 
 def _region_and_direction(plan: Plan, target: str) -> tuple[str, Direction | None]:
-    """Parse a ``-c`` target: ``mlp.backward`` is the backward of ``mlp``, unless a region has exactly that name."""
+    """Parse a ``-c`` target: ``mlp.backward`` is the backward of ``mlp``, unless a region has that very name."""
     name, _, direction = target.rpartition(".")
     if target in plan or name not in plan or direction not in tuple(Direction):
         return target, None

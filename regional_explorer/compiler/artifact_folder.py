@@ -22,8 +22,7 @@ import torch
 
 from regional_explorer.errors import ArtifactError, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.files import replacing_file
-from regional_explorer.record.json_file import from_json
+from regional_explorer.record.files import from_json, replacing_file
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 from regional_explorer.torch_api.shipping import Packed, ShipmentError
 
@@ -33,13 +32,13 @@ _LIBRARIES = "libraries/"
 
 
 class DamagedError(Exception):
-    """A file is not what this package wrote, or others may have changed it."""
+    """A file was not written by this package, or others may have changed it."""
 
 
 _INSTRUCTION_FLAGS = re.compile(
     r"^(ss?se|avx|amx|fma|f16c|bmi|abm|lzcnt|movbe|popcnt|v?aes|v?pclmul|gfni|sha|adx|xop|tbm|asimd|sve|sme|neon|i8mm|bf16)"
 )
-"""The processor flags for instructions that a compiler may use; the others only matter to the operating system."""
+"""The processor flags for instructions that a compiler may use; other flags only matter to the operating system."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Machine:
 
     @classmethod
     def here(cls, devices: Collection[str] = ()) -> Machine:
-        """Return this machine, with the GPUs among ``devices``, which are such as ``cuda:0``."""
+        """Return this machine, with the GPUs among ``devices``, such as ``cuda:0``."""
         return cls(
             system=f"{platform.system()} {platform.machine()}",
             python=str(sys.implementation.cache_tag),
@@ -101,10 +100,10 @@ def _gpu_text(devices: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Label:
-    """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine.
+    """The identity of an artifact: its partition's fingerprint, its config, the global settings and the machine.
 
-    ``weights`` is a hash of those that are constants.
-    ``region`` and ``graph`` are those of the first partition that has it.
+    ``weights`` is a hash of the weights that are constants.
+    ``region`` and ``graph`` are those of the first partition with this artifact.
     """
 
     key: str
@@ -190,13 +189,13 @@ def read_archive(content: bytes, key: str) -> Packed:
     """Return the artifact in a file.
 
     Raises:
-        Exception: of some kind, if it is not an archive of this package.
-        DamagedError: it is that of another artifact.
+        Exception: of any kind, if it is not an archive of this package.
+        DamagedError: it is the file of another artifact.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     if members["key"] != key.encode():
-        raise DamagedError("it is that of another artifact")
+        raise DamagedError("it is the file of another artifact")
     libraries = {
         name.removeprefix(_LIBRARIES): library for name, library in members.items() if name.startswith(_LIBRARIES)
     }
@@ -223,7 +222,7 @@ def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_tru
     """Return the directory of artifacts at ``path``, which need not exist yet.
 
     Raises:
-        ArtifactError: it is not a directory, or others may write it and it ``is_trusted`` not.
+        ArtifactError: it is not a directory, or others may write to it and ``is_trusted`` is False.
     """
     if not isinstance(path, (str, Path)) or not str(path):
         raise ArtifactError(f"artifacts={shown_value(path)}: give the path of a directory.")
@@ -249,7 +248,7 @@ def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_tru
 
 
 def _why_unsafe(status: os.stat_result) -> str:
-    """Return why others than this user and root may write a file or directory, or an empty text; as ssh judges keys.
+    """Return why others than this user and root may write a file or directory, else an empty text: ssh's rule for keys.
 
     Windows has no such permissions.
     """
@@ -297,9 +296,9 @@ class ArtifactFolder:
         return bool(self._initial)
 
     def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
-        """Return what ``assemble`` makes of the saved artifact labelled ``wanted``.
+        """Return the result of ``assemble`` on the saved artifact labelled ``wanted``.
 
-        Return None if no artifact fits or can be loaded; what is wrong with a file is added to ``findings``.
+        Return None if no artifact fits or can be loaded; a problem with a file is added to ``findings``.
         """
         problems = {}
         for entry in self._fitting(wanted):
@@ -310,7 +309,7 @@ class ArtifactFolder:
                 return assemble(read_archive(self._read(path), wanted.key))
             except DamagedError as problem:
                 problems[path] = str(problem)
-            except Exception as problem:  # noqa: BLE001 - its content may be anything, and is made anew in any case
+            except Exception as problem:  # noqa: BLE001 - its content may be anything; the artifact is compiled anew
                 problems[path] = f"it cannot be loaded: {type(problem).__name__}: {problem}"
             self._unusable.add(entry.sha256)
         for path, why in problems.items():
@@ -350,7 +349,7 @@ class ArtifactFolder:
     def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
 
-        Other processes see it after ``finish``. If it cannot be written, add a finding and return None.
+        Other processes see it after ``finish``. If it cannot be written, a finding is added and None returned.
         """
         for entry in self._fitting(label):
             if entry.sha256 not in self._unusable:
@@ -429,10 +428,10 @@ class ArtifactFolder:
             "Remove the file; it is written again if the directory can be written.",
         )
 
-    def _note_unsaved(self, what: str, region: str | None, problem: Exception) -> None:
+    def _note_unsaved(self, subject: str, region: str | None, problem: Exception) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_UNSAVED,
-            f"{what} not saved in {self.path}: {problem}. It is compiled again in each process.",
+            f"{subject} not saved in {self.path}: {problem}. It is compiled again in each process.",
             region,
             "Make the directory writable; what torch cannot serialize runs compiled here, but cannot be saved.",
         )

@@ -43,36 +43,36 @@ def compile_stale(
     beside: Sequence[CutProgram] = (),
     elsewhere: Elsewhere = all_here,
 ) -> None:
-    """Compile the stale partitions; a region that fails runs eagerly, and the others are compiled all the same.
+    """Compile the stale partitions. A region that fails runs eagerly; the other regions are compiled anyway.
 
     The partitions of programs ``beside`` it, which share its artifacts, follow: they are lowered while its kernels are
     built.
-    What is compiled ``elsewhere`` is not compiled here.
+    Partitions that are compiled ``elsewhere`` are not compiled here.
 
-    The compile lock is held for one partition at a time, so that other compiles of the process get their turn. What is
-    complete when cancelled or interrupted is kept. With ``cold`` all artifacts are compiled, existing ones again, and
-    with empty caches.
+    The compile lock is held for one partition at a time, so that other compiles of the process get their turn. Complete
+    artifacts are kept after a cancel or an interrupt. With ``cold``, all artifacts are compiled with empty caches,
+    existing artifacts too.
 
     Raises:
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
     """
     programs, store = (program, *beside), program.store
-    stale = _stale_of(programs, everything=cold)
+    stale = _stale_artifacts(programs, everything=cold)
     known_failures = dict(store.failures)
     names = {key: f"{switch.piece.claim.region}: {switch.partition.name}" for key, (_, switch) in stale.items()}
-    all_wanted = [one.wanted(key, switch) for key, (one, switch) in stale.items()]
+    all_wanted = [owner.wanted(key, switch) for key, (owner, switch) in stale.items()]
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
     todo = [wanted for wanted in all_wanted if cold or store.load(wanted) is None]
 
-    def report(doing: str, wanted: Wanted, number: int, done: float) -> None:
-        known = [artifact.made.waited_s for artifact in store.artifacts.values()]
-        run.estimate(sum(known) / len(known) * (len(todo) - done) if known else None)
-        run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", done / len(todo))
+    def report(doing: str, wanted: Wanted, number: int, completed: float) -> None:
+        waits_s = [artifact.made.waited_s for artifact in store.artifacts.values()]
+        run.estimate(sum(waits_s) / len(waits_s) * (len(todo) - completed) if waits_s else None)
+        run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", completed / len(todo))
 
     try:
         caches = empty_caches() if cold else contextlib.nullcontext()
         with caches, contextlib.closing(_Building(program, cold)) as building:
-            todo = building.left_by(elsewhere, todo, run)
+            todo = building.compile_elsewhere(elsewhere, todo, run)
             settings = ""
             for index, wanted in enumerate(todo):
                 if run.cancelled():
@@ -81,9 +81,9 @@ def compile_stale(
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
                     if not has_lock:
                         return
-                    now = surroundings()
-                    settings = settings or now
-                    if now != settings:  # changed by another thread: the keys are of the code under the old ones
+                    current = surroundings()
+                    settings = settings or current
+                    if current != settings:  # changed by another thread: the keys belong to the old settings
                         break
                     building.start(wanted)
                     building.finish_complete()
@@ -101,11 +101,11 @@ def compile_stale(
         store.failures = known_failures
         raise
     finally:
-        for one in programs:
-            one.apply_artifacts()
+        for each in programs:
+            each.apply_artifacts()
 
 
-def _stale_of(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, tuple[CutProgram, Switch]]:
+def _stale_artifacts(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, tuple[CutProgram, Switch]]:
     """Return the artifacts still to compile, by key, each with the first partition that needs it, and its program."""
     stale: dict[str, tuple[CutProgram, Switch]] = {}
     for program in programs:
@@ -128,21 +128,21 @@ class _Building:
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()
-        self._share_the_wait()
+        self._note_overlap()
 
-    def _share_the_wait(self) -> None:
+    def _note_overlap(self) -> None:
         """Note how much the compiles overlapped in time."""
-        if len(self.done) > 1:  # nothing went on beside one
+        if len(self.done) > 1:  # a single compile overlaps with none
             waited_s = covered_s(span for started in self.done for span in started.compiled.builds.spans)
-            share_wait(self.program.store, [started.wanted.key for started in self.done], waited_s)
+            note_overlap(self.program.store, [started.wanted.key for started in self.done], waited_s)
 
-    def left_by(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
-        """Return what is left to compile here after other processes have compiled what they can."""
-        left = list(elsewhere(todo, run))
+    def compile_elsewhere(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
+        """Let other processes compile what they can, and return the pieces that are left to compile here."""
+        remaining = list(elsewhere(todo, run))
         for wanted in todo:
-            if wanted not in left and wanted.key in self.program.store.artifacts:
+            if wanted not in remaining and wanted.key in self.program.store.artifacts:
                 self.note(wanted)
-        return left
+        return remaining
 
     def start(self, wanted: Wanted) -> None:
         """Lower a piece, and start the builds of its kernels."""
@@ -159,8 +159,8 @@ class _Building:
         started, program = self.queue.popleft(), self.program
         with _failures_are_kept():
             artifact = program.store.finish(started)
-            made = replace(artifact.made, cold=self.cold)
-            program.store.artifacts[artifact.key] = dataclasses.replace(artifact, made=made)
+            record = replace(artifact.made, cold=self.cold)
+            program.store.artifacts[artifact.key] = dataclasses.replace(artifact, made=record)
             self.note(started.wanted)
             self.done.append(started)
 
@@ -169,14 +169,14 @@ class _Building:
         self.program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
 
 
-def share_wait(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
+def note_overlap(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
     """Note by how much the compiles of ``keys`` overlapped: together they took ``waited_s``."""
     all_s = sum(store.artifacts[key].made.seconds for key in keys)
     overlap = max(0.0, 1.0 - waited_s / all_s) if all_s else 0.0
     for key in keys:
-        made = store.artifacts[key].made
-        made = replace(made, overlapped_s=overlap * made.seconds)
-        store.artifacts[key] = dataclasses.replace(store.artifacts[key], made=made)
+        record = store.artifacts[key].made
+        record = replace(record, overlapped_s=overlap * record.seconds)
+        store.artifacts[key] = dataclasses.replace(store.artifacts[key], made=record)
 
 
 @contextlib.contextmanager
@@ -201,13 +201,13 @@ def compile_plan(
     """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
     The partitions of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before
-    an interrupt are kept. Compiles of other threads are waited for.
+    an interrupt are kept. It waits for compiles of other threads.
     """
     before = dict(program.store.artifacts)
     with compile_lock(run.cancelled, run.waiting) as is_free:
-        pass  # not held: each partition is compiled in a turn of its own
+        pass  # released at once: each partition is compiled in a turn of its own
     if is_free:
-        if any(one.stale(everything=cold) for one in (program, *beside)):
+        if any(each.stale(everything=cold) for each in (program, *beside)):
             start_toolchain(program, run.progress)
         compile_stale(program, run, cold=cold, beside=beside, elsewhere=elsewhere)
     return {key for key, artifact in program.store.artifacts.items() if before.get(key) is not artifact}
@@ -224,7 +224,7 @@ def start_toolchain(program: Program, progress: ProgressCallback) -> None:
 
 @functools.cache
 def warm_toolchain(device_type: str) -> CompileCost:
-    """Compile one tiny graph, so that the next compile is timed without the toolchain's start; return what it cost.
+    """Compile one tiny graph, so that the next compile is timed without the toolchain's start; return its cost.
 
     The first C++ compile of a machine probes the instruction set and builds a precompiled header, the first of a
     process imports Inductor. Done once per process and device type.

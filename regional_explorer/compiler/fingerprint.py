@@ -1,9 +1,9 @@
-"""Identifies partitions: the layouts of their tensors, their canonical form, and the hashes made of them.
+"""Identifies partitions by the layouts of their tensors and their canonical form, and hashes these.
 
 The fakes of the trace do not always have the right strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds
 for dtypes: trace and Inductor expect the statistics of a layer norm of bfloat16 to be bfloat16, but the kernel returns
-float32, and code compiled for the one reads the other as noise.
+float32, and code compiled for bfloat16 misreads these float32 values.
 """
 
 from __future__ import annotations
@@ -99,21 +99,21 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
 def layout_check(
     layouts: Sequence[Layout], seen: Sequence[Any], places: Sequence[int]
 ) -> Callable[[Sequence[Any]], bool]:
-    """Return a fast check whether the values at ``places`` have the sizes and strides of ``layouts``.
+    """Return a function that quickly checks whether values at ``places`` have the sizes and strides of ``layouts``.
 
     ``seen`` are values with these layouts.
     """
     if not places:
         return lambda _values: True
-    chosen = picker(places)
-    expected = [(layout.size, layout.stride) for layout in chosen(layouts)]
-    are_like_seen = like_these(chosen(seen))
+    pick = picker(places)
+    expected = [(layout.size, layout.stride) for layout in pick(layouts)]
+    are_like_seen = like_these(pick(seen))
 
     def fits(values: Sequence[Any]) -> bool:
-        given = chosen(values)
-        if are_like_seen is not None and are_like_seen(*given):
+        picked = pick(values)
+        if are_like_seen is not None and are_like_seen(*picked):
             return True
-        for value, (size, stride) in zip(given, expected, strict=True):
+        for value, (size, stride) in zip(picked, expected, strict=True):
             if stride and (value.shape != size or value.stride() != stride):
                 return False
         return True
@@ -200,7 +200,7 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
     """Return a hash of a piece: its structure, the content of its constants, its layouts and symbols."""
     digest = hashlib.sha256()
     names: SymbolNames = {}
-    if piece.prepared is not None:  # Inductor lowers it otherwise than an equal graph of another trace
+    if piece.prepared is not None:  # Inductor lowers it differently than an equal graph of another trace
         digest.update(repr(piece.prepared).encode())
     _hash_graph(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
@@ -274,8 +274,8 @@ def canonical(
 
     Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from a tensor's layout
     become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
-    norm in tensorify_python_scalars: "KeyError: s40"). An input among the ``constants``, by place, has that tensor
-    instead of a fake.
+    norm in tensorify_python_scalars: "KeyError: s40"). ``constants`` has, by place, the tensors of the inputs that get
+    no fake.
     """
     traced_values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
     fakes, symbols = _input_fakes(traced_values, inputs, mode)
@@ -289,7 +289,7 @@ def canonical(
         if node.op != "output":
             rename(copy, f"{_kind_of_name(piece, node)}_{index}")
         if piece.prepared is None and node.target is torch.ops.aten.view.default:
-            # Inductor's decompositions lay some results out otherwise than the trace, so that a view of them fails
+            # Inductor's decompositions give some results other strides than the trace, so that a view of them fails
             # (torch 2.11 to 2.15, docs/upstream.md).
             copy.target = torch.ops.aten.reshape.default
         copy.meta = {"custom": {FALLBACK: True}} if is_carved(node) else {}
@@ -306,7 +306,7 @@ def canonical(
 def _kind_of_name(piece: Piece, node: fx.Node) -> str:
     """Return the prefix of a node's name; inputs that the caller keeps get AOTAutograd's prefix.
 
-    From the prefix Inductor knows which inputs the caller keeps, and does not free their memory after the last read.
+    By the prefix, Inductor knows which inputs the caller keeps; it does not free their memory after the last read.
     """
     if node.op != "placeholder":
         return "op"

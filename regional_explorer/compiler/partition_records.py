@@ -25,7 +25,7 @@ from regional_explorer.record.plan import Direction, Plan, Region, config_of, co
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
-from regional_explorer.torch_api.prepared import others_than_plain
+from regional_explorer.torch_api.prepared import ops_not_plain
 from regional_explorer.torch_api.torch_config import surroundings
 
 
@@ -40,7 +40,7 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, settings: s
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
     problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
-    problem = problem if region.enabled else None  # it is not to run compiled
+    problem = problem if region.enabled else None  # a disabled region does not run compiled
     return Partition(
         id=switch.partition.name,
         region=region.name,
@@ -113,7 +113,7 @@ def _unfrozen(program: CutProgram) -> Iterator[Diagnostic]:
     """Yield one ``config-inert`` per region with pieces whose weights cannot be constants."""
     pieces = [switch.piece for switch in program.switches]
     pieces = [piece for piece in pieces if piece.prepared is not None and piece.prepared.frozen]
-    others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in others_than_plain(piece.gm))
+    others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in ops_not_plain(piece.gm))
     for region, ops in others.items():
         yield DiagnosticCode.CONFIG_INERT.found(
             f"frozen=True has no effect in a part of region {region!r}: Inductor takes {listing(dict.fromkeys(ops))} "
@@ -160,9 +160,9 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
 
 
 def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
-    """Yield one ``config-inert`` per config key that is known to have no effect in its region.
+    """Yield one ``config-inert`` per config key that has no effect in its region by rule.
 
-    Keys that were observed to have none, each alone or several together, follow.
+    After these come the keys that were observed to have none, alone or several together.
     """
     for region in program.plan.regions:
         for direction, config in region.configs if region.enabled else ():
@@ -183,8 +183,8 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
                 observed = tuple(key for key in keys if (key,) not in reasons)
                 # CUDA graphs are recorded around the generated code.
                 if observed and not any("cudagraph" in key for key in observed):
-                    them = "it" if len(observed) == 1 else "them"
-                    reasons[observed] = f"the generated code is the same with {them} and without"
+                    pronoun = "it" if len(observed) == 1 else "them"
+                    reasons[observed] = f"the generated code is the same with {pronoun} and without"
             for keys, reason in reasons.items():
                 yield _inert_config(region, direction, keys, reason, region_records[0].graph)
 

@@ -18,8 +18,7 @@ import torch
 
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES
+from regional_explorer.compiler.artifact import KNOWN_COMPILES, Artifact, ArtifactStore
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Mode, Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count
@@ -42,7 +41,7 @@ from regional_explorer.torch_api.torch_config import surroundings
 class SwitchedGraph:
     """A live graph, the switches of its partitions, and the function that runs the graph through the switches.
 
-    ``build`` returns that function; it is built in its first run, so that an edit of the plan need not wait for it.
+    ``build`` returns that function; it is built in its first run, so that an edit of the plan does not wait for it.
     ``has_run`` says, in production, whether the first run is over.
     """
 
@@ -65,10 +64,9 @@ class CutProgram:
     """Every live graph with its partitions cut out, and the artifacts that the partitions can be switched to.
 
     A new plan never traces again: it cuts the graphs of ``capture`` again, and only if regions changed their nodes. The
-    cut is made when it is first used, so that many edits in a row cost one cut; the pieces of the last one are used
-    again where they are the same.
-    Calls run the cut graphs of the first program of a capture, its ``main``, but in a block of ``selected`` those of a
-    program beside it. They share the store; graphs that are traced later are cut for ``main`` alone.
+    cut is made when it is first used, so that many edits in a row cost one cut. Unchanged pieces of the last cut are
+    used again. Calls run the cut graphs of ``main``, the first program of a capture; in a block of ``selected`` they
+    run those of a program beside it. All share the store. Graphs that are traced later are cut for ``main`` alone.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
     """
 
@@ -109,10 +107,10 @@ class CutProgram:
         if self._made is not None:
             self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
-        self_ref = weakref.ref(self)  # Dynamo holds the live graphs: what they held would never be freed
+        self_ref = weakref.ref(self)  # Dynamo holds the live graphs: a program that they held would never be freed
 
         def run_selected(live: LiveGraph, args: list[Any]) -> Any:
-            """Run a graph in the first call after the edit, also if a function made before the edit calls it."""
+            """Run a graph in the first call after the edit, even if a function made before the edit calls it."""
             program = self_ref()
             if program is None:  # a backward of the user's outlives the exploration
                 return live.eager(args)
@@ -125,7 +123,8 @@ class CutProgram:
     @property
     def _switched_graphs(self) -> list[SwitchedGraph]:
         if self._made is None:
-            # One thread cuts at a time: code that another thread generates meanwhile would be taken for this program's.
+            # One thread cuts at a time: code that another thread generates meanwhile would be recorded as this
+            # program's.
             with compile_lock():
                 if self._made is None:  # another thread may have cut them while this one waited
                     graphs = self.capture.graphs
@@ -257,13 +256,13 @@ class CutProgram:
             if switch.mode is Mode.CHOOSING:
                 continue
             if switch.workpiece is None and switch.failure is None:
-                # A graph that a call on other shapes traced: its layouts are recorded in its next call.
+                # A call on other shapes traced this graph: its layouts are recorded in its next call.
                 switch.record()
             elif artifact is None or switch.refused is artifact:
                 switch.use_eager()
             elif switch.artifact is not artifact:
                 switch.use(artifact)
-        if self.main is not None:  # it may lack what was compiled here
+        if self.main is not None:  # the main program may lack artifacts that were compiled here
             self.main.apply_artifacts()
 
     def wanted(self, key: str, switch: Switch) -> Wanted:
@@ -379,7 +378,7 @@ _SIZE_GUARD = re.compile(r"size mismatch|\.(size|stride)\(\)\[")
 
 
 def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
-    """Return whether ``dynamic=True`` would have avoided the trace of a frame; empty if no size caused the trace.
+    """Return a sentence on whether ``dynamic=True`` would have avoided a frame's trace; empty if no size caused it.
 
     Dynamo traces a size that has changed as dynamic, which shows the sizes that a trace with ``dynamic=True`` serves.
     """
@@ -390,8 +389,8 @@ def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
     dynamic = [guards for guards in alike if guards.are_dynamic]
     if not all(share_a_dynamic_trace(alike[0].seen, other.seen) for other in alike):
         return (
-            "dynamic=True gives no fewer traces: sizes that are equal in the first call stay equal in its trace, and 0 "
-            "and 1 what they are."
+            "dynamic=True gives no fewer traces: sizes that are equal in the first call stay equal in its trace, and "
+            "sizes 0 and 1 stay fixed."
         )
     if not dynamic:
         return "Whether one trace with dynamic=True would serve these sizes is not known: none had dynamic sizes."
@@ -408,9 +407,9 @@ class Program(CutProgram):
     """The cut graphs of a captured call.
 
     ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_learned``
-    has what was learned then of every piece that was ever cut: a piece that an edit does not change, or that undo
-    brings back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any
-    region; None before the first compile.
+    has what was learned of every piece that was ever cut: a piece that an edit does not change, or that undo brings
+    back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None
+    before the first compile.
     """
 
     capture: Capture
@@ -422,7 +421,7 @@ class Program(CutProgram):
     recording: bool = False
 
     def cut(self, plan: Plan) -> None:
-        """Cut the graphs along ``plan`` at the next use; what was learned of the pieces is kept."""
+        """Cut the graphs along ``plan`` at the next use; facts learned about the pieces are kept."""
         switches = (switch for cut in self._made or () for switch in cut.switches)
         self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
         super().cut(plan)
@@ -433,7 +432,7 @@ class Program(CutProgram):
         return super().key_of(switch, settings) if is_current else None
 
     def adopt_learned(self) -> None:
-        """Copy what was learned to pieces that were cut before; the next recorded run learns of the other pieces."""
+        """Copy learned facts to pieces that were cut before; the next recorded run learns about the other pieces."""
         for switch in self.switches:
             switch.on_stale = _warn_of_stale
             if learned := self._learned.get(switch.piece.content):
@@ -443,7 +442,7 @@ class Program(CutProgram):
         self.apply_artifacts()
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Record the partitions of a graph of a later call, then run them eagerly, and warn at the call's line."""
+        """Record the partitions of a later call's graph, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
             switch.on_stale = _warn_of_stale
             switch.record()
@@ -460,32 +459,32 @@ class Program(CutProgram):
     def record_layouts(self) -> None:
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
-        Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
-        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime, and always
-        where weights are constants: only a run shows which the call has now.
+        The run is repeated when global settings have changed: Dynamo guards on the number of threads and the like, and
+        traces again; then the new graphs are to be compiled. It is repeated too after an edit of the plan, and always
+        if weights are constants, because only a run shows the call's present weights.
         """
         settings = surroundings()
-        if not self.switches:  # it cuts the graphs, which may find pieces of unknown layouts
+        if not self.switches:  # this cuts the graphs, which may find pieces of unknown layouts
             return
         if self._recorded_settings == settings and not self._has_unknown_layouts and not self.capture.tracing.frozen:
             return
         if self._recorded_settings != settings:
             self._learned.clear()
-        made, main = self._switched_graphs, self.main or self
+        graphs_before, main = self._switched_graphs, self.main or self
         for switch in self.switches:
             switch.record()
         main.recording = True
         try:
             with self.selected(), self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
-            if self._made is made:
+            if self._made is graphs_before:
                 for switch in self.switches:
                     switch.assume_if_unreached()
                 self._recorded_settings, self._has_unknown_layouts = settings, False
         finally:
             main.recording = False
             self.apply_artifacts()
-        if self._made is not made:  # edited meanwhile: the graphs may have run before they were cut again
+        if self._made is not graphs_before:  # edited meanwhile: the graphs may have run before they were cut again
             self.record_layouts()
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
@@ -537,7 +536,7 @@ class Program(CutProgram):
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def take_over(self, earlier: Program) -> None:
-        """Take the artifacts of the program of an earlier trace, which keeps none."""
+        """Take the artifacts over from the program of an earlier trace, which keeps none."""
         self.store, earlier.store = earlier.store, ArtifactStore()
         self.tried, self.toolchain = earlier.tried, earlier.toolchain
 

@@ -1,4 +1,4 @@
-"""One line that shows how far a long call is, below the cell of a notebook or on a terminal; it is gone at the end."""
+"""A line with the progress of a long call, below a notebook's cell or on a terminal; it disappears at the end."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class TerminalPlace:
 
     def show(self, text: str, fraction: float) -> None:
         """Write the line over the previous line, with a bar."""
-        done = round(_BAR_WIDTH * fraction)
-        line = f"{'━' * done}{'╌' * (_BAR_WIDTH - done)} {text}"
+        filled = round(_BAR_WIDTH * fraction)
+        line = f"{'━' * filled}{'╌' * (_BAR_WIDTH - filled)} {text}"
         # A line that wraps could not be erased.
         self._write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
 
@@ -62,7 +62,7 @@ class TerminalPlace:
         self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, it was closed, or lacks the letters
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it, it is closed, or lacks a character
             self._stream.write(text)
             self._stream.flush()
 
@@ -90,7 +90,7 @@ class CellPlace:
 
 
 def find_place() -> Place | None:
-    """Return the place to show a line now: a running notebook cell, or stderr if it is a terminal; None without one."""
+    """Return the place to show a line now: a running notebook cell, or stderr if it is a terminal; else None."""
     # IPython puts it there while a cell runs. Not imported: it need not be installed.
     shell: Any = getattr(builtins, "get_ipython", lambda: None)()
     if getattr(shell, "kernel", None) is not None:
@@ -150,7 +150,7 @@ class ProgressLine:
         self.left = TimeLeft(clock)
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Show what is being done and the fraction done; a new kind of work is shown at once."""
+        """Show the current task and the fraction done; a new kind of work is shown at once."""
         is_other = kind_of(doing) != kind_of(self._doing)
         self._doing, self._fraction = doing, min(1.0, max(0.0, fraction))
         self._draw(0.0 if is_other else REPORT_INTERVAL_S)
@@ -186,7 +186,7 @@ def _ticking(line: ProgressLine) -> Iterator[None]:
             line.tick()
             wait_s = TICK_S
 
-    # In this context: what is shown belongs to this cell, and is not muted as what the call prints.
+    # In this context: the line belongs to this cell, and is not muted as the call's prints are.
     run = contextvars.copy_context().run
     thread = threading.Thread(target=run, args=(tick,), name="regional-explorer-progress", daemon=True)
     thread.start()
@@ -221,7 +221,7 @@ def reporting(run: Run) -> Iterator[Run]:
 def reporting_of_command(stream: TextIO, *, quiet: bool = False) -> Iterator[Run]:
     """Context manager: give the run of a command a progress line on a terminal, or one log line per kind of work.
 
-    With ``quiet`` nothing is shown, nor by calls inside the block.
+    With ``quiet``, neither the command nor a call inside the block shows anything.
     """
     if quiet:
         with _ONLY_LINE:

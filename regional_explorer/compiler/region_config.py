@@ -22,11 +22,11 @@ from regional_explorer.errors import (
     did_you_mean,
     shown_value,
 )
+from regional_explorer.record import LARGEST_INTEGER
 from regional_explorer.record.action import configures
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
-from regional_explorer.record.record import LARGEST_INTEGER
 from regional_explorer.regions.select import source_regions
 from regional_explorer.torch_api.torch_config import ConfigEntry, config_comments, config_entries
 
@@ -47,10 +47,10 @@ _NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
     ),
     "cpp.min_chunk_size": (lambda size: size >= 1, "it takes no number below 1"),
 }
-"""The numbers that make sense for keys of which torch accepts any number.
+"""The numbers that make sense, for keys for which torch accepts any number.
 
-A ``simdlen`` that no vector register has turns SIMD off (``pick_vec_isa`` in torch's cpu_vec_isa.py), and a number of
-threads below 1 is torch's own.
+With a ``simdlen`` that no vector register has, torch generates code without SIMD (``pick_vec_isa`` in its
+cpu_vec_isa.py); with a number of threads below 1, it takes its own number.
 """
 
 
@@ -67,14 +67,14 @@ def choices_of(key: str) -> tuple[Any, ...]:
 def combinable_words(key: str) -> tuple[str, ...]:
     """Return the words that ``key`` takes as a comma-separated list; none if torch does not list them."""
     comment = config_comments().get(key, "")
-    if _BACKENDS_KEY.fullmatch(key):  # the others say "as above"
+    if _BACKENDS_KEY.fullmatch(key):  # the comments of the other keys say "as above"
         comment = config_comments().get("max_autotune_gemm_backends", "")
     match = _COMBINED_WORDS.search(comment)
     return tuple(match[1].split(", ")) if match and isinstance(config_entries()[key].default, str) else ()
 
 
 def problem_of(key: str, value: Any) -> str | None:
-    """Return what is wrong with a value of the right type and what to give instead, or None."""
+    """Return the problem with a value of the right type and what to give instead, or None."""
     if isinstance(value, str) and (known_words := combinable_words(key)):
         words = [word.strip() for word in value.split(",") if word.strip()]
         unknown = [word for word in words if word.upper() not in map(str.upper, known_words)]
@@ -116,10 +116,10 @@ GLOBAL: Mapping[str, str] = {
     "cpp.force_inline_kernel": "the C++ build fails with it",  # torch 2.13 and 2.15: docs/upstream.md
     "cpp_wrapper_build_separate": _WORKERS_REASON,
 }
-"""Keys that cannot be set for one region, each with the reason; so are those named after caches."""
+"""Keys that cannot be set for one region, each with the reason; ``_refusal_reason`` refuses further keys."""
 
 INERT_KEYS: Mapping[str, str] = {
-    "freezing": "weights become constants by frozen=True of rx.explore alone, for all regions",
+    "freezing": "only frozen=True of rx.explore makes weights constants, for all regions",
     "freezing_discard_parameters": "your own weights are never discarded",
     "triton.autotune_at_compile_time": "standalone_compile sets it itself",
 }
@@ -335,7 +335,7 @@ def _type_name(hint: Any) -> str:
 
 
 def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
-    """Return the plan of the regions marked in the source, and a diagnostic for each of their keys that is global.
+    """Return the plan of the regions marked in the source, and a diagnostic for each config key that is global.
 
     Raises:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
@@ -353,7 +353,7 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
 def _with_accepted_configs(
     region: Region, refuse: Callable[[Region, Direction | None, str, RegionalExplorerError], None]
 ) -> Region:
-    """Return the region with the configs that torch accepts; ``refuse`` is called for each of the others."""
+    """Return the region with the configs that torch accepts; ``refuse`` is called for each other config."""
     for direction, config in region.configs:
         accepted = {}
         for key, value in config.items():

@@ -24,11 +24,11 @@ from regional_explorer.errors import (
 T = TypeVar("T")
 
 ProgressCallback = Callable[[str, float], object]
-"""A function that is called with what is being done now, and with the fraction done."""
+"""A function that is called with the current task and the fraction done."""
 
 
 class Threads(Protocol):
-    """The threads that do the work of a run. A method returns what the work returns, or raises what it raises.
+    """The threads that do the work of a run. A method returns the result of the work, or raises its error.
 
     The thread matters: each thread that runs a parallel kernel gets an OpenMP team of its own, and with two teams there
     are more threads than the machine has cores. GNU OpenMP then lets them sleep sooner between kernels
@@ -86,13 +86,13 @@ class Run:
 
     Args:
         cancelled: called often; once it returns True the call ends, and keeps its results so far.
-        progress: called with what is being done, and the fraction done. By default a call that takes about a second
+        progress: called with the current task and the fraction done. By default a call that takes about a second
             or longer shows a line in a notebook or on a terminal, which is gone at its end.
         threads: the threads of timed and untimed work; by default the calling thread.
         estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
 
     Raises:
-        InvalidArgumentError: one cannot be called, or ``threads`` lacks a method.
+        InvalidArgumentError: a callback cannot be called, or ``threads`` lacks a method.
     """
 
     cancelled: Callable[[], bool] = never_cancelled
@@ -155,9 +155,9 @@ def check_run(run: object) -> None:
 
 
 REPORT_INTERVAL_S = 1.0
-"""Seconds between two reports of the same kind of work, whose words count whole seconds.
+"""Seconds between two reports of the same kind of work; their texts count whole seconds.
 
-Each disturbs a benchmark: the page draws it, which takes time from a machine with few cores.
+A report disturbs a benchmark: the page draws it, which takes time from a machine with few cores.
 """
 
 _DIGITS = re.compile(r"\d+")
@@ -178,7 +178,7 @@ class Throttle:
         self._last_report_s = 0.0
 
     def __call__(self, doing: str, fraction: float) -> None:
-        """Report what is being done, and the fraction done."""
+        """Report the current task and the fraction done."""
         kind, now_s = kind_of(doing), self._clock()
         if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
             self._last_kind, self._last_report_s = kind, now_s
@@ -193,17 +193,17 @@ class LogProgress:
         self._last_kind: str | None = None
 
     def __call__(self, doing: str, _fraction: float) -> None:
-        """Write what is being done, if it is of another kind than before."""
+        """Write the current task if its kind is new."""
         if (kind := kind_of(doing)) != self._last_kind:
             self._last_kind = kind
-            with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
+            with contextlib.suppress(OSError):  # the reader is gone or the disk is full; the work goes on
                 self._stream.write(f"{doing}\n")
                 self._stream.flush()
 
 
 @contextmanager
 def interruptible(run: Run) -> Iterator[Run]:
-    """Context manager that yields ``run``, cancelled by a keyboard interrupt too, which is raised again at the end.
+    """Context manager: yield ``run``, which a keyboard interrupt cancels too; raise the interrupt again at the end.
 
     Dynamo and Inductor run callbacks in which Python drops exceptions; work that asks ``run.cancelled`` stops
     nevertheless. Threads other than the main one receive no interrupts.
@@ -217,7 +217,7 @@ def interruptible(run: Run) -> Iterator[Run]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield run
         return
-    interrupted, raised = False, None  # whether there was one, and what the handler raised
+    interrupted, raised = False, None  # whether there was an interrupt, and what the handler raised
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted, raised
@@ -235,4 +235,4 @@ def interruptible(run: Run) -> Iterator[Run]:
         if signal.getsignal(signal.SIGINT) is on_signal:  # otherwise another handler was set inside
             signal.signal(signal.SIGINT, handler)
     if raised is not None:
-        raise raised.with_traceback(None)  # which keeps all that its frames hold
+        raise raised.with_traceback(None)  # a traceback keeps all that its frames hold

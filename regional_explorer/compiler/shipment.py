@@ -1,4 +1,4 @@
-"""A piece as bytes that any process of this torch can compile, and what comes back as bytes."""
+"""Sends a piece as bytes that any process of this torch can compile, and receives its artifact as bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regional_explorer.compiler.fingerprint import TOKEN, Layout, laid_out
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
 from regional_explorer.record.artifact import ArtifactCompile
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece
@@ -43,7 +43,7 @@ class SentPiece:
 
     @classmethod
     def of(cls, wanted: Wanted) -> tuple[SentPiece, fx.GraphModule]:
-        """Return what an artifact is made of, to be sent, and the canonical form."""
+        """Return the piece of an artifact in the form that is sent, and its canonical graph."""
         piece = wanted.workpiece.piece
         with compile_lock():
             gm, fakes, _ = wanted.workpiece.canonical(fake_mode_with_symbols())
@@ -66,9 +66,9 @@ class Shipment:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a worker sends back: compiled code, or why there is none.
+    """The answer of a worker: compiled code, or why there is none.
 
-    ``failure`` is the fault of the piece, ``refusal`` the fault of the worker: the piece may compile elsewhere.
+    ``failure`` is the fault of the piece. ``refusal`` is the fault of the worker: the piece may compile elsewhere.
     """
 
     packed: Packed = Packed(b"", {})  # noqa: RUF009 - frozen
@@ -100,19 +100,19 @@ def _delivery(content: bytes) -> Delivery:
     if not content.startswith(_HEADER):
         return Delivery(refusal=f"the worker has {_text_of(_HEADER)}, and this process {_text_of(content)}")
     try:
-        shipment: Shipment = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - whoever sends work may run code
+        shipment: Shipment = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - who sends work may run code here
         with compile_lock(), shipment.settings.in_force():
             try:
                 return _compiled(shipment)
             except Exception as error:
-                if _is_of_worker(error):
+                if _is_workers_fault(error):
                     raise
                 return Delivery(failure=failure_text(error))
-    except Exception as error:  # noqa: BLE001 - as of settings that the worker cannot have
+    except Exception as error:  # noqa: BLE001 - for example, the worker cannot have the settings
         return Delivery(refusal=failure_text(error))
 
 
-def _is_of_worker(error: Exception) -> bool:
+def _is_workers_fault(error: Exception) -> bool:
     """Return whether the worker is at fault: it lacks a compiler or disk space. Lack of memory is the piece's fault."""
     lacks_memory = any(sign in str(error) for sign in ("MemoryError", os.strerror(errno.ENOMEM)))
     return isinstance(error, NoCompilerError | CompileEnvironmentError | ShipmentError) and not lacks_memory
@@ -136,12 +136,12 @@ def _run_once(call: BoxedCall, shipment: Shipment, values: Values) -> None:
     """Run compiled code once, so that a crash or hang happens in the worker; the asking process checks the results.
 
     Raises:
-        Exception: it raises, and the piece does not when it is run op by op.
+        Exception: the code raises, and the piece run op by op does not.
     """
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
-            inputs = [_made_up(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
-        except Exception:  # noqa: BLE001 - there is no memory for them, which says nothing of the code
+            inputs = [_made_up_input(layout, values.get(place)) for place, layout in enumerate(shipment.layouts)]
+        except Exception:  # noqa: BLE001 - no memory for the inputs says nothing about the code
             return
         try:
             call(list(inputs))
@@ -154,12 +154,12 @@ def _runs_eagerly(piece: SentPiece, inputs: list[torch.Tensor]) -> bool:
     gm, _ = load_piece(piece.content, fake_mode_with_symbols())
     try:
         boxed(gm)(inputs)
-    except Exception:  # noqa: BLE001 - the inputs that were made up are the reason, or the memory
+    except Exception:  # noqa: BLE001 - the made-up inputs or lack of memory are the cause
         return False
     return True
 
 
-def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
+def _made_up_input(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
     """Return ``value`` in this layout, or random numbers if it is None."""
     if layout == TOKEN:
         return torch.empty(0)
@@ -167,8 +167,8 @@ def _made_up(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
     return laid_out(torch.randn(layout.size).to(dtype) if value is None else value, layout)
 
 
-def values_that_matter(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:
-    """Return the inputs of a piece that cannot be random numbers; None if they are too large to send."""
+def values_to_send(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:
+    """Return the inputs of a piece that random numbers cannot stand for; None if they are too large to send."""
     values = {
         place: args[place].detach().as_subclass(torch.Tensor).clone()
         for place, layout in enumerate(layouts)
@@ -190,10 +190,10 @@ def needs_value(layout: Layout) -> bool:
 
 
 def receive(content: bytes) -> Delivery:
-    """Return the delivery in what a worker sent back."""
+    """Return the delivery that a worker sent back."""
     if not content.startswith(_HEADER):
         return Delivery(refusal=f"the worker has {_text_of(content)}, and this process {_text_of(_HEADER)}")
-    delivery: Delivery = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - who compiles for this process sends code
+    delivery: Delivery = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - a worker sends code
     if delivery.machine is not None and (why := delivery.machine.mismatch(Machine.here())):
         return Delivery(refusal=f"the worker is another machine: {why}")
     return delivery
@@ -204,7 +204,7 @@ def unload(delivery: Delivery, wanted: Wanted, store: ArtifactStore) -> None:
 
     Raises:
         ShipmentError: the worker refused it.
-        Exception: of some kind, if it cannot be loaded.
+        Exception: of any kind, if it cannot be loaded.
     """
     if delivery.refusal:
         raise ShipmentError(delivery.refusal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,11 +46,11 @@ def failed_assert(
         where = f" It is about {_node_text(misfits[0], nodes)}." if misfits else ""
         return RegionAssertionError(f"{location}: a size assert failed: {in_one_line(error)}.{where}")
     for name, value in zip(placeholders, args, strict=False):
-        if what := _not_finite(value):
-            return RegionAssertionError(f"{location}: its input {_node_text(name, nodes)} holds {what} already.")
+        if not_finite := _not_finite(value):
+            return RegionAssertionError(f"{location}: its input {_node_text(name, nodes)} holds {not_finite} already.")
     for node, value in _op_results(piece.gm, args):
-        if what := _not_finite(value):
-            return RegionAssertionError(f"{location}: {_node_text(node.name, nodes)} gives {what}.")
+        if not_finite := _not_finite(value):
+            return RegionAssertionError(f"{location}: {_node_text(node.name, nodes)} gives {not_finite}.")
     return RegionAssertionError(
         f"{location}: an assert failed in the compiled code, which gives NaN or infinity where eager code does not."
     )
@@ -99,7 +100,7 @@ REFUSED_INPUTS = "the compiled code refused its inputs"
 def why_raised(error: Exception) -> str:
     """Return in one line why compiled code raised: an assert about an input or a kernel's result, or another error.
 
-    The kernels of library ops, of which compiled code knows nothing but the fake one, are called as in eager mode.
+    Compiled code calls the kernels of library ops as eager code does, and knows only their fake kernels.
     """
     if is_about_an_input(error):
         return f"{REFUSED_INPUTS}: {in_one_line(error)}"
@@ -109,7 +110,7 @@ def why_raised(error: Exception) -> str:
 
 
 class Learned(NamedTuple):
-    """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it.
+    """The facts that a switch has learned about its piece; switches of equal pieces in later cuts adopt them.
 
     ``layouts`` are the other fields of the workpiece: a piece lives no longer than its cut.
     """
@@ -121,7 +122,7 @@ class Learned(NamedTuple):
 
 
 class Mode(Enum):
-    """What the next call of a partition does."""
+    """The action of the next call of a partition."""
 
     EAGER = "run the eager piece"
     RECORDING = "run the eager piece and record the layouts; the calls after it run eagerly"
@@ -133,15 +134,15 @@ class Mode(Enum):
 class Switch:
     """Chooses what runs a partition of the live callable; ``partition`` is its id, ``piece`` its graph.
 
-    ``mode`` says what the next call does, and ``implementation`` is the function that does it: the one thing that the
-    cut graph calls, so that a settled call costs no choice. It takes one argument list, which it empties.
-    ``workpiece`` has the layouts seen in the last recorded eager run, or those of the trace if that run did not reach
-    the partition; None before. ``artifact`` is what calls run now, None for the eager piece. ``refused`` is an artifact
-    that rejected the inputs of a call or raised, ``refusal`` the reason; the partition stays eager. ``failure`` says
-    why the layouts could not be recorded; such a partition cannot be compiled. ``on_eager`` is called with the reason
-    when calls run eagerly although there is an artifact, and ``on_stale`` when its weights are not what they were.
-    ``nodes`` are the records of the graph it was cut out of.
-    ``are_inputs_guarded`` says that Dynamo has checked the inputs of that graph before it runs.
+    ``mode`` says what the next call does, and ``implementation`` is the function that does it. The cut graph calls only
+    this function, so that a settled call costs no choice. It takes one argument list, which it empties. ``workpiece``
+    has the layouts seen in the last recorded eager run, or those of the trace if that run did not reach the partition;
+    None before. ``artifact`` is what calls run now, None for the eager piece. ``refused`` is an artifact that rejected
+    the inputs of a call or raised, ``refusal`` the reason; the partition stays eager. ``failure`` says why the layouts
+    could not be recorded; such a partition cannot be compiled. ``on_eager`` is called with the reason when calls run
+    eagerly although there is an artifact, and ``on_stale`` when its weights have changed. ``nodes`` are the records of
+    the graph that the partition was cut out of. ``are_inputs_guarded`` says that Dynamo has checked the inputs of that
+    graph before it runs.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Switch:
 
     @property
     def learned(self) -> Learned | None:
-        """What was learned of the piece; None before the first recorded run."""
+        """The facts learned about the piece; None before the first recorded run."""
         workpiece = self.workpiece
         if workpiece is None and self.failure is None:
             return None
@@ -202,14 +203,14 @@ class Switch:
     def _enter(self, mode: Mode, implementation: BoxedCall) -> None:
         self.mode, self.implementation = mode, implementation
         if mode in (Mode.TRYING, Mode.SETTLED) and (weights := self.known.weights) is not None:
-            self.implementation = self._with_these(weights, implementation)
+            self.implementation = self._unless_stale(weights, implementation)
 
-    def _with_these(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
-        """Return a function that runs an artifact if its constants are the weights that it is called with."""
-        are_these = weights.are_among()
+    def _unless_stale(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
+        """Return a function that runs an artifact while the weights of the call are unchanged."""
+        are_unchanged = weights.are_among()
 
         def run(args: list[Any]) -> Any:
-            return implementation(args) if are_these(args) else self._run_stale(weights, args)
+            return implementation(args) if are_unchanged(args) else self._run_stale(weights, args)
 
         return run
 
@@ -221,6 +222,21 @@ class Switch:
         results = self._run_recording(args)
         self.on_stale(self, f"its frozen weights have changed: {listing(labels)}")
         return results
+
+    @contextlib.contextmanager
+    def running_eager(self, note: Callable[[Sequence[Any]], object]) -> Iterator[None]:
+        """Context manager: let calls run the eager piece, after ``note`` was called with their inputs."""
+        implementation = self.implementation
+
+        def run(args: list[Any]) -> Any:
+            note(args)
+            return self.piece.eager(args)
+
+        self.implementation = run
+        try:
+            yield
+        finally:
+            self.implementation = implementation
 
     def use_eager(self) -> None:
         """Send calls to the eager piece."""
@@ -268,7 +284,7 @@ class Switch:
         if artifact is None:
             self.use_eager()
             return self.piece.eager(args) if results is None else results
-        results = None  # not needed in memory beside the same ones of the artifact
+        results = None  # freed: the artifact computes them again
         random_state.restore()
         self.use(artifact)
         return self._run_checked(artifact, args)
@@ -286,7 +302,7 @@ class Switch:
             self.workpiece = self._try_describe(lambda: Workpiece.of(self.piece, inputs, outputs, weights))
 
     def _try_describe(self, describe: Callable[[], _T]) -> _T | None:
-        """Return what ``describe`` returns; if it raises, only this partition fails."""
+        """Return the result of ``describe``; if it raises, only this partition fails."""
         try:
             return describe()
         except Exception as error:  # noqa: BLE001 - tensors of any subclass, constants of any kind
@@ -294,9 +310,9 @@ class Switch:
             return None
 
     def assume_if_unreached(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Take the layouts from the trace if no recorded run reached this piece: it is in a branch not taken.
+        """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken.
 
-        ``values`` are inputs of the graph by name, as far as they are known: its weights are among them.
+        ``values`` are the known inputs of the graph, by name; its weights are among them.
         """
         if self.workpiece is None and self.failure is None:
             weights = self._try_describe(lambda: Weights.of(self.piece, values))
@@ -347,9 +363,9 @@ class Switch:
     def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> tuple[Any, bool]:
         """Return the results, and whether the artifact computed them.
 
-        If it raises and eager code does not, stay eager from then on and report why; only this call is eager where an
-        input is empty that was not. Generated code rejects inputs of other sizes or strides with an AssertionError. If
-        the config enables asserts, the error says which node failed.
+        If it raises and eager code does not, stay eager from then on and report why. If an input is newly empty, only
+        this call is eager. Generated code rejects inputs of other sizes or strides with an AssertionError. If the
+        config enables asserts, the error says which node failed.
 
         Raises:
             RegionAssertionError: an assert that the region's config enables failed.
@@ -362,7 +378,7 @@ class Switch:
             if isinstance(error, AssertionError) and _enables_asserts(artifact):
                 raise failed_assert(error, self.piece, args, self.known.inputs, self._nodes) from error
             why = why_raised(error)
-        # Outside the except block: the error keeps alive what the compiled code had allocated.
+        # Outside the except block: the error keeps the compiled code's allocations alive.
         is_empty = why and _is_newly_empty(args, self.known.inputs)
         if why and not is_empty:
             return self._refuse_artifact(artifact, why, args), False
@@ -390,7 +406,7 @@ def _is_newly_empty(args: Sequence[Any], inputs: Sequence[Layout]) -> bool:
 
 
 def _enables_asserts(artifact: Artifact) -> bool:
-    """Return whether the config enables asserts; by default code only asserts what keeps it from misreading inputs."""
+    """Return whether the config enables asserts; by default, it only asserts that the code reads its inputs right."""
     return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
 
 
@@ -398,10 +414,10 @@ def alone(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> Boxe
     """Return the function that a cut graph would call for an artifact after a run on ``args``; no program changes.
 
     Raises:
-        RegionCompileError: it refuses them.
+        RegionCompileError: the artifact refuses ``args``.
     """
     switch = Switch(workpiece.piece, PartitionId("", 0))
-    switch.workpiece = dataclasses.replace(workpiece, weights=None)  # of recorded inputs, it may get copies
+    switch.workpiece = dataclasses.replace(workpiece, weights=None)  # recorded inputs may be copies of the weights
     switch.use(artifact)
     switch.implementation(list(args))
     if switch.refusal is not None:  # what ran was the eager piece

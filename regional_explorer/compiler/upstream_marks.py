@@ -1,4 +1,4 @@
-"""Marks the captured call for upstream's compilers (lite mode too), and says what they did otherwise than the plan."""
+"""Marks the captured call for upstream's compilers (lite mode too), and reports where they differ from the plan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPILERS = {"upstream": "Upstream's regional_inductor", LITE: "torch.compile(m
 
 @dataclass(frozen=True)
 class CompiledPiece:
-    """What upstream compiled as one piece: the origins of its ops, its direction, and the configs that were set."""
+    """A piece as upstream compiled it: the origins of its ops, its direction, and the configs that were set."""
 
     origins: frozenset[int]
     direction: Direction
@@ -47,8 +47,9 @@ class CompiledPiece:
 class Marks:
     """The marks of a plan on the nodes of Dynamo's graphs, and what upstream did with them.
 
-    ``eager`` and ``compiled`` are the origins that lite mode left to eager kernels and that it compiled; ``decided``
-    counts the ops of both kinds, including those that lost their origin. ``usual`` are the configs outside of regions.
+    ``eager`` and ``compiled`` are the origins of the ops that lite mode left to eager kernels, and of those that it
+    compiled; ``decided`` counts the ops of both kinds, including ops that lost their origin. ``usual`` are the configs
+    outside of regions.
     """
 
     graphs: Sequence[Graph]
@@ -192,7 +193,7 @@ class Marks:
         self, variant: str, region: Region, claims: Mapping[int, Claim], where: Sequence[Node]
     ) -> Iterator[Diagnostic]:
         pieces = [piece for piece in self.pieces if _instances_in_piece(piece, region, claims)]
-        if variant == LITE and self.compiled:  # it sets no config of a region
+        if variant == LITE and self.compiled:  # lite mode sets no config of a region
             pieces = [CompiledPiece(frozenset(), direction, self.usual) for direction in Direction]
         differing: dict[str, tuple[Any, Any]] = {}
         for piece in pieces:

@@ -1,6 +1,7 @@
 """Processes of our own that run functions: a crash, a hang or too much memory ends one of them, and nothing else.
 
-Their answers, and those of any other executor. This file needs no torch, because ``toolchain`` is loaded without it.
+``answers`` collects their answers, and those of any other executor. This file needs no torch, because ``toolchain`` is
+loaded without it.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ def cores() -> int:
 
 
 class Workers(Executor):
-    """Runs functions in ``count`` processes, each of which is started when it is first needed.
+    """Runs functions in ``count`` processes; each of them starts when it is first needed.
 
-    What a process was doing when it ended raises LostWorkerError, and a new process does what comes next. Each ends
-    with the process that started it, however that ends. It runs in its own session, so that an interrupt of a cell does
-    not reach it, and it does not import the user's ``__main__``, as one of ``multiprocessing`` does. It must not use a
-    GPU. It gets no more than ``memory`` bytes, by default what is available when it starts.
+    If a process ends, its task raises LostWorkerError, and a new process runs the next task. Each process ends with the
+    process that started it, however that one ends. It runs in its own session, so that an interrupt of a cell does not
+    reach it. Unlike a process of ``multiprocessing`` it does not import the user's ``__main__``. It must not use a GPU.
+    It gets no more than ``memory`` bytes, by default what is available when it starts.
     """
 
     def __init__(self, count: int, *, memory: int | None = None) -> None:
@@ -89,7 +90,7 @@ class Workers(Executor):
         """Let a process call a function, which it imports by name.
 
         Raises:
-            RuntimeError: this was shut down.
+            RuntimeError: the processes were ended.
             Exception: an argument cannot be pickled.
         """
         content, future = pickle.dumps((fn, args, kwargs)), Future[T]()
@@ -138,7 +139,7 @@ class Workers(Executor):
                     self._processes.add(process)
                 with self._doing(future, process):
                     is_done, value = pickle.loads(process.answer(content))  # noqa: S301 - our own process, our own code
-            except Exception as error:  # noqa: BLE001 - of LostWorkerError, or as of what is imported for the value
+            except Exception as error:  # noqa: BLE001 - LostWorkerError, or any error of an import that the value needs
                 is_done, value = False, error
             if isinstance(value, LostWorkerError):
                 self._end(process)
@@ -174,7 +175,7 @@ class _Process:
             **os.environ,
             "TORCHINDUCTOR_COMPILE_THREADS": str(build_threads),
             "CUDA_VISIBLE_DEVICES": "",
-            "OMP_WAIT_POLICY": "PASSIVE",  # nothing is timed there: no core has to be kept busy between two kernels
+            "OMP_WAIT_POLICY": "PASSIVE",  # nothing is timed there: cores may sleep between two kernels
         }
         with theirs:
             try:
@@ -237,7 +238,7 @@ def _available_bytes() -> int | None:
 
 
 def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[], bool]) -> T:
-    """Return what a function returns, called in a process of its own, which ends with the call.
+    """Return the result of a function that runs in a process of its own, which ends with the call.
 
     Raises:
         CancelledError: it was cancelled meanwhile.
@@ -268,8 +269,8 @@ def checked_executor(executor: object) -> AnyExecutor:
     if isinstance(executor, int) and not isinstance(executor, bool) and executor >= 0:
         if executor and not can_have_workers():
             raise InvalidArgumentError(
-                f"executor={executor}: processes can be started on Linux and macOS. Leave it out to compile in this "
-                "process, or give a concurrent.futures.Executor."
+                f"executor={executor}: processes can only be started on Linux and macOS. Leave it out to compile in "
+                "this process, or give a concurrent.futures.Executor."
             )
         return executor
     raise InvalidArgumentError(
@@ -293,17 +294,17 @@ def answers(
     run: Run,
     patience_s: Callable[[], float],
 ) -> Iterator[tuple[str, bytes | Exception]]:
-    """Yield each task's key with what the function returned or the executor raised, in the order of completion.
+    """Yield each task's key with the function's result or the executor's error, in the order of completion.
 
-    The error is a GivenUpError for tasks that run when no task has been answered for ``patience_s``, and a
-    BrokenExecutor for tasks that the executor does not take. When ``run`` is cancelled, the remaining tasks are ended.
+    The error is a GivenUpError for running tasks if no task was answered for ``patience_s``, and a BrokenExecutor for
+    tasks that the executor does not take. When ``run`` is cancelled, the remaining tasks are ended.
     """
     futures: dict[Future[bytes], str] = {}
     try:
         for key, content in tasks.items() if not run.cancelled() else ():
             try:
                 futures[executor.submit(function, content)] = key
-            except Exception as error:  # noqa: BLE001 - of whatever kind: it takes no work
+            except Exception as error:  # noqa: BLE001 - an executor that raises takes no work
                 yield key, BrokenExecutor(f"{type(error).__name__}: {error}")
         answered_s = time.monotonic()
         while futures:
@@ -316,7 +317,7 @@ def answers(
                 return
             stuck = list[Future[bytes]]()
             if not done and time.monotonic() - answered_s > patience_s():
-                stuck = [one for one in futures if one.running()] or list(futures)
+                stuck = [future for future in futures if future.running()] or list(futures)
             for future in stuck:
                 _end(executor, future)
                 yield futures.pop(future), GivenUpError(patience_s())
@@ -343,9 +344,9 @@ def _end(executor: Executor, future: Future[bytes]) -> None:
 
 
 def serve(fd: int, memory: int | None) -> None:
-    """Run the tasks that come by the connection ``fd``, in a worker process, until the parent ends and closes it.
+    """Run the tasks from the connection ``fd``, in a worker process, until the parent closes it by ending.
 
-    The process then ends, whatever it does. A compiler that it runs gets SIGTERM as well, and removes its temporary
+    The process then ends, even in a task. A compiler that it runs gets SIGTERM as well, and removes its temporary
     files.
     """
     os.set_inheritable(fd, False)  # noqa: FBT003 - of the standard library

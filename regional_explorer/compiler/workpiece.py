@@ -26,7 +26,7 @@ WORDS = 4
 
 
 class Weight(NamedTuple):
-    """A weight with its state when frozen: torch's count of writes, its address, and what some of its words held."""
+    """A weight with its state when frozen: torch's count of writes, its address, and some of its words."""
 
     tensor: torch.Tensor
     version: int
@@ -49,8 +49,8 @@ class Weight(NamedTuple):
 class Weights:
     """The weights among the inputs of a piece, by place; ``digest`` is a hash of their content.
 
-    Torch counts what is written to a tensor, but not what is written through ``weight.data`` or ``weight.numpy()``. So
-    each call compares a few words of every weight, too, and whatever compiles or measures compares all of them.
+    Torch counts writes to a tensor, but not writes through ``weight.data`` or ``weight.numpy()``. So each call also
+    compares a few words of every weight, and a compile or a measurement compares all words.
     """
 
     by_place: Mapping[int, Weight]
@@ -98,10 +98,10 @@ _NOTHING = memoryview(b"")
 
 
 def _few_words(content: memoryview) -> memoryview:
-    whole = len(content) // 8
-    if whole < WORDS:
+    count = len(content) // 8
+    if count < WORDS:
         return content
-    return content[: whole * 8].cast("Q")[:: max(1, (whole - 1) // (WORDS - 1))]
+    return content[: count * 8].cast("Q")[:: max(1, (count - 1) // (WORDS - 1))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Workpiece:
         weights = {} if self.weights is None else self.weights.by_place
         return canonical(self.piece, self.inputs, mode, {place: weight.tensor for place, weight in weights.items()})
 
-    def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
+    def restorer(self, args: Sequence[Any]) -> Callable[[], None]:
         """Return a function that restores ``args`` and the random state; call it before each call on ``args``."""
         random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:
@@ -186,12 +186,12 @@ class Wanted(NamedTuple):
 
 
 def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
-    """Yield the devices of all values of a graph, and those that its ops are given."""
-    found: list[Any] = []
+    """Yield the devices of all values of a graph, and the devices among the arguments of its ops."""
+    values: list[Any] = []
     for node in gm.graph.nodes:
         constant = resolve(gm, node) if node.op == "get_attr" else None
-        fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val"), constant), found.append)
-    for value in found:
+        fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val"), constant), values.append)
+    for value in values:
         if isinstance(value, (torch.Tensor, torch.device)):
             yield str(value.device if isinstance(value, torch.Tensor) else value)
     for _, body in bodies(gm):

@@ -1,4 +1,4 @@
-"""Diagnostics that follow from records alone, by the first word of their codes.
+"""The diagnostics that follow from records only: about regions, their configs, the trace, and measured results.
 
 ``docs/diagnostics.md`` explains every code with the smallest program that shows it.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from regional_explorer.diagnostics import backward, breaks, configs, regions
+from regional_explorer.diagnostics import configs, regions, trace
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.record.diagnostic import Diagnostic
 
 CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     regions.check_failed,
-    regions.check_repaired,
-    breaks.check_breaks,
+    trace.check_repaired,
+    trace.check_breaks,
     regions.check_empty,
     regions.check_cycles,
     regions.check_split,
@@ -23,15 +23,15 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     regions.check_merged,
     regions.check_shared,
     regions.check_moved,
-    backward.check_backward,
-    backward.check_recompute,
+    trace.check_backward,
+    trace.check_recompute,
     configs.check_conflicts,
     configs.check_nested,
     configs.check_falsy,
     configs.check_directions,
     configs.check_neighbours,
-    regions.check_state,
-    regions.check_source,
+    trace.check_state,
+    trace.check_source,
     configs.check_eager_subgraphs,
     configs.check_subgraph_options,
 )

@@ -24,7 +24,7 @@ from regional_explorer.regions.select import (
 
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak to the other."""
+    """Yield at most one ``config-neighbour``, with all pairs of regions where upstream mixes up the configs."""
     marked = (
         (part, _first_marked_input(evidence, part))
         for part in evidence.partitions
@@ -38,23 +38,23 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     if not leaks:
         return
     pairs = listing(
-        f"{to!r} under {_region_config(evidence, other, cases[0][0]) or 'no config'} of {other!r} ({len(cases)} of "
-        f"{sum(part.region == to for part in evidence.partitions)})"
-        for (to, other), cases in leaks.items()
+        f"{fed!r} under {_region_config(evidence, source, cases[0][0]) or 'no config'} of {source!r} ({len(cases)} of "
+        f"{sum(part.region == fed for part in evidence.partitions)})"
+        for (fed, source), cases in leaks.items()
     )
     part, input_name = next(iter(leaks.values()))[0]
     total = sum(map(len, leaks.values()))
     input_nodes = [evidence.nodes[case.graph][name] for cases in leaks.values() for case, name in cases[:1]]
     yield DiagnosticCode.CONFIG_NEIGHBOUR.found(
         f"{count(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
-        f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
+        f"config. Here {'it is' if total == 1 else 'each is'} compiled under its own region's config.",
         region=part.region if len(leaks) == 1 else None,
         graph=part.graph,
         at=(input_name,),
         where=input_nodes,
-        remedy="Nothing here.",
-        upstream=f"it takes the config of the first marked input: {pairs}. There, give neighbours one config or leave "
-        "an unmarked op between them.",
+        remedy="No change is needed.",
+        upstream=f"it compiles a piece under the config of its first marked input: {pairs}. There, give neighbours the "
+        "same config, or leave an unmarked op between them.",
     )
 
 
@@ -64,10 +64,10 @@ def _region_config(evidence: Evidence, region: str, part: Partition) -> dict[str
 
 
 def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] | None:
-    """Return the input that upstream reads a partition's config from, and its region; None if in the same region.
+    """Return the input that upstream reads a partition's config from, and its region; None if it is the same region.
 
-    Upstream scans the nodes of the piece, its inputs first, for a mark that holds configs, and cutting copies the mark
-    of whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
+    Upstream takes the first mark with configs among the nodes of a piece, inputs first. Cutting has copied the mark of
+    whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
     """
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
     own_nodes = set(part.nodes)
@@ -87,7 +87,7 @@ def _holds_configs(node: Node) -> bool:
 
 def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield a ``config-conflict`` where marks of one region, or marks without an id, request different configs."""
-    first_nodes: dict[str, dict[str, Node]] = {}  # with each id and config
+    first_nodes: dict[str, dict[str, Node]] = {}  # by id and config
     for node in _marked_ops(evidence):
         key = annotation_key(node.annotation)
         same_id = first_nodes.setdefault("" if key.startswith("default:") else key, {})
@@ -134,9 +134,10 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         _, outer, inner = cases[0]
         nodes = evidence.dynamo_nodes(origin for origin, _, _ in cases)
         yield DiagnosticCode.CONFIG_NESTED.found(
-            f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
-            f"{configs_text(evidence.plan[outer_name])} does not apply to {listing(node.name for node in nodes)}, "
-            f"{configs_text(evidence.plan[inner_name])} does.",
+            f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} "
+            f"{'belongs' if len(cases) == 1 else 'belong'} to the inner region only: "
+            f"{listing(node.name for node in nodes)} {'is' if len(nodes) == 1 else 'are'} compiled under "
+            f"{configs_text(evidence.plan[inner_name])}, not under {configs_text(evidence.plan[outer_name])}.",
             region=inner_name,
             at=nodes,
             where=(outer.source, inner.source),
@@ -145,7 +146,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _lacks_config_of(inner: Region, outer: Region) -> bool:
-    """Return whether the config of ``inner`` lacks a key of ``outer``'s, or has another value, in some direction."""
+    """Return whether in some direction ``inner`` lacks a key of ``outer``'s config, or has another value for it."""
     return any(
         config_of(inner, direction).get(key, DEFAULT) != value
         for direction in Direction
@@ -159,10 +160,10 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     by_annotation = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
     for annotation, nodes in by_annotation.items():
         yield DiagnosticCode.ANNOTATION_FALSE.found(
-            f"compile_with_inductor={annotation} does not switch anything off: {count(len(nodes), 'op')} "
-            f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
+            f"compile_with_inductor={annotation} does not switch the mark off: {count(len(nodes), 'op')} "
+            f"{'is' if len(nodes) == 1 else 'are'} marked.",
             at=nodes,
-            remedy='Leave annotate out, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
+            remedy='Remove the annotation, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
         )
 
 
@@ -175,8 +176,8 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
         marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys]
         yield DiagnosticCode.CONFIG_DIRECTION.found(
             f"The backward of region {region.name!r} has a config of its own, "
-            f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is only in the plan: a mark in the "
-            "source has one config for forward and backward.",
+            f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. Only the plan has it: a mark in the source "
+            "has one config for forward and backward.",
             region=region.name,
             where=lines(marked)[:1],
             remedy=(
@@ -184,7 +185,7 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
                 Action(ActionKind.SAVE_PLAN, needs="path"),
                 " or the text of ",
                 WRITES_SOURCE,
-                ", which sets it outside of the block.",
+                ", which sets the config outside of the block.",
             ),
         )
 
@@ -213,7 +214,7 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
         where=(body.ops[0] for body in bodies if body.ops),
         remedy=(
             marks("blocks", Selector(SelectorKind.SUBGRAPHS, ("*",))),
-            " makes a region of them; '*' may be a function's name.",
+            " makes a region of them. A function's name in place of '*' picks only its bodies.",
         ),
     )
 
@@ -236,8 +237,8 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
         ignored = dict.fromkeys(option for body in bodies if body.options for option in body.options.ignored)
         if not followed and not ignored:
             continue
-        sentences = [f"Torch follows while tracing: {', '.join(followed)}."] if followed else []
-        sentences += [f"Ignored: {', '.join(ignored)}."] if ignored else []
+        sentences = [f"Torch applies these while tracing: {', '.join(followed)}."] if followed else []
+        sentences += [f"These are ignored: {', '.join(ignored)}."] if ignored else []
         yield DiagnosticCode.SUBGRAPH_OPTIONS.found(
             f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",
             region=region.name,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, Node, SourceLine
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
@@ -22,12 +21,12 @@ from regional_explorer.torch_api.dynamo import Folded
 class Evidence:
     """The requested regions, the partitions made of them, and the recorded graphs.
 
-    ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
-    around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
-    that partitioner was requested; ``not_restored`` names what the call assigned in Python and was not restored;
-    ``outdated`` are the lines of functions whose file was edited after it was loaded; ``failed_ops`` are the ops of
-    captured graphs that raised when the graphs first ran; ``pending`` are the backwards that no call has run yet;
-    ``late_graphs`` the ids of the graphs of later calls.
+    ``cyclic`` are the sets of regions that feed each other in a cycle, each with its graph. ``blocks`` are the marked
+    blocks around each origin, outermost first. ``folded`` are the ops that equal ops replaced. ``min_cut`` says whether
+    that partitioner was requested. ``not_restored`` names Python state that the call assigned and that was not
+    restored. ``outdated`` are the lines of functions whose file was edited after it was loaded. ``failed_ops`` are the
+    ops of captured graphs that raised when the graphs first ran. ``pending`` are the backwards that no call has run
+    yet, ``late_graphs`` the ids of the graphs of later calls.
     """
 
     graphs: Sequence[Graph]
@@ -116,14 +115,14 @@ class Evidence:
 
 
 def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
-    """Return the distinct lines of the user's program that ``nodes`` come from."""
+    """Return the lines of the user's program that ``nodes`` come from, each once."""
     return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
 
 
 def paths_from(
     users: Mapping[str, Sequence[str]], start: Iterable[str], goal: Container[str], barred: Container[str] = ()
 ) -> Iterator[list[str]]:
-    """Yield paths from ``start`` to nodes of ``goal``, both included, that avoid ``barred``, shortest first."""
+    """Yield paths from ``start`` to nodes of ``goal`` that avoid ``barred``: both ends included, shortest first."""
     came_from: dict[str, str] = {}
     queue = list(dict.fromkeys(start))
     starts = set(queue)

@@ -36,19 +36,19 @@ MOST_ADVISED = 6
 
 RECONCILIATION = looks_at("reconciliation")
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: the code around each costs time, too."
-ONE_REGION = "every op is in one region, so there is no larger one to mark."
+ONE_REGION = "one region has all ops already, so none can be larger."
 
 
 def slower_than(session: Session) -> dict[str, str]:
-    """Return the plan's speed relative to eager and to plain ``torch.compile``, for those that it is slower than.
+    """Return the plan's speed against eager and against plain ``torch.compile``, as text, where the plan is slower.
 
-    The text also has the measured speeds of upstream's two ways to run the same marks.
+    The text also gives the speeds of the variants ``upstream`` and ``lite``, if they were measured.
     """
     if session.is_outdated:
         return {}
     marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
     others = "".join(
-        f" {name} runs its marks at {with_interval(timing.speedup)} of eager."
+        f" Under {name}, the same marks run {with_interval(timing.speedup)} as fast as eager."
         for name, timing in marks
         if timing is not None and timing.speedup is not None
     )
@@ -61,7 +61,7 @@ def slower_than(session: Session) -> dict[str, str]:
 
 
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the whole call is slower."""
+    """Return a ``plan-slower`` against eager, and one against plain ``torch.compile``, where the call is slower."""
     return [
         plan_slower(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
         for against, ratio in slower_than(session).items()
@@ -81,11 +81,11 @@ def _slower_remedy(session: Session, against: str) -> str | Advice:
 
 
 def _cost_around(session: Session, against: str) -> Advice:
-    """Return what makes a plan of one region slower, its measured time, and what to do."""
+    """Return why a plan of one region is slower, how much time that takes, and what to do."""
     if against == VariantName.EAGER:
         cost_s = tracing_cost_s(session, session.whole_phase)
         why = "guards, AOTAutograd's wrappers, and traced ops in place of the program's own"
-        instead = "Give each call more work, or leave it to eager."
+        instead = "Give each call more work, or run it eagerly."
     else:
         regional, full = (session.whole_timings[name] for name in (VariantName.REGIONAL, VariantName.FULL))
         cost_s = median_figure(paired_gaps(regional.samples_s, full.samples_s))
@@ -96,18 +96,18 @@ def _cost_around(session: Session, against: str) -> Advice:
 
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for all others.
+    """Return a ``region-slower`` for each region that is slower compiled, and one ``region-worth`` for the others.
 
-    There is no ``region-worth`` unless the whole call is faster under the plan.
+    The ``region-worth`` is left out unless the whole call is faster under the plan.
     """
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
-    found = [_slower_diagnostic(timing, one_region=is_one_region(session)) for timing in slower]
+    diagnostics = [_slower_diagnostic(timing, one_region=is_one_region(session)) for timing in slower]
     gain_s, regional = whole_gain_s(session), session.whole_timings.get(VariantName.REGIONAL)
     if gain_s is not None and regional is not None and regional.speedup is not None:
         whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {with_interval(regional.speedup)}"
-        found += _worth_diagnostic(timings, whole_gain, trace_note(session))
-    return found
+        diagnostics += _worth_diagnostic(timings, whole_gain, trace_note(session))
+    return diagnostics
 
 
 def _gain_s(timing: RegionTiming) -> float:
@@ -126,32 +126,35 @@ def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
             disable,
             f": {ONE_REGION}"
             if one_region
-            else ", or mark a larger region: borders prevent fusion, calls cost a dispatch.",
+            else ", or mark a larger region: no fusion crosses its border, and each call of a partition costs time.",
         ),
     )
 
 
-def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, of_trace: str) -> list[Diagnostic]:
-    """Return each region's part of the whole call's gain, after the cost of wrappers and borders."""
+def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, trace_text: str) -> list[Diagnostic]:
+    """Return the ``region-worth``: each region's part of the whole call's gain; empty if no verdict allows one."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict.is_unsure and row.speedup is not None]
-    needs = "a quieter machine" if any(row.verdict is Verdict.BUSY for row in rows) else "a larger budget_s"
+    cure = "a quieter machine" if any(row.verdict is Verdict.BUSY for row in rows) else "a larger budget_s"
     if not faster and not same:
         return []
-    kept = rows[0].kept_share or 0.0
+    kept_share = rows[0].kept_share or 0.0
     gains = [
-        f"{row.region!r} saves {duration(kept * _gain_s(row))} in each call{_pay_off_text(row)}{_numerics_note(row)}"
+        f"{row.region!r} saves {duration(kept_share * _gain_s(row))} in each call{_pay_off_text(row)}"
+        f"{_numerics_note(row)}"
         for row in faster
     ]
     clauses = [
         f"Worth compiling: {listing(gains, MOST_ADVISED)}" if faster else "No region is measurably faster compiled",
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
-        f"; inconclusive (try {needs}): {listing(unsure, MOST_ADVISED)}" if unsure else "",
+        f"; inconclusive (try {cure}): {listing(unsure, MOST_ADVISED)}" if unsure else "",
         f". With the code around them, they save {whole_gain}",
-        f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if kept < 1.0 and faster else "",
+        f"; measured alone, they save {duration(gain_alone_s(rows))} (ex.reconciliation)"
+        if kept_share < 1.0 and faster
+        else "",
     ]
-    return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}. {of_trace}".strip())]
+    return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}. {trace_text}".strip())]
 
 
 def _numerics_note(row: RegionTiming) -> str:
@@ -165,12 +168,12 @@ def _pay_off_text(row: RegionTiming) -> str:
         return ""
     if calls == 0:
         return ", its compile is shared"
-    by_itself = f" ({alone:,.0f} by its gain alone)" if alone != calls else ""
+    by_itself = f" ({alone:,.0f} by its gain measured alone)" if alone != calls else ""
     return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls:,.0f} calls{by_itself}"
 
 
 def warning_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return an ``inductor-warning`` for each region and text that Inductor warned of, compiling or lowering it."""
+    """Return an ``inductor-warning`` for each region and text of a warning that Inductor gave while compiling it."""
     graphs = {graph.id: graph.by_name for graph in session.graphs}
     warned = grouped(
         ((part.region, text), part)
@@ -193,15 +196,15 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
 def pattern_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``pattern-lost`` if patterns that matched in plain ``torch.compile`` do not match under the plan."""
     lost = [
-        f"{pattern_text(found.name)} ({found.full}×)"
-        for found in pattern_match_counts(session)
-        if found.is_lost and not is_idle(found.name)
+        f"{pattern_text(pattern.name)} ({pattern.full}×)"
+        for pattern in pattern_match_counts(session)
+        if pattern.is_lost and not is_idle(pattern.name)
     ]
     if not lost or not session.partitions:
         return []
     tracing = session.plan.tracing
     options = {name: True for name in ("joint_passes", "decompositions") if not getattr(tracing, name)}
-    larger = "a larger region, so that no border cuts what the pattern consists of"
+    larger = "a larger region, so that no border cuts through a pattern"
     retrace = Action(ActionKind.RETRACE, options=options), f" looks for them before regions are cut. Or mark {larger}."
     return [
         DiagnosticCode.PATTERN_LOST.found(
@@ -213,7 +216,7 @@ def pattern_diagnostics(session: Session) -> list[Diagnostic]:
 
 
 SAME_ERROR = 0.01
-"""A tensor whose relative error differs by at most this factor from the trace's is wrong for the same reason."""
+"""A variant's tensor is wrong for the trace's reason if the relative errors of both differ by at most this factor."""
 
 _NAMES = {
     VariantName.AOT_EAGER: "the traced graphs without a compiler (aot_eager)",
@@ -254,15 +257,15 @@ def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any]
 
 
 def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
-    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants decided by rounding alone.
+    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants whose check rounding decides.
 
-    If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding covers all of them,
-    unless a ``trace-differs`` among the ``others`` already does.
+    A wrong trace is the cause in every variant that is wrong by as much. One finding covers these variants, unless a
+    ``trace-differs`` among the ``others`` does.
     """
     names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
     wrong = {name: rows for name in names if (rows := session.numerics_of(name, NumericsVerdict.FAILED))}
     traced = {row.tensor: row.error for row in wrong.get(VariantName.AOT_EAGER, ())}
-    trace_differs = any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others)
+    trace_differs = any(finding.code is DiagnosticCode.TRACE_DIFFERS for finding in others)
     as_traced = []
     for name, rows in wrong.items():
         own = [row for row in rows if not math.isclose(row.error, traced.get(row.tensor, -1.0), rel_tol=SAME_ERROR)]
@@ -278,7 +281,7 @@ def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[D
 
 
 def plan_wrong(session: Session) -> Diagnostic | None:
-    """Return the plan's ``variant-wrong``, whatever the cause; None if its results are not known to be wrong."""
+    """Return the plan's ``variant-wrong``, whatever the cause; None if its results are right or unchecked."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
             rows = session.numerics_of(VariantName.REGIONAL, failed)
@@ -295,7 +298,7 @@ def _named(names: Sequence[VariantName]) -> str:
 def _wrong(
     session: Session, names: Sequence[VariantName], rows: Sequence[Numerics], others: Sequence[Diagnostic]
 ) -> Diagnostic:
-    """Return the finding for variants that are wrong for one reason; ``rows`` are the first one's wrong tensors."""
+    """Return the finding for variants that share one cause; ``rows`` are the wrong tensors of the first variant."""
     right = [
         name
         for name in _NAMES
@@ -305,34 +308,34 @@ def _wrong(
     sentences = [
         f"The results of {_named(names)} are wrong: {session.errors_of(names[0], rows)}",
         *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
-        *([f"Those of {' and '.join(right)} are right"] if right else []),
+        *([f"The results of {' and '.join(right)} are right"] if right else []),
     ]
     remedy = _remedy(session, names[0], others, plan_is_right=VariantName.REGIONAL in right)
     return DiagnosticCode.VARIANT_WRONG.found(f"{'. '.join(sentences)}.", remedy=remedy)
 
 
 def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str | Advice:
-    if any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others):
-        return "The trace differs from eager (trace-differs): every compiler gives such results."
+    if any(finding.code is DiagnosticCode.TRACE_DIFFERS for finding in others):
+        return "The trace differs from eager (trace-differs): every compiler of this trace gives such results."
     if name is VariantName.AOT_EAGER:
         return (
-            "No compiler is the cause, and no region or config helps: torch.compile(fn, backend='aot_eager') is as "
-            "wrong."
+            "No compiler is the cause, and no region or config helps: torch.compile(fn, backend='aot_eager') gives the "
+            "same wrong results."
         )
     if name is not VariantName.REGIONAL:
         if plan_is_right:
             saves = Action(ActionKind.SAVE_PLAN, ("plan.json",))
             return "The plan is right: run it with rx.compile(fn, ", saves, ")."
         all_ops = marks("r", Selector(SelectorKind.OPS, ("*",)))
-        which = ("other regions",) if session.plan.regions else ("regions, ", all_ops, " say,")
-        return "Mark ", *which, " and measure the plan: a region is often right where the whole call is not."
-    of_regions = [found for found in others if found.code is DiagnosticCode.REGION_NUMERICS]
-    if of_regions:
-        return in_sentences(*{found.remedy: found.advice for found in of_regions}.values())
+        regions = ("other regions",) if session.plan.regions else ("regions, for example ", all_ops, ",")
+        return "Mark ", *regions, " and measure the plan: a region is often right where the whole call is not."
+    wrong = [finding for finding in others if finding.code is DiagnosticCode.REGION_NUMERICS]
+    if wrong:
+        return in_sentences(*{finding.remedy: finding.advice for finding in wrong}.values())
     if session.partition_numerics:
         return "No region is wrong alone: disable one after the other and measure again, until the results are right."
     alone = Action(ActionKind.BENCHMARK, options={"regions": True})
-    return alone, " says which region is wrong alone: disable that one."
+    return alone, " says which region is wrong alone: disable it."
 
 
 def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:

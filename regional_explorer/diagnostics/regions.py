@@ -1,4 +1,4 @@
-"""Findings about regions (lost, empty, shrunk, grown, merged, split, in a cycle, failed) and about the trace."""
+"""Diagnostics about regions: empty, shrunk, grown, merged, split, in a cycle, failed."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         whole_op = marks_nodes(region, retraced[0])
         remedy = ("Mark the whole op to have its backward compiled, for example ", whole_op, ".")
     elif own := _backward_of_its_own(evidence, region):
-        why = "the backward of an autograd function is code of its own, which the marks of its forward do not reach"
-        remedy = ("Mark it too, for example ", marks_nodes(region, *own), ".")
+        why = "an autograd function has a backward of its own, which the marks of its forward do not reach"
+        remedy = ("Mark that backward too, for example ", marks_nodes(region, *own), ".")
     elif unmarked and any(node.op.endswith("_") or node.op in WRITING_OPS for node in requested):
         why = "the backward ops of writes in place belong to no region"
-        remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
+        remedy = "Avoid the write in place (x = x.mul(2) in place of x.mul_(2)), or leave its backward to eager."
     elif len(passing) == len(forward_ops):
-        why = f"a gradient that comes to {listing(passing)} passes unchanged, so there is nothing to compute"
+        why = f"a gradient passes unchanged through {listing(passing)}, so there is nothing to compute"
         remedy = "No change is needed: a copy or a sum has no backward of its own."
     elif passing:
-        why += f", or one passes unchanged through {listing(passing)}"
+        why += f", or a gradient passes unchanged through {listing(passing)}"
     return DiagnosticCode.REGION_EMPTY.found(
         f"Region {region!r} has no op in the backward: {why}.",
         region=region,
@@ -88,7 +88,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
 
 
 def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
-    """Return the higher-order ops, such as cond, that hold all of a region and whose backward has no origins."""
+    """Return the higher-order ops (cond, for example) that hold all of a region, if their backwards have no origins."""
 
     def holder(graph: Graph) -> Node | None:
         return evidence.nodes[graph.parent[0]][graph.parent[1]] if graph.parent else None
@@ -148,7 +148,7 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         remedy = ("Carve out less, or ", unmarks(region), ".")
     elif requested:
         why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
-        remedy = "Include ops that compute something in the region; a view or a copy that changes nothing is dropped."
+        remedy = "Include ops that compute something: tracing drops a view or a copy that changes nothing."
     else:
         causes = (broken_at(selector, evidence.breaks) for selector in evidence.plan[region].selectors)
         cause = next(filter(None, causes), "").rstrip(".")
@@ -165,7 +165,7 @@ def _requested_ops(evidence: Evidence, region: str) -> list[Node]:
 
 
 def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield ``region-shrunk`` and ``region-grown``: ops folded into equal ones, or claimed by a later mark."""
+    """Yield ``region-shrunk`` and ``region-grown``: ops folded into equal ops, or claimed by a later mark."""
     region_of: dict[int | None, str] = {o: claim.region for o, claim in evidence.assignment.owners.items()}
     moved = [fold for fold in evidence.folded if region_of.get(fold.origin) != region_of.get(fold.into_origin)]
     shrunk = grouped((region_of[fold.origin], fold) for fold in moved if fold.origin in region_of)
@@ -200,20 +200,20 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
     ]
     graph_id = kept[0][0] if kept else None
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
-    what = (
+    effect = (
         f"Region {region!r} also computes {count(len(folds), 'op')} for other code: equal ops were folded into its own"
         if grown
-        else f"Region {region!r} lost {count(len(folds), 'op')} to equal ones outside"
+        else f"Region {region!r} lost {count(len(folds), 'op')} to equal ops outside"
     )
     return (DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK).found(
-        f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
+        f"{effect} ({pairs}). The min-cut partitioner removes common subexpressions and keeps the first occurrence.",
         region=region,
         graph=graph_id,
         at=sorted({name for place, name in kept if place == graph_id}),
         where=evidence.dynamo_nodes(origin for fold in folds for origin in (fold.origin, fold.into_origin)),
-        remedy="Explore with partitioner='default', or compute the shared value once, where it should belong."
+        remedy="Explore with partitioner='default', or compute the shared value once, in the region it should be in."
         if evidence.min_cut
-        else "Compute the shared value once, where it should belong.",
+        else "Compute the shared value once, in the region it should be in.",
         severity=Severity.INFO if grown else Severity.WARNING,
     )
 
@@ -223,7 +223,7 @@ def shortest_cycle(
 ) -> list[list[str]]:
     """Return a shortest cycle among the instances of ``regions``, as paths between instances; empty if there is none.
 
-    ``moved`` has claims that replace those of some nodes.
+    ``moved`` has claims that replace the claims on some nodes.
     """
     all_claims = {**evidence.claims[graph], **(moved or {})}
     claims = {name: claim for name, claim in all_claims.items() if claim.region in regions}
@@ -263,28 +263,28 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
             continue
         busiest, most_units = max(served, key=lambda pair: len(pair[1]))
         upstream_cut = evidence.plan.cut is Cut.UPSTREAM
-        what = "marked blocks" if marked else "module calls"
+        units_name = "marked blocks" if marked else "module calls"
         why = (
             "cut='upstream' joins ops, even side by side, unless a path through other ops separates them"
             if upstream_cut
             else "they carry one name and feed each other directly"
         )
         yield DiagnosticCode.REGION_MERGED.found(
-            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest.id} serves "
-            f"{len(most_units)}): {why}.",
+            f"{count(len(served), 'partition')} of region {region.name!r} {'serves' if len(served) == 1 else 'serve'} "
+            f"several {units_name} ({busiest.id}: {len(most_units)}): {why}.",
             region=region.name,
             graph=busiest.graph,
             at=busiest.nodes,
             where=(line for _, units in served for line in units.values()),
             remedy="Use cut='instances'."
             if upstream_cut
-            else "Give blocks that should be compiled apart names of their own.",
+            else "To compile the blocks separately, give each a name of its own.",
             upstream="the same." if upstream_cut else "the same; it also joins blocks that merely lie side by side.",
         )
 
 
 def _blocks_or_instances(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
-    """Return the marked blocks of a partition by number, or its instances if not ``marked``, each with its line."""
+    """Return the lines of the marked blocks of a partition by number; if not ``marked``, those of its instances."""
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
     units: dict[object, SourceLine | None] = {}
     for name in part.nodes:
@@ -303,7 +303,7 @@ def _blocks_or_instances(evidence: Evidence, part: Partition, *, marked: bool) -
 def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-split`` per region and cause: an instance that became several partitions of one graph.
 
-    Splits by a sum of gradients are reported as ``backward-unmarked``, those because of a cycle as ``region-cycle``.
+    A split by a sum of gradients is reported as ``backward-unmarked``, a split because of a cycle as ``region-cycle``.
     """
     causes: dict[tuple[str, str, str], list[tuple[list[Partition], list[Node], bool]]] = {}
     circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
@@ -336,7 +336,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             at=between,
             remedy="No change is needed if these ops are to stay eager."
             if carved or stays or not between
-            else "Draw these numbers before or after all of the region's, in the program."
+            else "In the program, draw these numbers before the region's first draw, or after its last."
             if drawn
             else _how_to_include(evidence, region, partitions[0].graph, _all_separating_ops(evidence, cases)),
             severity=Severity.INFO if carved else Severity.WARNING,
@@ -351,9 +351,9 @@ MOST_INCLUDED = 8
 
 
 def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequence[Node]) -> str | Advice:
-    """Return the call that adds ops to a region; only ops with an origin can be added.
+    """Return the call that adds ops to a region, as far as they have an origin.
 
-    If ops belong to other regions, the call merges the regions: a region that is later in the plan would keep its ops.
+    If other regions have some of the ops, the call merges the regions: a region later in the plan would keep its ops.
     """
     names = dict.fromkeys(f"{graph_id}:{node.name}" for node in ops if node.origin is not None)
     if not names:
@@ -369,9 +369,11 @@ def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequenc
 
 def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-shrunk`` per region, graph and cause with ops that cannot be part of a partition."""
-    for graph, left in evidence.left_to_eager.items():
+    for graph, eager_nodes in evidence.left_to_eager.items():
         claims = evidence.claims[graph]
-        by_cause = grouped(((claims[node.name].region, _eager_source(evidence, graph, node)), node) for node in left)
+        by_cause = grouped(
+            ((claims[node.name].region, _eager_source(evidence, graph, node)), node) for node in eager_nodes
+        )
         for (region, source), nodes in by_cause.items():
             reason = (
                 f"These are results of {source}, which runs eagerly"
@@ -386,22 +388,22 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 region=region,
                 graph=graph,
                 at=nodes,
-                remedy="No change is needed if they are to stay eager"
-                + ("." if source else "; keep a tensor instead of the number that .item() gives."),
+                remedy="No change is needed if they are to stay eager."
+                + ("" if source else " Else keep a tensor in place of the number that .item() gives."),
                 severity=Severity.WARNING,
                 upstream="",
             )
 
 
 def _eager_source(evidence: Evidence, graph: str, node: Node) -> str:
-    """Return the op outside of regions whose results ``node`` picks one of; empty if ``node`` picks none."""
+    """Return the op outside of regions that has ``node`` among its results; empty if there is none."""
     while node.op == "getitem":
         node = evidence.nodes[graph][node.inputs[0]]
     return node.op if node.role is Role.OP and node.name not in evidence.claims[graph] else ""
 
 
 def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-split`` per selector of a merged region whose ops share no instance with other selectors'."""
+    """Yield one ``region-split`` per selector of a merged region that shares no instance with the other selectors."""
     if evidence.plan.cut is Cut.UPSTREAM:
         return
     for region in evidence.plan.regions:
@@ -432,8 +434,8 @@ def _separate_piece(
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
     return DiagnosticCode.REGION_SPLIT.found(
-        f"The ops of {region.selectors[number]} stay a separate piece in the merged region {region.name!r}: they "
-        f"neither feed the rest directly nor are fed by it; {why}.",
+        f"The ops of {region.selectors[number]} stay a separate piece of the merged region {region.name!r}: no direct "
+        f"path connects them with its other ops; {why}.",
         region=region.name,
         graph=graph.id,
         at=between,
@@ -498,9 +500,9 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
             else "one waits for the other"
         )
         several = len(order) > 1
-        who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
+        subject = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
         yield DiagnosticCode.REGION_CYCLE.found(
-            f"{who} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call "
+            f"{subject} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call "
             f"each: {consequence}.",
             region=order[0],
             graph=graphs[0],
@@ -517,11 +519,11 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
 def _how_to_uncross(
     evidence: Evidence, graph: str, order: Sequence[str], cycle: Sequence[Sequence[str]]
 ) -> str | Advice:
-    """Return which op at the end of a path to move to break the cycle, or general advice if no single op breaks it."""
+    """Return the call that breaks the cycle by moving an op at the end of a path; general advice if none does."""
     claims = evidence.claims[graph]
     for path in cycle:
-        for name, other in ((path[0], path[-1]), (path[-1], path[0])):
-            target = claims[other]
+        for name, opposite in ((path[0], path[-1]), (path[-1], path[0])):
+            target = claims[opposite]
             # If two regions claim an op, the later one in the plan has it.
             is_later = order.index(target.region) > order.index(claims[name].region)
             if (
@@ -556,7 +558,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
             graph=part.graph,
             at=part.nodes,
             where=calls,
-            remedy="No change is needed if all are to run compiled; a mark on the call itself is for that call only.",
+            remedy="No change is needed if all calls are to run compiled; a mark on a call applies to that call only.",
             upstream="the same: one body, with its pieces, for all calls.",
         )
 
@@ -582,55 +584,4 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
             at=failing or nodes,
             where=lines(failing or nodes)[:1],
             remedy=remedy,
-        )
-
-
-def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``aot-eager-failed`` where ops of the captured graphs failed and had to be repaired."""
-    if not evidence.failed_ops:
-        return
-    first = evidence.failed_ops[0]
-    nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
-    yield DiagnosticCode.AOT_EAGER_FAILED.found(
-        f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
-        f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
-        "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
-        "left out.",
-        graph=first.graph,
-        at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
-        where=nodes,
-        remedy="No change is needed.",
-        upstream=f"{DiagnosticCode.AOT_EAGER_FAILED.upstream} Under its regional backend, include the op and the one "
-        "before it in a region.",
-    )
-
-
-MOST_ATTRIBUTES = 16
-"""The maximum number of attributes that are named."""
-
-
-def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
-    if evidence.not_restored:
-        yield DiagnosticCode.STATE_KEPT.found(
-            "The first call changed state that later calls see: "
-            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
-            "call is traced and measured.",
-            remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
-        )
-
-
-def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``source-changed`` for functions whose file was edited after it was loaded."""
-    # The lines of comprehensions and lambdas are those of the function around them.
-    functions = {(line.file, line.scope.partition(".<")[0]): line for line in reversed(evidence.outdated)}
-    if functions:
-        first_lines = tuple(reversed(functions.values()))
-        yield DiagnosticCode.SOURCE_CHANGED.found(
-            "The source was edited after it was loaded, and the old code runs: "
-            f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
-            "code; the text of its lines is no longer known.",
-            where=first_lines[:MOST_ATTRIBUTES],
-            remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make objects of its classes "
-            "anew, and explore again.",
         )

@@ -1,1 +1,1 @@
-"""The Exploration that rx.explore returns, and the parts it is made of."""
+"""The Exploration that rx.explore returns, and its parts."""

@@ -10,8 +10,7 @@ from typing import Any, Self
 from regional_explorer.compiler.region_config import checked_direction, configured
 from regional_explorer.errors import SelectorError, check_argument, check_flag, user_facing_methods
 from regional_explorer.record.configs import preset
-from regional_explorer.record.graph import Graph
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.plan import Direction, Plan, Selector
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
@@ -21,7 +20,7 @@ class Edits:
     """The edits of a plan, for an exploration and for a draft."""
 
     def _edit_plan(self, change: Callable[[Draft], Plan]) -> Self:
-        """Replace the plan by what ``change`` returns for a draft of it."""
+        """Replace the plan with the result of ``change`` for a draft of it."""
         raise NotImplementedError
 
     def mark(  # noqa: PLR0913 - one keyword for each kind of selector
@@ -40,24 +39,26 @@ class Edits:
         """Mark a region without changing the source or tracing again.
 
         Args:
-            name: its name; an existing region gets these nodes in addition.
+            name: the name of the region; if the plan has it, these nodes are added to it.
             *selector: selectors as tables show them: ``"modules:layers.*.mlp -ops:aten.div*"`` is these modules without
                 these ops, ``"-ops:aten.div*"`` everything but these ops, ``"ops:gelu &modules:layers.0"`` these ops in
                 this module.
             modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level of the
                 path, ``**`` does not: ``*ffn`` matches ``ffn``, ``**ffn`` also ``layers.0.ffn``. The root has no path.
-            lines: ``function:3-7``, counted from its ``def``, ``file.py:10-20``, or ``10-20`` where one file has them.
-            ops: globs over operators, such as ``aten.gelu*``, or over their short names: ``gelu``. Ops of the backward
-                count only for a pattern that matches none of the forward.
-            nodes: names of nodes, of any graph, or ``0/forward:mul_1``.
+            lines: ``function:3-7``, counted from its ``def``, ``file.py:10-20``, or ``10-20`` if only one file has ops
+                there.
+            ops: globs over operators, such as ``aten.gelu*``, or over their short names: ``gelu``. A pattern picks ops
+                of the backward only if it matches no op of the forward.
+            nodes: names of nodes in any graph, or ``0/forward:mul_1`` for a node of one graph.
             subgraphs: globs over the functions that ``nested_compile_region`` marks, such as ``Block.forward`` or
-                ``Block``; ``*`` for all. What is marked is the body, for all calls that share it.
+                ``Block``; ``*`` for all. This marks the body, for all calls that share it.
             innermost: with ``lines``, leave out ops of functions that are called there.
             only: restrict the selected nodes to these names; instances stay the same.
-            each: one region per module that matches, named ``name[path]``, instead of one with many instances.
+            each: make a region of each module that matches, named ``name[path]``, instead of one region with many
+                instances.
 
         Raises:
-            SelectorError: no selector is given, one is malformed or matches nothing, or nodes share a name.
+            SelectorError: no selector is given, a selector is malformed or matches nothing, or nodes share a name.
         """
         check_flag("innermost", innermost)
         check_flag("each", each)
@@ -81,12 +82,12 @@ class Edits:
         For example, two consecutive modules become one partition in each layer that has them.
 
         Args:
-            *names: the regions; the merged one takes the position of the first of them in the plan.
-            name: its name; that of the first region by default.
-            config: its config, for forward and backward; required if those of the regions differ.
+            *names: the regions; the merged region takes the place of the first in the plan.
+            name: the name of the merged region; by default the first region's.
+            config: its config, for forward and backward; required if the configs of the regions differ.
 
         Raises:
-            UnknownRegionError, PlanError: fewer than two regions, configs that differ, or a name that is taken.
+            UnknownRegionError, PlanError: there are fewer than two regions, their configs differ, or the name is taken.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
 
@@ -105,8 +106,8 @@ class Edits:
 
         Args:
             name: the region.
-            at: the node, of any graph, that the second part begins with, such as ``mul_1`` or ``0/forward:mul_1``; all
-                equal instances are cut in the same place. By default every instance becomes a region.
+            at: the first node of the second part, of any graph, such as ``mul_1`` or ``0/forward:mul_1``; all equal
+                instances are cut in the same place. By default every instance becomes a region.
 
         Raises:
             UnknownRegionError, SelectorError: ``at`` is not a node of the region.
@@ -128,12 +129,12 @@ class Edits:
     ) -> Self:
         """Run some ops of a region eagerly, as ``annotate({"fallback_to_eager": True})`` does in the source.
 
-        This includes all nodes that an op was traced to, in the backward too. The selectors are those of ``mark``;
+        This includes all nodes that an op was traced to, also in the backward. The selectors are those of ``mark``;
         nodes outside the region are ignored.
 
         Raises:
             UnknownRegionError, SelectorError: a selector matches nothing of the region.
-            PlanError: nothing would be left of it.
+            PlanError: nothing would be left of the region.
         """
         chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}, selector)
         return self._edit_plan(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
@@ -147,7 +148,7 @@ class Edits:
         ops: Patterns = None,
         nodes: Patterns = None,
     ) -> Self:
-        """Return carved ops to a region: those that the selectors pick, or all of them without selectors.
+        """Return carved ops to a region: the ops that the selectors pick, or all if there is no selector.
 
         Raises:
             UnknownRegionError, SelectorError: a selector matches no carved op.
@@ -163,7 +164,7 @@ class Edits:
         return self._edit_plan(lambda draft: draft.plan.changed(name, enabled=False))
 
     def enable(self, name: str) -> Self:
-        """Run a disabled region compiled again."""
+        """Undo ``disable``: run a region compiled."""
         return self._edit_plan(lambda draft: draft.plan.changed(name, enabled=True))
 
     def configure(
@@ -186,8 +187,8 @@ class Edits:
             name: the region.
             config: Inductor config keys, dotted, and their values, or the name of a preset.
             keys: more config keys, as keyword arguments.
-            direction: ``"forward"`` or ``"backward"`` to set it for the region's partitions in those graphs alone;
-                for both when left out.
+            direction: ``"forward"`` or ``"backward"`` to configure only the region's partitions in those graphs; by
+                default both.
 
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.

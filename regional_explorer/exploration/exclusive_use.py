@@ -1,4 +1,4 @@
-"""Lets one thread at a time trace, compile or measure an exploration, and keeps the plan while it is measured."""
+"""Lets one thread at a time trace, compile or measure an exploration, and protects a plan from edits meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regional_explorer.errors import BusyError
 from regional_explorer.torch_api.compile_lock import acquired
 
 _LET_IN_S = 0.5
-"""The maximum seconds that a search, before its next turn, leaves to threads that wait for theirs."""
+"""The maximum seconds that a search waits before its next turn, so that waiting threads get theirs."""
 _POLL_S = 0.05
 
 
@@ -23,12 +23,12 @@ class ExclusiveUse:
 
     A turn waits for traces and compiles of other threads, but not for a measurement: timed work of a button runs on
     the main thread between cells, so a cell that waited for it would wait forever. During a measurement the plan cannot
-    be edited either, or its samples would be of two plans.
+    be edited either: its samples would be of two plans.
 
-    A search takes a turn for each of its steps. Between them the plan can be edited, and other threads may compile and
-    measure: only what would take the search its trace is refused until it ends.
+    A search takes a turn for each of its steps. Between the steps the plan can be edited, and other threads may compile
+    and measure. Only a call that would replace the search's trace is refused until the search ends.
 
-    ``give_way`` cancels a running measurement that nobody asked for; the turn then waits for its end.
+    ``give_way`` cancels a running measurement that nobody asked for; the turn then waits until that has ended.
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class ExclusiveUse:
     def turn(self, run: Run, measuring: str = "") -> Iterator[Run]:
         """Context manager: trace or compile, or, in the method ``measuring`` of the exploration, measure.
 
-        It yields ``run``, which a keyboard interrupt cancels too, and which is cancelled for good if it was before its
-        turn came. A method that calls another one keeps its name: it is the one that was called.
+        It yields ``run``, which a keyboard interrupt cancels too; a run that was cancelled before its turn stays
+        cancelled. If the method calls another method of the exploration, messages name the first.
 
         Raises:
             BusyError: another thread measures.
-            KeyboardInterrupt: at the end, if one was dropped inside.
+            KeyboardInterrupt: at the end, if an interrupt was dropped inside.
         """
         me = threading.get_ident()
 
@@ -119,19 +119,19 @@ class ExclusiveUse:
                 raise CancelledError
             yield
 
-    def refuse_while_searching(self, what: str) -> None:
-        """Raise BusyError while a search runs: ``what`` would take away its trace."""
+    def refuse_while_searching(self, refused: str) -> None:
+        """Raise BusyError while a search runs, because ``refused`` (a participle) would take away its trace."""
         if self._searching is not None:
             raise BusyError(
                 f"ex.{self._searching[0]}() is searching. Until it ends, the exploration can be edited and compiled, "
-                f"but not {what}: wait for it, or cancel it where it was started, then try again."
+                f"but not {refused}: wait for it, or cancel it where it was started, then try again."
             )
 
     def _refuse_while_the_main_thread_searches(self, measuring: str) -> None:
         """Raise BusyError if the main thread searches and the calling thread is another.
 
-        What another thread measures runs on the main thread, between cells: the search would wait for it, and it for
-        the end of the search's cell.
+        Another thread's measurement runs on the main thread, between cells: the search would wait for the measurement,
+        and the measurement for the end of the search's cell.
         """
         search = self._searching
         if search is not None and _is_main(search[1]) and threading.get_ident() != search[1]:
@@ -145,7 +145,7 @@ class ExclusiveUse:
             BusyError: a measurement is running.
         """
         if self._gives_way():
-            with self._lock:  # before the plan's: a measurement that begins takes both in this order
+            with self._lock:  # before the plan's lock: a measurement that begins takes both in this order
                 pass
         with self._editing:
             self._refuse_while_measuring()

@@ -1,4 +1,4 @@
-"""One trace with the objects that work on it, and the session made of them."""
+"""One trace, the objects that work on it, and the session made of their results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.artifact_folder import ArtifactFolder
+from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
@@ -26,19 +29,30 @@ from regional_explorer.diagnostics.measured import (
     wrong_regions,
     wrong_variants,
 )
-from regional_explorer.errors import ClosedError, listing
+from regional_explorer.errors import ClosedError, ReproError, listing
 from regional_explorer.exploration.measurements import Measurements
+from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.code_store import Insights
+from regional_explorer.insight.repro import repro_script
+from regional_explorer.insight.roofline import (
+    TRIALS,
+    bitwise_trials,
+    full_graphs,
+    op_differences,
+    phase_reaches,
+    region_reaches,
+)
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import reconcile
+from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
-from regional_explorer.record.benchmark import PartitionTiming
+from regional_explorer.record.benchmark import PartitionTiming, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.plan import Plan, Region, Tracing
 from regional_explorer.record.plan_file import (
     PlanFile,
     environment_difference,
@@ -48,18 +62,16 @@ from regional_explorer.record.plan_file import (
 )
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
+from regional_explorer.record.roofline import BitwiseTrial, borders, launches, roundings
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.record.tuning import Tuning
+from regional_explorer.record.tuning import Suggestion, Tuning
 from regional_explorer.regions.select import Assignment, assign, members
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
-from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.live_bench import LiveBench
+from regional_explorer.tuning.live_bench import LiveBench, measure_suggestions
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.suggested import measure_suggestions
+from regional_explorer.tuning.tries import Ledger
 
 
 def initial_program(
@@ -68,8 +80,8 @@ def initial_program(
     """Return the program under ``plan``, or under the marks in the source, and diagnostics about that plan.
 
     Raises:
-        UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; for the plan of a file there
-            are diagnostics instead.
+        UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; invalid configs in a plan
+            file give diagnostics instead.
     """
     if plan is None:
         marked_plan, diagnostics = source_plan(capture.graphs)
@@ -87,7 +99,7 @@ def initial_program(
 
 
 def with_measured_states(partitions: Iterable[Partition], timings: Iterable[PartitionTiming]) -> tuple[Partition, ...]:
-    """Return the partitions, compiled ones that have figures in the state ``measured``."""
+    """Return the partitions; those that are compiled and have figures get the state ``measured``."""
     measured = {timing.partition for timing in timings}
     return tuple(
         replace(part, state=State.MEASURED) if part.state is State.COMPILED and part.id in measured else part
@@ -119,11 +131,13 @@ def collect_dropped() -> None:
 class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
-    For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
-    or runs the call does so in a turn of the exploration's ``exclusive_use``. ``plan_diagnostics`` are about
-    ``first_plan``, which the exploration began with; ``other_ops`` about ``traced_plan``, the one under which the call
-    was traced again, and its regions that got other ops than in the graphs in which they were marked, ``marked_in`` by
-    name. ``saved_artifacts`` has the SHA-256 of each artifact that ``ex.save_artifacts`` has written, by key.
+    For tools that build on an exploration; nothing of this is saved, and the classes may change. Tracing, compiling and
+    running the call needs a turn of the exploration's ``exclusive_use``.
+
+    ``plan_diagnostics`` are about ``first_plan``, which the exploration began with. ``other_ops`` are about
+    ``traced_plan``, the plan of the last retrace: its regions that got other ops than in the graphs in which they were
+    marked. ``marked_in`` has these graphs by region name. ``saved_artifacts`` has the SHA-256 of each artifact that
+    ``ex.save_artifacts`` has written, by key.
     """
 
     def __init__(
@@ -140,7 +154,7 @@ class Live:
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.tuning: Tuning | None = None
-        self.suggestions: dict[str, tuple[Suggestion, ...]] = {}  # those that were measured, by settings of torch
+        self.suggestions: dict[str, tuple[Suggestion, ...]] = {}  # the measured ones, by settings of torch
         self.marked_in: dict[str, Sequence[Graph]] = {}
         self.other_ops: tuple[Diagnostic, ...] = ()
         self.saved_artifacts: dict[str, str] = {}
@@ -187,7 +201,7 @@ class Live:
         run: Run,
         turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
-        """Measure what each suggestion would gain, and keep that; see ``Exploration.suggest``."""
+        """Measure the gain of each suggestion, and keep it; see ``Exploration.suggest``."""
         settings = surroundings()
 
         def keep(measured: Sequence[Suggestion]) -> None:
@@ -196,6 +210,83 @@ class Live:
         bench = LiveBench(self.variants, self.environment, run, turn, Crew(0))
         with bench.closing():
             measure_suggestions(bench, found, budget_s, keep)
+
+    def roofline(self, run: Run, *, bitwise: bool) -> Roofline:
+        """Compare the plan with full Inductor; see ``Exploration.roofline``."""
+        bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
+        untimed = run.threads.run_untimed
+        reach = phase_reaches(self.session)
+        costs = {cost.what: cost.seconds for cost in self.session.variant_costs}
+        full_s = costs.get(VariantName.FULL, 0.0)  # seconds of a compile of the whole call
+        trials_s = full_s * len(TRIALS) if bitwise else 0.0
+        whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
+        whole_graphs = untimed(lambda: full_graphs(self.program, whole))
+        for region in self.session.plan.regions:
+            untimed(partial(self.insights.read, region.name, reading))
+        full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
+        session = self.session
+        crossing = borders(session, full)
+        if not run.cancelled():
+            run.estimate(trials_s or None)
+            run.progress("measuring the copy bandwidth", 0.4)
+            largest = max((border.fused_bytes for border in crossing), default=0)
+            bandwidth = run.threads.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
+        if not run.cancelled():
+            run.progress("comparing ops with their decompositions", 0.5)
+            ops = untimed(lambda: op_differences(self.variants))
+        if bitwise and not run.cancelled():
+            trying = run.part(0.5, 1.0)
+            trials = untimed(lambda: bitwise_trials(self.variants, TRIALS, trying, full_s))
+        left_out = {graph_id: graph.code.problem for graph_id, graph in whole_graphs.items() if graph_id not in full}
+        problems = [f"The graph {graph_id} is left out: {problem}." for graph_id, problem in left_out.items()]
+        if run.cancelled():
+            problems.append("Cancelled: the remaining steps are left out.")
+        return Roofline(
+            reach=reach,
+            regions=region_reaches(session, reach[-1]),
+            borders=crossing,
+            launches=launches(session, full) if full else None,
+            roundings=roundings(session, full),
+            ops=ops,
+            trials=trials,
+            bandwidth=bandwidth,
+            problems=tuple(problems),
+        )
+
+    def save_artifacts(self, folder: ArtifactFolder, run: Run) -> None:
+        """Compile stale partitions, and save the artifacts of the plan; see ``Exploration.save_artifacts``."""
+        compile_plan(self.program, run)
+        compiled = ((switch, switch.artifact) for switch in self.program.switches)
+        by_key = {artifact.key: (switch, artifact.pack) for switch, artifact in compiled if artifact is not None}
+        for key, (switch, pack) in by_key.items():
+            if pack is None:
+                continue
+            with self.capture.generated.collected():
+                sha256 = folder.save(self.program.wanted(key, switch).label(), pack)
+            if sha256 is not None:
+                self.saved_artifacts[key] = sha256
+        folder.finish()
+
+    def repro(self, region: Region, partition: str | None, run: Run) -> str:
+        """Return a script that compiles one partition of a region; see ``Exploration.repro``."""
+        run.progress("recording the inputs of the partitions", 0.0)
+        self.program.record_layouts()
+        switches = [switch for switch in self.program.switches if switch.piece.claim.region == region.name]
+        keys, failures = self.program.keys(), self.program.store.failures
+        switches.sort(key=lambda switch: keys.get(switch) not in failures)
+        chosen = next((switch for switch in switches if partition in (None, switch.partition.name)), None)
+        if chosen is None:
+            existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
+            requested = "partition" if partition is None else f"partition {partition!r}"
+            raise ReproError(f"Region {region.name!r} has no {requested}; there is {existing}.")
+        named, graph = f"Partition {chosen.partition.name}", chosen.piece.graph_id
+        if chosen.workpiece is None:
+            raise ReproError(f"{named} cannot be written as a script: {chosen.failure}.")
+        title = f"{named} of region {region.name!r} of {self.title}, graph {graph}."
+        try:
+            return repro_script(title, chosen.piece, chosen.workpiece.inputs, self.program.config_for(chosen))
+        except ReproError as problem:
+            raise ReproError(f"{named} cannot be written as a script: {problem}") from problem
 
     @property
     def session(self) -> Session:
@@ -216,7 +307,7 @@ class Live:
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.last
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
-            shown_plan = None  # without conditions nothing can say that its verdicts are of another plan
+            shown_plan = None  # a session without conditions cannot say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else BenchmarkResults()
         conditions = results.conditions and replace(results.conditions, outdated=measured is None)
         threads = conditions.threads if conditions else self.environment.threads
@@ -284,12 +375,12 @@ class Live:
         """Return new live objects of the same call, under the same regions.
 
         Raises:
-            CaptureError: it cannot be traced with these shapes.
+            CaptureError: the call cannot be traced with these shapes.
         """
         return Live(self.call, self.title, dynamic=dynamic, plan=self.program.plan, tracing=tracing)
 
     def follow(self, earlier: Live, plan: Plan) -> None:
-        """Apply ``plan``, of an earlier trace of the call or to be traced in this way."""
+        """Apply a plan of an earlier trace of the call, or one that is to be traced as this trace."""
         self.traced_plan = plan
         self.program.apply(plan)
         marked = (region for region in plan.regions if region.name in earlier.program.plan)
@@ -299,7 +390,7 @@ class Live:
     def graphs_of_mark(self, region: Region) -> Sequence[Graph]:
         """Return the graphs in which a region of the plan was marked: this trace's or an earlier trace's.
 
-        Graphs of later calls are left out: they repeat the ops, and a new trace has none.
+        Graphs of later calls are left out: they repeat the ops, and a new trace does not have these graphs.
         """
         if region.name in self.marked_in and region.same_nodes(self.traced_plan[region.name]):
             return self.marked_in[region.name]
@@ -323,7 +414,7 @@ class Live:
             self.free_trace()
 
     def keep_session(self) -> None:
-        """Keep the session as it is now; nothing can be run after that."""
+        """Keep the session as it is now; the call cannot run after that."""
         self._snapshot = (None, self.session)
         self.is_open = False
 
@@ -337,7 +428,7 @@ _OF_THE_PLAN = (
     *(DiagnosticCode.PLAN_FAILED, DiagnosticCode.VARIANT_FAILED),
     *(DiagnosticCode.UPSTREAM_FAILED, DiagnosticCode.NO_COMPILER),
 )
-"""Codes of a benchmark's findings that depend on the plan although they name no region."""
+"""Codes of a benchmark's findings that depend on the plan without naming a region."""
 
 
 def _depends_on_plan(diagnostic: Diagnostic) -> bool:
@@ -345,18 +436,18 @@ def _depends_on_plan(diagnostic: Diagnostic) -> bool:
     return diagnostic.region is not None or diagnostic.code in _OF_THE_PLAN
 
 
-def _still_asks(diagnostic: Diagnostic, about: Plan, session: Session) -> bool:
-    """Return whether a session has still to do what a diagnostic of the plan ``about`` asks for."""
+def _still_asks(diagnostic: Diagnostic, earlier: Plan, session: Session) -> bool:
+    """Return whether a diagnostic about an ``earlier`` plan asks for a step that ``session`` has not taken yet."""
     name, plan = diagnostic.region, session.plan
     if diagnostic.code is DiagnosticCode.VARIANT_WRONG:
-        return plan == about and session.plan_numerics is None
-    if name is None or name not in about:
+        return plan == earlier and session.plan_numerics is None
+    if name is None or name not in earlier:
         return True
     if name not in plan:
         return False
     if diagnostic.code is DiagnosticCode.CONFIG_UNKNOWN:
-        return plan[name].configs == about[name].configs
-    return plan[name].same_nodes(about[name])
+        return plan[name].configs == earlier[name].configs
+    return plan[name].same_nodes(earlier[name])
 
 
 MOST_NAMED_OPS = 6
@@ -364,7 +455,7 @@ MOST_NAMED_OPS = 6
 
 
 def _changed_regions(live: Live) -> Iterator[Diagnostic]:
-    """Yield a ``plan-differs`` for each region marked by node names that are other ops in the new trace."""
+    """Yield a ``plan-differs`` for each region marked by node names that mean other ops in the new trace."""
     for region in live.program.plan.regions:
         by_names = any(selector.by_name for selector in (*region.selectors, *region.carved))
         if not by_names or region.name not in live.marked_in:
@@ -374,14 +465,14 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
         new_ops = _op_counts(live.capture.graphs, live.program.assignment, region.name)
         if new_ops and old_ops != new_ops:
             message = (
-                f"Region {region.name!r} was marked by node names, which name other ops since the call was traced "
+                f"Region {region.name!r} was marked by node names, which mean other ops since the call was traced "
                 f"again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             retraces = Action(ActionKind.RETRACE, needs="dynamic")
             remedy = (
                 "Look at the graph and mark the ops again; ",
                 retraces,
-                " with the earlier shapes brings them back.",
+                " with the earlier shapes brings the earlier ops back.",
             )
             yield DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
 

@@ -1,4 +1,4 @@
-"""Runs benchmarks and keeps their results by what was compiled."""
+"""Runs benchmarks and keeps their results by the content of the compiled partitions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MAX_PLANS = 50
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPartition:
-    """The figures of one partition measured alone; ``sampled`` is the run and partition that gave the samples."""
+    """The figures of a partition measured alone; ``sampled`` is the run and the partition of the samples."""
 
     timing: PartitionTiming
     numerics: tuple[Numerics, ...]
@@ -60,7 +60,7 @@ class MeasuredPartition:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """One benchmark: the ``partitions`` it ran with, and its results for the call and for each partition."""
+    """One benchmark: the ``partitions`` it ran with, and its results, for the call and for each partition."""
 
     partitions: tuple[Partition, ...]
     results: BenchmarkResults
@@ -68,11 +68,11 @@ class MeasuredPlan:
 
 
 REGION_SHARE = 0.5
-"""The time for measuring regions alone, as a share of the budget and in addition to it."""
+"""The time for measuring regions alone, in addition to the budget and as a share of it."""
 
 
 class Measurements:
-    """Runs the benchmarks of one exploration and keeps their results by what was compiled.
+    """Runs the benchmarks of one exploration and keeps their results by the content of the compiled partitions.
 
     ``last`` is the newest benchmark, ``of(partitions)`` the benchmark of a given plan. ``runs`` are the sessions of the
     last benchmark of each plan, in the order they were measured, including earlier traces of the call. ``revision``
@@ -120,7 +120,7 @@ class Measurements:
         if run.cancelled():
             return
         toolchain.build.wait()
-        # The current number of threads: artifacts are compiled for it, and all variants run with it.
+        # Set the current number of threads: artifacts are compiled for it, and all variants run with it.
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
         results.setting = context.environment.threads, surroundings()
@@ -165,7 +165,7 @@ class Measurements:
         return ""
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: BenchmarkResults) -> list[VariantName]:
-        """Compile stale partitions; return the variants that can run: without a C++ compiler, only the eager ones."""
+        """Compile stale partitions; return the variants that can run: only the eager ones without a C++ compiler."""
         program = self._variants.program
         try:
             if set(BY_TORCH).intersection(names):
@@ -179,12 +179,12 @@ class Measurements:
     def add(self, results: BenchmarkResults) -> None:
         """Keep the results of a benchmark, in place of an earlier benchmark of the same plan.
 
-        A benchmark that ended before it measured anything is kept only if there is no other.
+        A benchmark that ended before it measured anything is kept only if the plan has no other.
         """
         measured_before = self.last is not None and self.last.results.timings
         if not results.timings and (measured_before or not (results.numerics or results.diagnostics)):
             return
-        # Read only now: an artifact may have rejected its inputs during the run. The plan cannot have changed.
+        # Read after the run: an artifact may have rejected its inputs during it. The plan cannot have changed.
         measured = partitions(self._variants.program)
         self.revision += 1
         self.last = MeasuredPlan(measured, results, _measured_by_content(self.revision, measured, results))
@@ -198,13 +198,13 @@ class Measurements:
     def remember(self, session: Session) -> None:
         """Keep the session of the newest benchmark, in place of an earlier session of the same plan.
 
-        Artifacts that another plan had compiled before count as reused. Plans that differ in configs alone and have the
+        Artifacts that another plan had compiled before count as reused. Plans that differ only in configs and have the
         same code share one set of figures, the newest.
         """
         runs = grouped((_history_key(run) == _history_key(session), run) for run in self.runs)
         other_runs, own_runs = runs.get(False, []), runs.get(True, [])
         reused = {made for run in other_runs for made in _compiles(run)} & _compiles(session)
-        # What this plan had compiled before may have been reused by others since.
+        # Other plans may have reused compiles of this plan since.
         reused -= {made for run in own_runs for made in _compiles(run) if made[0] not in run.reused}
         session = replace(session, reused=tuple(sorted(artifact for artifact, _ in reused)))
         updated = (under_plan_of(run, session) if same_code(run, session) else run for run in other_runs)
@@ -222,14 +222,14 @@ class Measurements:
     def figures(
         self, partitions: Sequence[Partition]
     ) -> tuple[tuple[PartitionTiming, ...], tuple[Numerics, ...], Mapping[str, Mapping[str, Any] | None]]:
-        """Return the timings, numerics and cures of all partitions whose content was measured, under whichever plan.
+        """Return the timings, numerics and cures of all partitions whose content was measured, under any plan.
 
-        Figures measured under this plan are preferred; partitions have their current names, cures are by partition id.
+        Figures measured under this plan come first. Partitions have their current names; cures are by partition id.
         """
         measured_plan = self.of(partitions)
         measured = self._alone if measured_plan is None else {**self._alone, **measured_plan.alone}
         pairs = [(part, measured[content]) for part in partitions if (content := partition_content(part)) in measured]
-        # Partitions with equal content refer to the one that was sampled, or if that is gone, to the first of them.
+        # Partitions with equal content refer to the sampled partition, or if it is gone, to the first of them.
         names = {figures.sampled: part.id for part, figures in reversed(pairs)}
         names |= {figures.sampled: part.id for part, figures in pairs if figures.sampled[1] == partition_content(part)}
         timings, numerics, cures = [], [], {}
@@ -259,12 +259,12 @@ def _measured_by_content(
 
 
 def _compiles(run: Session) -> set[tuple[str, float]]:
-    """Return what identifies the compiles of a run: the key of each artifact, and the seconds of its compile."""
+    """Return keys of the compiles of a run: the key of each artifact, and the seconds of its compile."""
     return {(key, artifact.compile.seconds) for key, artifact in run.artifacts.items() if artifact.compile}
 
 
 def _history_key(run: Session) -> tuple[object, ...]:
-    """Return what distinguishes plans in the history: shapes, and configs even where they give equal code.
+    """Return the key of a plan in the history: its shapes, and its configs even if they give equal code.
 
     As in ``Measurements._content``, graphs of later calls do not count.
     """

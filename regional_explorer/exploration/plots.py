@@ -1,4 +1,4 @@
-"""Drawings of a session by matplotlib: ``ex.plot.gain()`` and others, each on the axes given, or on new ones."""
+"""Drawings of a session by matplotlib: ``ex.plot.gain()`` and others, each on given or on new axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
 from regional_explorer.style.css import DARK, HUES, LIGHT, paint
-from regional_explorer.style.element import markup
+from regional_explorer.style.element import clean, markup
 from regional_explorer.style.formats import word
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class Plots:
         self._session = session
 
     def gain(self, ax: Axes | None = None) -> Axes:
-        """Draw what each region saves of a call, measured alone, and what the plan saves of the whole, with intervals.
+        """Draw the time that each region, measured alone, and the whole plan save in each call, with intervals.
 
         Raises:
-            MeasureError: nothing compiled was measured.
+            MeasureError: no compiled region and no plan was measured.
         """
         session = self._session
         alone = whole_region_timings(session)
@@ -48,37 +48,37 @@ class Plots:
         eager, plan = whole.get(VariantName.EAGER), whole.get(VariantName.REGIONAL)
         if eager is not None and plan is not None and not plan.numerics.withholds_speedup and not session.is_outdated:
             gains[WHOLE] = median_figure(paired_gaps(eager.samples_s, plan.samples_s))
-        axes = self._axes(ax, gains, "ex.benchmark() measures what this draws.")
+        axes = self._axes(ax, gains, "run ex.benchmark() first.")
         numbers = [session.plan.numbers.get(name) for name in gains]
         colours = [LIGHT.quiet if number is None else paint(number).light.stroke for number in numbers]
         values_ms = [1e3 * gain.value for gain in gains.values()]
-        axes.barh(list(gains), values_ms, color=colours, xerr=_whiskers_ms(list(gains.values())), capsize=3)
+        axes.barh(list(map(clean, gains)), values_ms, color=colours, xerr=_whiskers_ms(list(gains.values())), capsize=3)
         axes.axvline(0.0, color=LIGHT.edge)
         axes.invert_yaxis()
-        axes.set(xlabel=f"ms saved in each call, interval {CONFIDENCE:.0%}", title=session.title)
+        axes.set(xlabel=f"ms saved in each call, interval {CONFIDENCE:.0%}", title=clean(session.title))
         return axes
 
     def samples(self, ax: Axes | None = None) -> Axes:
-        """Draw the samples of every variant, round by round: what disturbed a benchmark, and when.
+        """Draw the samples of every variant, round by round, to see when a benchmark was disturbed.
 
         Raises:
             MeasureError: no variant was measured.
         """
         timings = self._session.whole_timings
-        axes = self._axes(ax, timings, "ex.benchmark() measures what this draws.")
+        axes = self._axes(ax, timings, "run ex.benchmark() first.")
         for number, (name, timing) in enumerate(timings.items()):
             samples_ms = [1e3 * seconds for seconds in timing.samples_s]
-            axes.plot(samples_ms, ".", label=word(name), color=paint(number).light.stroke)
+            axes.plot(samples_ms, ".", label=clean(word(name)), color=paint(number).light.stroke)
             axes.axhline(1e3 * timing.median_s.value, color=paint(number).light.stroke, linewidth=0.8)
-        axes.set(xlabel="round", ylabel="ms", title=self._session.title)
+        axes.set(xlabel="round", ylabel="ms", title=clean(self._session.title))
         axes.legend()
         return axes
 
     def roofline(self, ax: Axes | None = None) -> Axes:
-        """Draw each kernel by its operations per byte and its speed, under what this machine was seen to reach.
+        """Draw each kernel by its operations per byte and its speed, under the highest rates measured on this machine.
 
         Raises:
-            MeasureError: no kernel was timed whose operations and bytes are known.
+            MeasureError: no kernel with known operations and bytes was timed.
         """
         timed = [
             (code.partition.region, linked.kernel, time)
@@ -87,11 +87,11 @@ class Plots:
             for linked, time in zip(code.kernels, code.times.kernels, strict=True)
             if time is not None and linked.kernel.operations and linked.kernel.bytes_moved
         ]
-        axes = self._axes(ax, timed, "ex.kernel_times() measures what this draws.")
+        axes = self._axes(ax, timed, "run ex.kernel_times() first.")
         for region in dict.fromkeys(region for region, _, _ in timed):
-            own = [(kernel, time) for of, kernel, time in timed if of == region]
+            points = [_point(kernel, time) for name, kernel, time in timed if name == region]
             colour = paint(self._session.plan.numbers[region]).light.stroke
-            axes.plot(*zip(*(_point(*one) for one in own), strict=True), "o", label=region, color=colour)
+            axes.plot(*zip(*points, strict=True), "o", label=clean(region), color=colour)
         places = [_point(kernel, time)[0] for _, kernel, time in timed]
         span = [min(places) / 2.0, max(places) * 2.0]
         bounds = [(kernel, time) for _, kernel, time in timed if time.bound_s]
@@ -102,18 +102,18 @@ class Plots:
         if computed:
             axes.axhline(1e-9 * max(computed), linestyle="--", color=LIGHT.edge, label="matrix products")
         axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="10⁹ operations per second")
-        axes.set_title(self._session.title)
+        axes.set_title(clean(self._session.title))
         axes.legend()
         return axes
 
     def timeline(self, ax: Axes | None = None) -> Axes:
-        """Draw the ops of one eager call one after the other, a row for each graph, coloured by module.
+        """Draw the ops of one eager call in the order they run, a row for each graph, coloured by module.
 
         Raises:
             MeasureError: the call was not profiled.
         """
         session, profile = self._session, self._session.profile
-        axes = self._axes(ax, profile and profile.ops, "ex.profile() measures what this draws.")
+        axes = self._axes(ax, profile and profile.ops, "run ex.profile() first.")
         seconds = {(op.graph, op.node): op.seconds.value for op in profile.ops} if profile else {}
         graphs = [graph for graph in session.graphs if any((graph.id, node.name) in seconds for node in graph.ops)]
         modules: dict[str, int] = {}
@@ -124,11 +124,11 @@ class Plots:
                 module = groups_of(node)["module"] or "outside modules"
                 known = module in modules
                 colour = paint(modules.setdefault(module, len(modules)) % HUES).light.stroke
-                axes.barh(row, op_ms, left=start_ms, color=colour, label=None if known else module)
+                axes.barh(row, op_ms, left=start_ms, color=colour, label=None if known else clean(module))
                 start_ms += op_ms
-        axes.set_yticks(range(len(graphs)), [graph.id for graph in graphs])
+        axes.set_yticks(range(len(graphs)), [clean(graph.id) for graph in graphs])
         axes.invert_yaxis()
-        axes.set(xlabel="ms of one eager call", title=session.title)
+        axes.set(xlabel="ms of one eager call", title=clean(session.title))
         axes.legend(fontsize="small")
         return axes
 
@@ -148,7 +148,7 @@ class Plots:
 
 
 def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
-    """Return how far the ends of intervals are below and above their values, as matplotlib takes them."""
+    """Return how far the ends of intervals are below and above their values, in matplotlib's form."""
     intervals = [interval_ends(figure) for figure in figures]
     return [
         [1e3 * (value - low) for low, value, _ in intervals],
@@ -157,7 +157,7 @@ def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
 
 
 def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:
-    """Return the operations of a kernel per byte, and how many billions of them it does in a second."""
+    """Return the operations of a kernel per byte, and its billions of operations per second."""
     operations = kernel.operations or 0
     return operations / (kernel.bytes_moved or 1), 1e-9 * operations / time.seconds.value
 
@@ -165,15 +165,15 @@ def _point(kernel: Kernel, time: KernelTime) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------------------------ in saved pages
 
 DRAWINGS: Mapping[str, tuple[str, str]] = {
-    "gain": ("Gain", "What each region saves of a call, measured alone, and the plan of the whole, with intervals"),
+    "gain": ("Gain", "The time that each region, measured alone, and the whole plan save in each call, with intervals"),
     "samples": ("Samples", "The time of a call in each round, by variant"),
-    "roofline": ("Roofline", "Kernels by their operations per byte and their speed, under what this machine reached"),
-    "timeline": ("Timeline", "The ops of one eager call one after the other, coloured by module"),
+    "roofline": ("Roofline", "Kernels by operations per byte and speed, under the highest rates of this machine"),
+    "timeline": ("Timeline", "The ops of one eager call in the order they run, coloured by module"),
 }
-"""The title of each drawing, and what it shows."""
+"""The title and the description of each drawing."""
 
 LARGEST_DRAWING = 1 << 20
-"""The most bytes of a drawing in a page: one of more has many thousand marks."""
+"""The most bytes of a drawing in a page: a larger one has many thousand marks."""
 
 _PAGE_STYLE: Any = {
     "svg.fonttype": "none",
@@ -184,7 +184,7 @@ _PAGE_STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), LIGHT.ink),
     **dict.fromkeys(("axes.edgecolor", "legend.edgecolor"), LIGHT.edge),
 }
-"""The settings of matplotlib for a page: texts stay texts, and every colour has another one for a dark page."""
+"""The settings of matplotlib for a page: texts stay texts, and each colour is one that a dark page replaces."""
 
 _DARK_COLOURS = {
     "#000000": DARK.ink,
@@ -193,17 +193,17 @@ _DARK_COLOURS = {
     LIGHT.edge: DARK.edge,
     **{paint(number).light.stroke: paint(number).dark.stroke for number in range(HUES)},
 }
-"""The colour on a dark page for each on a light one."""
+"""The colours of a dark page, by the colours of a light one."""
 
 
 def drawings(session: Session) -> dict[str, str]:
-    """Return the drawings of what was measured as SVG, by title; none without matplotlib."""
+    """Return the drawings of the measured results as SVG, by title; empty without matplotlib."""
     try:
         plots = Plots(session)
     except MissingPackageError:
         return {}
     from matplotlib import rc_context
-    from matplotlib.figure import Figure as Sheet  # pyplot would choose a backend, and keep the figure
+    from matplotlib.figure import Figure as Sheet  # pyplot would choose a backend and keep the figure
 
     drawn = {}
     for name, (title, about) in DRAWINGS.items():
@@ -221,10 +221,10 @@ def drawings(session: Session) -> dict[str, str]:
 
 
 def _for_page(svg: str, name: str, title: str, about: str) -> str:
-    """Return matplotlib's SVG as an element of a page: with ids of its own, and in the colours of the page's theme."""
+    """Return matplotlib's SVG as an element of a page, with ids of its own and the colours of the page's theme."""
     start, _, content = svg[svg.index("<svg ") :].partition(">")
     (view_box,) = re.findall(r'viewBox="[^"]*"', start)
-    # Its style sheet would be the page's, too.
+    # The style sheet of the SVG would apply to the whole page.
     content = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", content, flags=re.DOTALL)
     content = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", content)
     colours = f"(?<=: )(?:{'|'.join(_DARK_COLOURS)})"

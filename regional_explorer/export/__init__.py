@@ -1,1 +1,1 @@
-"""Tables, files and source code made from a session."""
+"""A plan as source code: as Python, and in the user's files."""

@@ -1,4 +1,4 @@
-"""Finds the statements or function that hold exactly the ops of a region, for a mark around them, or says why not."""
+"""Finds the statements or the function to mark for a region: those with exactly its ops; or says why there are none."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.user_lines import is_internal
 from regional_explorer.export.statements import Mark, Site, SourceFile
-from regional_explorer.record.graph import Chain, Graph, GraphKind, Node, SourceLine
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.files import json_safe
+from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, Node, SourceLine
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.plan import IN_SOURCE, Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.regions.select import annotated_config, annotation_key, annotation_name, assign, node_names
 
@@ -24,10 +23,10 @@ Span = tuple[Site, Site]
 
 @dataclass(frozen=True)
 class NewMark:
-    """One mark to write, around consecutive statements or a function; with ``carve`` it leaves their ops to eager.
+    """A mark to write, around consecutive statements or a function; with ``carve`` it leaves their ops to eager.
 
-    ``parts`` distinguish this mark's instances from others of the region: numbers, and loops, which stand for their
-    index.
+    ``parts`` distinguish this mark's instances from other instances of the region: numbers, and loops, which stand for
+    their index.
     """
 
     region: Region
@@ -38,7 +37,7 @@ class NewMark:
 
     @property
     def reused(self) -> Mark | None:
-        """The mark in the source that already surrounds the same code, to be changed in place; None without one."""
+        """The mark in the source around the same code, which is changed in place; None if there is none."""
         return self.first.mark if self.first is self.last and not self.carve else None
 
 
@@ -46,8 +45,8 @@ class NewMark:
 class Placement:
     """The marks to write, the regions whose marks in the source stay, and why other regions cannot be written.
 
-    ``obsolete`` are the places whose marks are removed; ``staying`` are places of marks of no region that cannot be
-    removed, each with the reason.
+    ``obsolete`` are the places whose marks are removed. ``staying`` are the places of marks that belong to no region
+    but cannot be removed, each with the reason.
     """
 
     marks: list[NewMark] = field(default_factory=list)
@@ -70,11 +69,11 @@ Choice = list[NewMark] | str | None
 """The marks that express a region, why there are none, or None if the marks in the source already do."""
 
 Sites = Callable[[list[Site]], Iterable[Site]]
-"""A function that picks, from all sites around an op, those to mark, in order of preference."""
+"""A function that picks the sites to mark from all sites around an op, in order of preference."""
 
 
 class Places:
-    """The places in the source where the ops of a plan come from, and the marks that can express its regions there.
+    """The places in the source that the ops of a plan come from, and the marks that can express its regions there.
 
     Graph breaks count as ops of no region, with negative numbers: a marked block with a break runs in plain Python.
     """
@@ -162,11 +161,11 @@ class Places:
         return placement
 
     def by_node_names(self, names: Iterable[str]) -> list[Region]:
-        """Return regions of the plan that pick the same ops by node names, which a later trace has too.
+        """Return the regions of the plan with selectors by node names, which pick the same ops in a later trace.
 
-        Regions that are marked in the source are left out: a later trace finds them there.
+        Regions that are marked in the source are left out: a later trace finds their marks.
         """
-        found = []
+        regions = []
         for region in map(self._plan.__getitem__, names):
             ops = self._ops[region.name]
             if any(selector.kind not in IN_SOURCE or selector.only for selector in region.selectors):
@@ -174,20 +173,20 @@ class Places:
                     (Selector(SelectorKind.NODES, names),) if (names := node_names(self._graphs, origins)) else ()
                     for origins in (ops.own | ops.carved, ops.carved)
                 )
-                found.append(Region(region.name, picked, region.config, region.enabled, carved=carved))
-        return found
+                regions.append(Region(region.name, picked, region.config, region.enabled, carved=carved))
+        return regions
 
     def without_instances(self) -> Plan:
-        """Return the plan with regions that pick the same ops by node names, so that connected ops are one instance."""
+        """Return the plan with selectors by node names, under which connected ops are one instance."""
         by_names = {region.name: region for region in self.by_node_names(region.name for region in self._plan.regions)}
         return replace(self._plan, regions=tuple(by_names.get(region.name, region) for region in self._plan.regions))
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 
     def choices(self, region: Region, *, plain: bool) -> Iterator[Choice]:
-        """Yield ways to express a region, the simplest first, and finally why there is no other.
+        """Yield ways to express a region, the simplest first, and at the end the reason why there is no other way.
 
-        With ``plain``, the simplest is a mark that says nothing about instances.
+        With ``plain``, the simplest way is a mark without instances.
         """
         if (reason := self._why_no_annotation(region)) is not None:
             yield reason
@@ -206,8 +205,8 @@ class Places:
             yield f"its mark in the source {fixed[0].stays}: change it there"
             return
         tried: list[list[NewMark]] = []
-        reason = "marks in the source would give other partitions: they join ops that feed each other directly"
-        for marks in (around_all if plain else None, *self._telling_instances_apart(region)):
+        reason = "marks in the source would give other partitions, because they join ops that feed each other directly"
+        for marks in (around_all if plain else None, *self._marks_by_instance(region)):
             if marks is None or (carving := self._carving_marks(region, marks)) is None or marks in tried:
                 continue
             tried.append(marks)
@@ -239,7 +238,7 @@ class Places:
             for origin in self._ops[region.name].own
         )
 
-    def _telling_instances_apart(self, region: Region) -> Iterator[list[NewMark] | None]:
+    def _marks_by_instance(self, region: Region) -> Iterator[list[NewMark] | None]:
         """Yield ways to give each instance an id of its own: its number, or the indices of loops around it."""
         origins = sorted(self._ops[region.name].own)
         instances = grouped((self._claims[origin].instance, origin) for origin in origins)
@@ -258,7 +257,7 @@ class Places:
         return marks
 
     def _marks_by_loop_index(self, region: Region, preferred: Sites) -> list[NewMark] | None:
-        """Return marks whose loop indices distinguish the instances, plus a number if marks differ in instances."""
+        """Return marks whose loop indices distinguish the instances, with a number if several marks are needed."""
         ops = self._ops[region.name]
         spans = self._cover(ops.own, ops.allowed, ops.carved, preferred)
         if spans is None:
@@ -287,8 +286,8 @@ class Places:
     ) -> list[Span] | None:
         """Return the preferred spans that hold all ``required`` ops and only ``allowed`` ops; None if there are none.
 
-        The user's own files come before those of libraries. Consecutive statements are one span, and so are those with
-        nothing but ops of ``through`` between them.
+        The user's own files come before files of libraries. Consecutive statements are one span, and so are statements
+        with only ops of ``through`` between them.
         """
         found: list[Site] = []
         missing = sorted(required)
@@ -323,27 +322,27 @@ class Places:
                 return unread[0]
         innermost = [self._around[origin][-1] for origin in own if self._around[origin]]
         if any(not site.plain and not site.scope for site in innermost):
-            return "its lines hold a yield, and a mark around one would stay open while the generator waits"
+            return "its lines have a yield, and a mark around a yield would stay open while the generator waits"
         lines = dict.fromkeys(str(node.source) for node in nodes)
         shown_lines = ", ".join(list(lines)[:MOST_NAMED_LINES]) + (", …" if len(lines) > MOST_NAMED_LINES else "")
         if any(selector.by_name for selector in region.selectors):
-            return f"its nodes were selected one by one, and no statement computes just them ({shown_lines})"
+            return f"its nodes were selected one by one, and no statement computes only these ({shown_lines})"
         calls = {(node.stack, node.modules) for node in nodes}
         others: dict[str | None, None] = {}
         for origin, node in self._nodes.items():
             if str(node.source) in lines and origin not in own:
                 if any(_is_from_run(node, *call) for call in calls):
-                    return f"it shares a statement or a line with other code: give it a line of its own ({shown_lines})"
+                    return f"it shares a statement or a line with other code: give it lines of its own ({shown_lines})"
                 others[self._claims[origin].region if origin in self._claims else None] = None
         if names := [repr(name) for name in others if name is not None and name != region.name]:
             return f"the same lines run for region {names[0]} too ({shown_lines})"
         if None in others:
             return f"the same lines also compute ops of no region ({shown_lines})"
-        return f"it shares a statement or a line with other code: give it a line of its own ({shown_lines})"
+        return f"it shares a statement or a line with other code: give it lines of its own ({shown_lines})"
 
 
 MOST_NAMED_LINES = 3
-"""How many source lines a reason names: enough to find the place."""
+"""The maximum number of source lines that a reason names: enough to find the place."""
 
 
 def _is_from_run(node: Node, stack: Sequence[SourceLine], modules: Chain) -> bool:
@@ -358,7 +357,7 @@ def _ops_of(span: Span) -> AbstractSet[int]:
 
 
 def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
-    """Return a function with marks in which the name ``torch`` is a variable of its own or of a function around it."""
+    """Return a function with marks in which ``torch`` is a variable of the function or of a function around it."""
     for function in [mark.first.function for mark in marks if not mark.first.scope and mark.reused is None]:
         around = next(site for site in function.file.functions if site.first <= function.first <= site.last)
         for node in ast.walk(around.node):

@@ -27,8 +27,8 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 class Mark:
     """A call in the source that marks a region: of ``annotate``, ``annotate_fn`` or ``rx.region``.
 
-    ``value`` is the value it gives to ``compile_with_inductor``, None if the mark must stay as it is, and ``stays``
-    says why.
+    ``value`` is the value that the mark gives to ``compile_with_inductor``. It is None if the mark must stay as it is;
+    then ``stays`` says why.
     """
 
     call: ast.Call
@@ -39,16 +39,16 @@ class Mark:
 
 @dataclass(eq=False, repr=False)
 class Site:
-    """A function or a statement, which a mark can surround. Several statements on one line are one site.
+    """A function or a statement that a mark can surround. Several statements on one line are one site.
 
-    ``first`` and ``last`` are its lines. ``suite`` has the statements of its block in order, itself among them; of a
-    function it has that alone. ``above`` is the compound statement around it, if any, ``body`` has the statements in
-    its blocks, and ``ops`` the origins of all that it computes. ``scope`` is a function's name, with those of classes
-    and functions around it, and empty for a statement.
+    ``first`` and ``last`` are its lines. ``suite`` has the statements of its block in order, itself among them; for a
+    function, only itself. ``above`` is the compound statement around it, if any. ``body`` has the statements in its
+    blocks, ``ops`` the origins of all ops that it computes. ``scope`` is a function's name after the names of the
+    classes and functions around it; it is empty for a statement.
 
-    ``plain`` says that a mark fits. It must not be open while a generator waits, so no statement with a ``yield`` is
-    plain. A decorator cannot mark a generator, nor an ``async`` function, whose body runs after the decorator has
-    returned; nor a nested function, where Dynamo would have to trace the decorator.
+    ``plain`` says whether a mark fits. A mark must not be open while a generator waits, so no statement with a
+    ``yield`` is plain. Three kinds of function are not plain either: a generator; an ``async`` function, whose body
+    runs after a decorator has returned; and a nested function, whose decorator Dynamo would have to trace.
     """
 
     file: SourceFile
@@ -66,19 +66,19 @@ class Site:
 
     @property
     def loops(self) -> list[Site]:
-        """The ``for`` loops around it in its function, outermost first."""
+        """The ``for`` loops around the site in its function, outermost first."""
         outer = self.above
         if outer is None:
             return []
         return [*outer.loops, outer] if isinstance(outer.node, ast.For) else outer.loops
 
     def until(self, last: Site) -> Sequence[Site]:
-        """Return the statements of its block from this one to ``last``."""
+        """Return the statements of the block from this statement to ``last``."""
         return self.suite[self.suite.index(self) : self.suite.index(last) + 1]
 
 
 class SourceFile:
-    """A parsed file. ``cell`` says that it is a cell of a notebook, which is not a file on disk.
+    """A parsed file. ``cell`` says whether it is a cell of a notebook, which is not a file on disk.
 
     Raises:
         OSError, ValueError: the file cannot be read, or is not Python.
@@ -139,7 +139,7 @@ class SourceFile:
         suite: list[Site] = []
         for node in nodes:
             first, last = first_line(node), node.end_lineno or node.lineno
-            if first == node.lineno and self.lines[first].encode()[: node.col_offset].strip():  # it begins no line
+            if first == node.lineno and self.lines[first].encode()[: node.col_offset].strip():  # not first on its line
                 if not suite:
                     return []
                 suite[-1].last, suite[-1].plain = last, suite[-1].plain and not _yields(node)
@@ -168,7 +168,7 @@ class SourceFile:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a text with their ends, as Python counts them: a form feed ends no line."""
+    """Return the lines of a text with their ends, as Python counts them: a form feed does not end a line."""
     return io.StringIO(text, newline="").readlines()
 
 
@@ -223,7 +223,7 @@ def first_argument(call: ast.Call) -> ast.expr:
 # ------------------------------------------------------------------------------------------------------------ the edits
 
 LONGEST_LINE = 100
-"""A longer mark is split over several lines."""
+"""The maximum length of a mark's line; a longer mark is split over several lines."""
 
 Position = tuple[int, int]
 """A line and a column, counted in bytes of UTF-8 as Python's syntax trees do."""
@@ -253,7 +253,7 @@ class LineEdits:
 
     def unmark(self, site: Site) -> None:
         """Remove the mark of a statement or function, with comments on its lines."""
-        if isinstance(site.node, ast.With) and not site.body:  # its body is on the line of its header
+        if isinstance(site.node, ast.With) and not site.body:  # the body is on the line of the header
             self._spans.append((start_of(site.node), start_of(site.node.body[0]), ""))
         else:
             self._unmarked.append(site)
@@ -263,7 +263,7 @@ class LineEdits:
         self._spans.append((start_of(node), end_of(node), text))
 
     def index_of(self, loop: Site) -> str:
-        """Return the index variable of a ``for`` loop; a loop without one gets it by ``enumerate``."""
+        """Return the index variable of a ``for`` loop; a loop without an index gets one by ``enumerate``."""
         node = loop.node
         if (counter := _loop_counter(node)) is not None:
             return counter
@@ -293,7 +293,7 @@ class LineEdits:
         """Return the text of the file with all edits. Call it once."""
         for start, end, new in sorted(self._spans, reverse=True):
             self._replace_span(start, end, new)
-        for wrap in sorted(self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first):  # the inner ones first
+        for wrap in sorted(self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first):  # inner blocks first
             self._wrap_lines(*wrap)
         for site in self._unmarked:
             self._remove_mark(site)
@@ -349,7 +349,7 @@ class LineEdits:
 
     def _remove_mark(self, site: Site) -> None:
         """Remove the lines of a mark, and dedent the body of its ``with``."""
-        assert site.mark is not None  # noqa: S101 - that is what is removed
+        assert site.mark is not None  # noqa: S101 - the mark to remove
         first, last = site.mark.call.lineno, site.mark.call.end_lineno or 0
         if isinstance(site.node, ast.With):
             first, last = site.first, self._colon_line(site.node)
@@ -382,7 +382,7 @@ def end_of(node: ast.expr | ast.stmt) -> Position:
 
 
 def _loop_counter(loop: ast.For) -> str | None:
-    """Return the index variable that a loop already has, by ``range`` or ``enumerate``; None without one."""
+    """Return the index variable that a loop already has, by ``range`` or ``enumerate``; None if it has none."""
     kind = ast.unparse(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
     target = loop.target
     if kind == "enumerate" and isinstance(target, ast.Tuple):

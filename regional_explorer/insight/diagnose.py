@@ -31,14 +31,14 @@ from regional_explorer.record.session import Environment
 from regional_explorer.style.formats import config_text, duration, size, with_interval
 
 GENERATED, LIBRARY, FALLBACK, OUTSIDE = "generated kernel", "library call", "fallback", "outside of the kernels"
-"""The parts of a region's time. A fallback calls the kernel of eager, as Inductor has no code of its own for the op."""
+"""The parts of a region's time. A fallback calls eager's kernel, because Inductor has no code of its own for the op."""
 
 MOST_OPS = 3
-"""How many ops of a kind of kernels are named."""
+"""The maximum number of ops that a text names for one kind of kernel."""
 
 FALLBACKS = (
-    "A fallback calls the kernel of eager, as Inductor has no code of its own for the op, and one op may take several: "
-    "compiling gains nothing there."
+    "A fallback calls eager's kernel, because Inductor has no code of its own for the op; one op may take several "
+    "fallbacks. Compiling gains nothing there."
 )
 FEWER_LAUNCHES = (
     "Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a large one."
@@ -60,7 +60,7 @@ def why_undivided(part: PartitionCode) -> str | None:
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
     """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
 
-    ``parts`` are all its partitions in one call; ``tried`` says for each config that was tried what it gains.
+    ``parts`` are all its partitions in one call; ``tried`` has the gain of each config that was tried, in words.
     """
     kernels = grouped((part_of(linked.kernel), linked.kernel) for part in parts for linked in part.kernels)
     texts = {
@@ -118,14 +118,14 @@ def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
 def _bounds_text(parts: Sequence[PartitionCode], whole_s: float) -> str:
     times = [time for part in parts if part.times is not None for time in part.times.kernels]
     bounds_s = [time.valid_bound_s for time in times if time is not None and time.valid_bound_s is not None]
-    known = f"those of {len(bounds_s)} of {count(len(times), 'kernel')}"
-    return f" The known bounds, {known}, are {sum(bounds_s) / whole_s:.0%} of that." if bounds_s else ""
+    subset = f"those of {len(bounds_s)} of {count(len(times), 'kernel')}"
+    return f" The known bounds, {subset}, are {sum(bounds_s) / whole_s:.0%} of that." if bounds_s else ""
 
 
 def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | Advice:
-    """Return what can be done about the largest part of the time."""
+    """Return the remedy for the largest part of the time."""
     if largest == FALLBACK:
-        # What an extern kernel reads may count as its nodes, too: the last one is its op.
+        # The nodes of an extern kernel may include those that it reads: the last one is its op.
         fallbacks = {
             f"{part.partition.graph}:{linked.nodes[-1].name}": None
             for part in parts
@@ -165,7 +165,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
 
     ``parts`` are all its partitions in one call: the times of equal code count once for each of them. Nothing is found
-    on a machine too busy to tell, nor where the intervals of the times leave it open.
+    if the machine was too busy, or if the intervals of the times leave it open.
     """
     if not parts or any(map(why_undivided, parts)):
         return
@@ -174,10 +174,13 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     inside = sum((figure for kind, figure in seconds.items() if kind != OUTSIDE), exactly(0.0))
     if whole.bounds is None or outside.bounds is None or inside.bounds is None:
         return
-    limits_s = {by: sum(one.valid_bound_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
+    limits_s = dict.fromkeys(BoundBy, 0.0)
+    for kernel in kernels:
+        if kernel is not None and kernel.bound_by is not None:
+            limits_s[kernel.bound_by] += kernel.valid_bound_s or 0.0
     least_s = sum(limits_s.values())
     graph, where = parts[0].partition.graph, parts[0].source[:1]
-    # Compared at the interval ends that speak against the finding.
+    # The figures are compared at the ends of their intervals that speak against the finding.
     if (
         kernels
         and None not in kernels
@@ -192,7 +195,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
             remedy=FEWER_LAUNCHES,
         )
     elif AT_BOUND * whole.bounds[1] <= least_s <= whole.value:
-        needs = " and ".join(f"{duration(limits_s[by])} {WORK[by]}" for by in BoundBy if limits_s[by])
+        needs = " and ".join(f"{duration(limits_s[bound])} {WORK[bound]}" for bound in BoundBy if limits_s[bound])
         yield DiagnosticCode.KERNEL_BOUND.found(
             f"Of the {with_interval(whole, duration)} of region {region!r}, its kernels need at least {needs} "
             f"({least_s / whole.value:.0%}), at the highest rates measured on this machine.",
@@ -208,7 +211,7 @@ LESS_WORK = {
     BoundBy.COPY: "Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
     BoundBy.MATRIX: "Compute less: smaller matrices, or a dtype whose products are faster here.",
 }
-"""What would lower the time at which the code is at its limit, by bound."""
+"""Advice that lowers the limit itself, by bound."""
 
 
 Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
@@ -216,9 +219,10 @@ Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
 
 
 def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Find]]:
-    """Return the config changes that may make a region faster, each with a function that finds if the code improves.
+    """Return the config changes that may make a region faster, each with a function that compares the code.
 
-    The changes are to keep results, and the configs that may fuse what Inductor refused to fuse in the partitions.
+    The changes are the config that keeps results instead of computing them again, and the configs that may fuse what
+    Inductor refused to fuse in the partitions.
     """
     reasons = {refused.reason for part in parts for refused in part.code.refused}
     configs = [config for words, config in FUSING.items() if any(words in reason for reason in reasons)]
@@ -228,16 +232,16 @@ def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Fi
 
 def recomputed_in_kernels(region: str, part: PartitionCode, after: ArtifactCode) -> Diagnostic | None:
     """Return a finding on the ops that a partition computes more often than ``after``, its code that keeps results."""
-    now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
-    ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}
+    counts, counts_after = _expensive_op_counts(part.code), _expensive_op_counts(after)
+    ops = {op: (times, counts_after.get(op, 0)) for op, times in counts.items() if times > counts_after.get(op, 0) > 0}
     if not ops:
         return None
     kernels = [linked for linked in part.kernels if ops.keys() & linked.kernel.loop_ops.keys()]
-    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(ops.items()))
+    recomputed = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(ops.items()))
     names = ", ".join(linked.kernel.name for linked in kernels)
     return _finding(
         DiagnosticCode.OP_RECOMPUTED,
-        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
+        f"Region {region!r} computes {recomputed} per element in {names}: each reader of a value computes it again.",
         region,
         part,
         kernels,
@@ -260,11 +264,11 @@ def refused_fusions(
     refused = max(pairs, key=lambda pair: pair.shared_bytes)
     kernels = [part.kernels[position] for position in dict.fromkeys((refused.first, refused.second))]
     names = " and ".join(linked.kernel.name for linked in kernels)
-    which = f"{names} apart" if len(kernels) > 1 else f"two loops of {names} one after the other"
+    loops = f"{names} apart" if len(kernels) > 1 else f"two loops of {names} one after the other"
     more_pairs = f", and {count(len(pairs) - 1, 'more pair')} for such a reason" if len(pairs) > 1 else ""
     return _finding(
         DiagnosticCode.FUSION_REFUSED,
-        f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
+        f"Region {region!r} runs {loops}, though they touch the same {size(refused.shared_bytes)}: "
         f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
         region,
         part,
@@ -310,12 +314,15 @@ class _Candidate(NamedTuple):
 
         ``timings`` are by artifact, then by name; ``runs`` says how often a call runs each artifact.
         """
-        own = [timings.get(part.partition.artifact or "", {}).get(self.name) for part in self.parts]
-        best, partition = own[self.parts.index(self.cured)], self.cured.partition
-        if best is None or best.speedup is None or not is_faster_and_never_slower(own):
+        by_part = [timings.get(part.partition.artifact or "", {}).get(self.name) for part in self.parts]
+        best, partition = by_part[self.parts.index(self.cured)], self.cured.partition
+        if best is None or best.speedup is None or not is_faster_and_never_slower(by_part):
             return None
         saves = sum(
-            (_saved_s(timing) * runs[part.partition.artifact] for timing, part in zip(own, self.parts, strict=True)),
+            (
+                _saved_s(timing) * runs[part.partition.artifact]
+                for timing, part in zip(by_part, self.parts, strict=True)
+            ),
             exactly(0.0),
         )
         configure = configures(partition.region, self.config, Direction.of_graph(partition.graph))
@@ -343,31 +350,31 @@ def diagnose(
     """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
     distinct = [equal[0] for equal in by_artifact(parts)]
     config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
-    if config:  # for config-inert: whether it changes the code
+    if config:  # ``config-inert`` needs to know whether it changes the code
         run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
     tried = {
         config_text(config): list(_candidates(insights, region, distinct, config, find, run))
         for config, find in remedies(distinct)
     }
-    candidates = [one for found in tried.values() for one in found]
+    candidates = [candidate for candidates in tried.values() for candidate in candidates]
     late = insights.program.capture.late_graphs
     of_one_call = [part for part in parts if part.partition.graph not in late]
     runs = Counter(part.partition.artifact for part in of_one_call)
     timings = _race_candidates(insights.program, environment, region, candidates, budget_s, run)
     faster = {
-        text: [finding for one in found if (finding := one.measured(timings, runs)) is not None]
-        for text, found in tried.items()
+        text: [finding for candidate in candidates if (finding := candidate.measured(timings, runs)) is not None]
+        for text, candidates in tried.items()
     }
     texts = [
-        f"{text} {'is faster' if faster[text] else 'is not measurably faster' if found else 'improves no code'}"
-        for text, found in tried.items()
+        f"{text} {'is faster' if faster[text] else 'is not measurably faster' if candidates else 'improves no code'}"
+        for text, candidates in tried.items()
     ]
-    measured = [finding for found in faster.values() for finding in found]
+    measured = [finding for findings in faster.values() for finding in findings]
     if run.cancelled():
         return ()
     diagnostics = [region_time(region, of_one_call or parts, texts), *from_times(region, of_one_call), *measured]
-    if measured:  # the code under the remedy has another limit
-        diagnostics = [found for found in diagnostics if found.code is not DiagnosticCode.KERNEL_BOUND]
+    if measured:  # the remedy changes the code, and with it its limit
+        diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.code is not DiagnosticCode.KERNEL_BOUND]
     insights.diagnoses[region] = insights.needed().get(region, []), tuple(diagnostics)
     insights.revision += 1
     return tuple(diagnostics)
@@ -392,8 +399,8 @@ def _candidates(
     ]
     for direction in Direction:
         affected = tuple(part for part in changed if Direction.of_graph(part.partition.graph) is direction)
-        found = ((part, find(region, part, after[part.partition.id])) for part in affected)
-        for part, finding in found:
+        findings = ((part, find(region, part, after[part.partition.id])) for part in affected)
+        for part, finding in findings:
             if finding is not None:
                 yield _Candidate(config, finding, part, affected)
                 break
@@ -412,14 +419,14 @@ def _race_candidates(
     Candidates that cannot be measured, or whose results differ from eager's, have no timing.
     """
     switches = grouped((switch.artifact.key, switch) for switch in program.switches if switch.artifact is not None)
-    kinds = grouped((part.partition.artifact or "", one) for one in candidates for part in one.parts)
+    kinds = grouped((part.partition.artifact or "", candidate) for candidate in candidates for part in candidate.parts)
     kinds = {key: entered for key, entered in kinds.items() if key in switches}
     if not kinds or run.cancelled():
         return {}
     inputs = run.threads.run_untimed(lambda: record_inputs(program, [switches[key] for key in kinds]))
     share_s, timings = budget_s / sum(map(len, kinds.values())), {}
     for key, entered in kinds.items():
-        recorded, configs = inputs.pop(0), {one.name: one.config for one in entered}
+        recorded, configs = inputs.pop(0), {candidate.name: candidate.config for candidate in entered}
         switch, kind_s = recorded.switch, share_s * len(configs)
         if recorded.why_not or switch.artifact is None or run.cancelled():
             continue

@@ -33,7 +33,7 @@ from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import load_code
 
 CLOCK, NOTE = "_regional_explorer_clock", "_regional_explorer_note"
-"""The names in the generated code of the clock, and of the function that notes a kernel's index and seconds."""
+"""The names, in the generated code, of the clock and of the function that notes a kernel's index and seconds."""
 
 
 def timed_code(code: ArtifactCode) -> str:
@@ -77,12 +77,12 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
             insights.revision += 1
             del kinds[key]
     inputs = run.threads.run_untimed(lambda: record_inputs(program, list(kinds.values()))) if kinds else []
-    for done, key in enumerate(kinds):
+    for number, key in enumerate(kinds):
         if run.cancelled():
             return
-        title = f"timing the kernels of {region} ({done + 1} of {len(kinds)}): "
+        title = f"timing the kernels of {region} ({number + 1} of {len(kinds)}): "
         share_s, share = budget_s / len(kinds), 1.0 / len(kinds)
-        part = run.part(done * share, (done + 1) * share, title, then_s=budget_s - (done + 1) * share_s)
+        part = run.part(number * share, (number + 1) * share, title, then_s=budget_s - (number + 1) * share_s)
         part.estimate(share_s)
         part.progress("loading the code with clocks", 0.0)
         times, stopped = _measured_times(program, inputs.pop(0), codes[key], share_s, part)
@@ -95,7 +95,7 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
 def _measured_times(
     program: Program, recorded: Recorded, code: ArtifactCode, budget_s: float, run: Run
 ) -> tuple[ArtifactKernelTimes | None, Stop]:
-    """Return the kernel times of equal partitions, None before the first round, and why the measurement ended."""
+    """Return the kernel times of equal partitions (None before the first round), and why the measurement ended."""
     if recorded.why_not:
         return ArtifactKernelTimes(problem=recorded.why_not), Stop.FAILED
     switch, args = recorded.switch, recorded.args
@@ -112,7 +112,7 @@ def _measured_times(
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
-        whole = timed_call(WHOLE, compiled, args, workpiece.putting_back(args))
+        whole = timed_call(WHOLE, compiled, args, workpiece.restorer(args))
         if not run.threads.run_untimed(lambda: _same_results(switch.piece, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results"), Stop.FAILED
         rates = rates_of("cpu")
@@ -153,10 +153,10 @@ class ClockNotes:
             self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
 
     def parts(self, number: int, marks: Sequence[float]) -> Mapping[Any, float]:
-        """Return the seconds of each kernel and of the code between kernels in one call, without the clocks' own."""
-        clock_s, taken = overhead_s(CpuClock()), self.calls[number]
-        between_s = marks[-1] - marks[0] - sum(taken.values()) - clock_s * len(taken)
-        kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in taken.items()}
+        """Return the seconds of each kernel and of the code between kernels in one call, less the clocks' own time."""
+        clock_s, seconds_by_kernel = overhead_s(CpuClock()), self.calls[number]
+        between_s = marks[-1] - marks[0] - sum(seconds_by_kernel.values()) - clock_s * len(seconds_by_kernel)
+        kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in seconds_by_kernel.items()}
         return {**kernels, BETWEEN: max(between_s, 0.0)}
 
 
@@ -177,7 +177,7 @@ def kernel_calls(
 
 
 def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates) -> ArtifactKernelTimes:
-    """Return the kernel times from rounds; the time around the code is the call's minus the code's in each round."""
+    """Return the kernel times from rounds; in each round the time around the code is the call's minus the code's."""
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])
@@ -205,14 +205,14 @@ def _generated_calls(
         _, _, symbols = canonical(switch.piece, switch.known.inputs, fake_mode_with_symbols())
     sizes = [size_at(args[argument], place) for _, (argument, place) in symbols if place >= 0]
     inputs = [*sizes, *args]
-    taken = inputs if constants is None else [inputs[place] for place in constants.inputs]
-    return lambda: timed(list(taken)), lambda: untimed(list(taken))
+    arguments = inputs if constants is None else [inputs[place] for place in constants.inputs]
+    return lambda: timed(list(arguments)), lambda: untimed(list(arguments))
 
 
 def _same_results(
     piece: Piece, artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
 ) -> bool:
-    """Return whether the code with clocks computes what the artifact does, up to the order in which threads add."""
+    """Return whether the code with clocks has the artifact's results, up to the order in which threads add."""
     put_back()
     expected = named_outputs(piece, artifact.call(list(args)))
     put_back()
@@ -227,7 +227,7 @@ def _same_results(
 
 
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:
-    """Return the work that bounds the time of a kernel from below, as far as it is known."""
+    """Return the known work that bounds the time of a kernel from below."""
     works = {}
     if kernel.bytes_moved:
         works[BoundBy.COPY] = traffic_work(kernel.bytes_read or 0, kernel.bytes_written or 0)
@@ -241,6 +241,6 @@ def kernel_time(kernel: Kernel, parts: Parts, number: int, rates: Rates) -> Kern
     if number not in parts.seconds:
         return None
     fastest_s = float(min(parts.seconds[number]))
-    bounds = [(rates.bound_s(work, fastest_s), by) for by, work in works_of(kernel).items()]
-    bound_s, bound_by = max(((bound_s, by) for bound_s, by in bounds if bound_s is not None), default=(None, None))
+    bounds = [(rates.bound_s(work, fastest_s), kind) for kind, work in works_of(kernel).items()]
+    bound_s, bound_by = max(((bound_s, kind) for bound_s, kind in bounds if bound_s is not None), default=(None, None))
     return KernelTime(parts.figure([number]), bound_s, bound_by)

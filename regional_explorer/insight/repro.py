@@ -16,7 +16,7 @@ from regional_explorer.compiler.fingerprint import TOKEN, Layout, Symbols, canon
 from regional_explorer.errors import ReproError
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
@@ -191,7 +191,7 @@ def real_inputs():
 
 
 def fake_inputs(mode):
-    """Return the same as Inductor sees them."""
+    """Return the same inputs as Inductor sees them."""
     env = mode.shape_env
 
     def size(hint, name, create=env.create_symbol):
@@ -221,22 +221,22 @@ def compiled():
 
 
 def seconds(call):
-    found = []
+    times = []
     for _ in range(7):
         started = time.perf_counter()
         for _ in range({repeats}):
             call()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        found.append((time.perf_counter() - started) / {repeats})
-    return sorted(found)[len(found) // 2]
+        times.append((time.perf_counter() - started) / {repeats})
+    return sorted(times)[len(times) // 2]
 
 
-def apart(one, other):
-    if not isinstance(one, torch.Tensor) or one.numel() == 0:
+def apart(left, right):
+    if not isinstance(left, torch.Tensor) or left.numel() == 0:
         return 0.0
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    return (one.to(wide) - other.to(wide)).abs().max().item()
+    wide = torch.complex128 if left.is_complex() else torch.float64
+    return (left.to(wide) - right.to(wide)).abs().max().item()
 
 
 if __name__ == "__main__":
@@ -244,13 +244,13 @@ if __name__ == "__main__":
     with torch.no_grad():
         inputs, eager, fast = real_inputs(), graph(), compiled()
         torch.manual_seed(1)
-        wanted = eager(*inputs)
+        expected = eager(*inputs)
         torch.manual_seed(1)
-        found = fast(*inputs)
-        for index, (one, other) in enumerate(zip(wanted, found)):
-            print(f"output {{index}}: {{apart(one, other):.3g}} apart at most")
-        slow, quick = seconds(lambda: eager(*inputs)), seconds(lambda: fast(*inputs))
-        print(f"op by op {{slow * 1e6:.1f}} us, compiled {{quick * 1e6:.1f}} us")
+        results = fast(*inputs)
+        for index, (left, right) in enumerate(zip(expected, results)):
+            print(f"output {{index}}: {{apart(left, right):.3g}} apart at most")
+        eager_s, fast_s = seconds(lambda: eager(*inputs)), seconds(lambda: fast(*inputs))
+        print(f"op by op {{eager_s * 1e6:.1f}} us, compiled {{fast_s * 1e6:.1f}} us")
 '''
 
 
@@ -283,7 +283,7 @@ from torch._inductor.virtualized import V
 
 
 def _way_of_compiling(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Prepared | None) -> tuple[str, str]:
-    """Return the imports and the lines that compile the graph the way its partition is compiled."""
+    """Return the imports and the lines that compile the graph in the way that its partition is compiled."""
     if prepared is None or not is_lowered_as_it_is(gm, config):
         return "", _ALONE.strip()
     code = _AS_IT_IS.strip().format(
@@ -298,7 +298,7 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
     """Return the script for one partition whose inputs have these layouts.
 
     Raises:
-        ReproError: a part of it cannot be written as code; the message names it.
+        ReproError: a part of the script cannot be written as code; the message names it.
     """
     gm, fakes, symbols = canonical(piece, inputs, fake_mode_with_symbols())
     names = {
@@ -395,13 +395,13 @@ def _node_code(node: fx.Node) -> str:
         return f"{node.name} = graph.placeholder({node.name!r})"
     if node.op == "get_attr":
         return f"{node.name} = graph.get_attr({str(node.target)!r})"
-    what = f"an argument of {node.name} ({node.target})"
+    subject = f"an argument of {node.name} ({node.target})"
     if node.op == "output":
-        return f"graph.output({literal(node.args[0], what)})"
+        return f"graph.output({literal(node.args[0], subject)})"
     if node.op != "call_function":
         raise ReproError(f"node {node.name} is a {node.op}, which cannot be written down.")
-    kwargs = f", {literal(node.kwargs, what)}" if node.kwargs else ""
-    return f"{node.name} = graph.call_function({_target_code(node)}, {literal(node.args, what)}{kwargs})"
+    kwargs = f", {literal(node.kwargs, subject)}" if node.kwargs else ""
+    return f"{node.name} = graph.call_function({_target_code(node)}, {literal(node.args, subject)}{kwargs})"
 
 
 def _target_code(node: fx.Node) -> str:

@@ -1,4 +1,4 @@
-"""Full Inductor's code of the whole call, for ``ex.roofline``: what it fuses, gains and computes differently."""
+"""Full Inductor's code of the whole call, for ``ex.roofline``: its fusions, gains and numerical differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
-from regional_explorer.insight.lowered_code import code_under
+from regional_explorer.insight.code_store import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
 from regional_explorer.measure.tolerances import gap
 from regional_explorer.measure.variants import Variants
@@ -48,9 +48,9 @@ TRIALS: tuple[Mapping[str, object], ...] = (
         "use_post_grad_passes": False,
     },
 )
-"""Configs under which full Inductor is compared with eager, bit by bit; the last leaves every op to eager code.
+"""The configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager code.
 
-The last has the configs of lite mode that affect results, but leaves marked ops to eager code too.
+It has the configs of lite mode that affect results, but leaves marked ops to eager code too.
 """
 
 WHOLE_GRAPH = "the whole graph"
@@ -62,14 +62,14 @@ def full_graphs(program: Program, run: Run = PLAIN_RUN) -> dict[str, FullGraph]:
     Graphs of later calls are left out: no call runs them together with the first call's. Nothing is compiled.
     """
     graphs = [live for live in program.capture.live if live.id not in program.capture.late_graphs]
-    found: dict[str, FullGraph] = {}
+    graphs_by_id: dict[str, FullGraph] = {}
     for live in graphs:
         if run.cancelled():
             break
         run.estimate(None)
-        run.progress(f"writing the code of the whole graph {live.id}", len(found) / len(graphs))
-        found[live.id] = _full_graph(program, live)
-    return found
+        run.progress(f"writing the code of the whole graph {live.id}", len(graphs_by_id) / len(graphs))
+        graphs_by_id[live.id] = _full_graph(program, live)
+    return graphs_by_id
 
 
 def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
@@ -84,7 +84,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
         return FullGraph(live.id, names, ArtifactCode("", problem="the sizes of its inputs are not all known"))
     try:
         code = code_under(Wanted(live.id, Workpiece(piece, layouts, (), ""), {}), program.store.generated)
-    except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
+    except Exception as error:  # noqa: BLE001 - Inductor may raise anything: nothing compiles the whole graph
         code = ArtifactCode("", problem=f"{type(error).__name__}: {error}".splitlines()[0])
     return FullGraph(live.id, names, code)
 
@@ -121,20 +121,20 @@ def phase_reaches(session: Session) -> tuple[PhaseReach, ...]:
 def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure:
     """Return the median over rounds of the plan's part of full's gain.
 
-    In a round in which full gained nothing the share is unknown: the interval allows any share there.
+    In a round in which full gained nothing, the share is unknown: the interval allows any share there.
     """
     rounds = min(map(len, (eager_s, regional_s, full_s)))
     eager_s, gain_s = eager_s[:rounds], eager_s[:rounds] - full_s[:rounds]
-    known = gain_s > 0.0
-    if not known.any():
+    gained = gain_s > 0.0
+    if not gained.any():
         return Figure(0.0, why="full gained nothing in any round")
-    shares = (eager_s - regional_s[:rounds]) / np.where(known, gain_s, 1.0)
-    found = median_figure(shares[known])
-    ends = [confidence_interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
+    shares = (eager_s - regional_s[:rounds]) / np.where(gained, gain_s, 1.0)
+    share = median_figure(shares[gained])
+    ends = [confidence_interval(np.where(gained, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
     low, high = (None if end is None else end[side] for side, end in enumerate(ends))
     if low is None or high is None or not np.isfinite([low, high]).all():
-        return Figure(found.value, why=found.why or "full gained nothing in too many rounds")
-    return Figure(found.value, min(low, found.value), max(high, found.value))
+        return Figure(share.value, why=share.why or "full gained nothing in too many rounds")
+    return Figure(share.value, min(low, share.value), max(high, share.value))
 
 
 MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional' and 'full'."
@@ -149,7 +149,7 @@ def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ..
 
 
 def _share_of_gain(gain_s: Figure, whole_s: Figure) -> Figure:
-    """Return a gain as a part of another. Its interval combines the ends of both, so it is wider than a CI."""
+    """Return one gain as a share of another. Its interval combines the ends of both, so it is wider than a CI."""
     value, why = gain_s.value / whole_s.value, gain_s.why or whole_s.why
     if gain_s.bounds is None or whole_s.bounds is None or whole_s.bounds[0] <= 0.0:
         return Figure(value, why=why or "full may gain nothing")
@@ -181,7 +181,7 @@ class _ComparingInterpreter(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Run a node and, if it has one, its decomposition, and record how their results differ."""
         decomposition = decomposition_of(n)
-        if decomposition is None or "empty" in str(n.target):  # memory as it was found
+        if decomposition is None or "empty" in str(n.target):  # it returns uninitialized memory
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         result = super().run_node(n)
@@ -200,7 +200,7 @@ class _ComparingInterpreter(fx.Interpreter):
             exact_args: Any = fx.node.map_aggregate(args, _in_float64)
             exact_kwargs: Any = fx.node.map_aggregate(kwargs, _in_float64)
             exact = list(_floating_tensors(n.target(*exact_args, **exact_kwargs)))  # type: ignore[operator]
-        except Exception:  # noqa: BLE001 - not every kernel has float64
+        except Exception:  # noqa: BLE001 - some kernels have no float64
             return result
         if len(exact) == len(eager):
             difference.eager.append(_largest_gap(eager, exact))

@@ -1,7 +1,7 @@
 """Tests the benchmark itself: how often it reports a difference for pairs of functions whose true difference is known.
 
-A pair is a function against itself, or against itself with a known part of its own work added, so that the true
-difference is exact, whatever the speed of the machine.
+A pair is a function against itself, or against itself with a known part of its own work added. So the true difference
+is exact, whatever the speed of the machine.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def trials(
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Return how many pairs were called different, one line per slowdown and method; for slowdowns, "slower" counts.
+    """Return a table with a line per slowdown and method: how many pairs were called different, or slower if they were.
 
     The last column counts the verdicts on the other pairs.
     """
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the self-test; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m regional_explorer.measure",
-        description="Measure pairs of equal functions, and pairs of which one does 3 % more work, and print how "
+        description="Measure pairs of equal functions, and pairs in which one does 3 % more work; print how "
         "often each pair was reported as different.",
     )
     parser.add_argument("--self-test", action="store_true", required=True, help="run the pairs")

@@ -1,10 +1,10 @@
-"""Pieces alone: their inputs, recorded in one run of the call, and calls, checks and races on these."""
+"""Runs pieces alone: records their inputs in one run of the call, then calls, checks and races them on these inputs."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -45,11 +45,11 @@ class Recorded:
 def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[Recorded]:
     """Run the call once, all partitions of ``kinds`` eagerly, and return the inputs of the first of each kind.
 
-    The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
-    where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
+    The tensors are the call's own, with their strides and aliasing. With several graphs, Python code between them may
+    write to the tensors, so they are copied, storage by storage: views still share one.
 
-    The inputs of all kinds are in memory together after the run: callers free each when its kind has been measured.
-    If they are copied, the originals stay in memory until the run ends.
+    The inputs of all kinds are in memory together after the run: callers free the inputs of a kind when it has been
+    measured. If they are copied, the originals stay in memory until the run ends.
     """
     call, capture = program.capture.call, program.capture
     several_graphs = len(capture.frames) > 1
@@ -57,16 +57,11 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
     graphs_run: set[str] = set()
     runs = {switch: 0 for kind in kinds for switch in kind}
     first_runs: dict[int, tuple[Switch, tuple[Any, ...]]] = {}
-    implementations = {switch: switch.implementation for switch in runs}
 
-    def recording(kind: int, switch: Switch) -> BoxedCall:
-        def run(args: list[Any]) -> Any:
-            runs[switch] += 1
-            if kind not in first_runs:
-                first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
-            return switch.piece.eager(args)
-
-        return run
+    def record(kind: int, switch: Switch, args: Sequence[Any]) -> None:
+        runs[switch] += 1
+        if kind not in first_runs:
+            first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
 
     def noting(live: LiveGraph) -> BoxedCall:
         implementation = live.implementation
@@ -77,15 +72,11 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
         return run
 
-    with program.selected(), capture.running(noting), call.restoring():
-        try:
-            for number, kind in enumerate(kinds):
-                for switch in kind:
-                    switch.implementation = recording(number, switch)
-            call.run(capture.run)
-        finally:
-            for switch, implementation in implementations.items():
-                switch.implementation = implementation
+    with program.selected(), capture.running(noting), call.restoring(), ExitStack() as recording:
+        for number, kind in enumerate(kinds):
+            for switch in kind:
+                recording.enter_context(switch.running_eager(partial(record, number, switch)))
+        call.run(capture.run)
     return [
         Recorded(*first_runs[number], {switch: runs[switch] for switch in kind})
         if number in first_runs
@@ -96,7 +87,7 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
 def _why_not_run(capture: Capture, graph_id: str, graphs_run: set[str]) -> str:
     """Return why a call that ran ``graphs_run`` did not run a partition of the graph ``graph_id``."""
-    frame = next(one for one in capture.frames if graph_id.startswith(f"{one.index}/"))
+    frame = next(frame for frame in capture.frames if graph_id.startswith(f"{frame.index}/"))
     if any(map(graph_id.startswith, graphs_run)):
         return "the call does not reach it: a branch not taken"
     if any(later.forgotten for later in capture.frames[frame.index + 1 :]):
@@ -118,12 +109,12 @@ def copied_tensors(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
         if storage_key(storage) not in known or not _equal(*known[storage_key(storage)]):
             known[storage_key(storage)] = (storage, storage.clone())
     copies = {key: storage_copy for key, (_, storage_copy) in known.items()}
-    memo: dict[Any, Any] = {"torch": copies}  # where torch's storages look for theirs
+    memo: dict[Any, Any] = {"torch": copies}  # where torch's storages look for their memo
     return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)
 
 
 def _equal(left: torch.UntypedStorage, right: torch.UntypedStorage) -> bool:
-    as_bytes = [torch.empty(0, dtype=torch.uint8, device=one.device).set_(one) for one in (left, right)]
+    as_bytes = [torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage) for storage in (left, right)]
     return torch.equal(*as_bytes)
 
 
@@ -138,7 +129,7 @@ def as_in_the_call() -> Iterator[None]:
 
 
 def timed_call(name: str, function: BoxedCall, args: Sequence[Any], put_back: Callable[[], None]) -> TimedCall:
-    """Return calls of ``function`` on ``args``; ``put_back`` runs before each, see ``Workpiece.putting_back``."""
+    """Return calls of ``function`` on ``args``; ``put_back`` runs before each, see ``Workpiece.restorer``."""
     return TimedCall(name, lambda: function(list(args)), before=put_back)
 
 
@@ -148,12 +139,12 @@ NOW = "now"
 def surely_slower(
     result: RoundsResult, phase: Phase, names: Collection[str], may_lead: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
-    """Return which of ``names`` are slower than the best that ``may_lead``, by more than the least difference."""
+    """Return the variants in ``names`` that are certainly slower than the fastest one that ``may_lead``."""
     ratios_of = {name: result.ratio(name, phase) for name in names if may_lead(name)}
-    known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
-    if not known or result.noise.is_too_much:
+    ratios_by_name = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
+    if not ratios_by_name or result.noise.is_too_much:
         return []
-    best, least = max(known, key=known.__getitem__), 1.0 - result.floor(phase)
+    best, least = max(ratios_by_name, key=ratios_by_name.__getitem__), 1.0 - result.floor(phase)
     slower = []
     for name in names:
         ratios = result.ratios(name, phase, best)
@@ -166,7 +157,7 @@ def surely_slower(
 def race(
     workpiece: Workpiece,
     args: Sequence[Any],
-    now: Artifact,
+    current: Artifact,
     candidates: Mapping[str, Mapping[str, Any]],
     artifact_under: Callable[[Mapping[str, Any]], Artifact],
     budget_s: float,
@@ -174,13 +165,13 @@ def race(
     *,
     prune: Prune = keep_all,
 ) -> dict[str, Timing]:
-    """Return the timings of the candidates against ``now``, by name, measured in interleaved rounds.
+    """Return the timings of the candidates against the ``current`` artifact, by name, measured in interleaved rounds.
 
     Candidates are configs. A candidate that does not compile, refuses ``args``, or whose results differ from eager's is
     left out before anything is timed. ``prune`` takes candidates out of the rounds that follow.
 
     Raises:
-        RegionCompileError: ``now`` refuses ``args``.
+        RegionCompileError: ``current`` refuses ``args``.
         MeasureError: nothing could be measured.
         concurrent.futures.CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
     """
@@ -200,13 +191,13 @@ def race(
             verdicts[name] = check.verdict
 
     with as_in_the_call():
-        put_back = untimed(lambda: workpiece.putting_back(args))
+        put_back = untimed(lambda: workpiece.restorer(args))
         for name, config in candidates.items():
             with suppress(RegionCompileError):
                 untimed(partial(check_and_enter, name, config))
         if not entries:
             return {}
-        untimed(partial(enter, NOW, now))
+        untimed(partial(enter, NOW, current))
         rounds = measure_rounds(entries, budget_s, context, baseline=NOW, prune=prune)
     rounds.stopped.raise_interrupt()
     return {timing.variant: timing for timing in timings_of(rounds, verdicts)}

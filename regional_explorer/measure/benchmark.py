@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.machine import MEMORY_SHARE, Gauge, gauge_for, measure_peak
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
@@ -55,15 +55,18 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import Noise
 from regional_explorer.torch_api.torch_config import read_config
 
+MEMORY_SHARE = 0.25
+"""The time for reading the memory of all variants, as a share of the budget and in addition to it."""
+
 
 @dataclass
 class BenchmarkResults:
-    """What a benchmark has found so far. It is filled in place, so that an interrupt loses nothing.
+    """The results of a benchmark so far. They are filled in place, so that an interrupt loses nothing.
 
-    Of partitions measured alone, ``cures`` has the config under which one passes its numerics check, None if none was
-    found. ``rounds`` are those of the call, ``alone`` those of each kind of partition, ``cut`` those of the cut graph
-    with all regions eager against ``aot_eager``: a benchmark adds to those that are here when it begins. ``setting`` is
-    what has to be the same for that: the threads, and torch's settings.
+    ``cures`` has, by partition measured alone, the config under which it passes its numerics check; None if none was
+    found. ``rounds`` are the rounds of the call, ``alone`` those of each kind of partition, ``cut`` those of the cut
+    graph with all regions eager against ``aot_eager``. A benchmark adds its rounds to these if ``setting``, the threads
+    and torch's settings, is the same.
     """
 
     timings: list[Timing] = field(default_factory=list)
@@ -140,14 +143,14 @@ def _read_memory(
     measured = [timed_call for timed_call in timed_calls if timed_call.name not in rounds.dropped]
     share_s = MEMORY_SHARE * budget_s / max(1, len(measured))
     left_out = []
-    for done, timed_call in enumerate(measured):
+    for number, timed_call in enumerate(measured):
         if gauge is None or run.cancelled():
             return
         phases = rounds.samples.get(timed_call.name, {})
         if statistics.median(phases.get(Phase.STEP) or phases.get(Phase.FORWARD) or (0.0,)) > share_s:
             left_out.append(timed_call.name)
             continue
-        run.estimate((len(measured) - done) * share_s)
+        run.estimate((len(measured) - number) * share_s)
         run.progress(f"reading the memory of {timed_call.name}", 1.0)
         read = partial(memory_peak, variants, timed_call, gauge, share_s)
         results.memory.append(run.threads.run_untimed(read))
@@ -216,12 +219,12 @@ def check_numerics(
             results.diagnostics.append(variant_failed(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
-            again = untimed(partial(recheck_eager, reference, partial(run_once, call)))
-            if again.nondeterministic:
-                reference, rows = again, nondeterministic(rows)
+            rechecked = untimed(partial(recheck_eager, reference, partial(run_once, call)))
+            if rechecked.nondeterministic:
+                reference, rows = rechecked, nondeterministic(rows)
                 results.numerics[:] = nondeterministic(results.numerics)
                 verdicts = dict.fromkeys(verdicts, NumericsVerdict.NOT_COMPARABLE)
-                results.diagnostics += again.diagnostics
+                results.diagnostics += rechecked.diagnostics
         results.numerics += rows
         verdicts[name] = verdict(rows)
     verdicts[VariantName.EAGER] = (
@@ -243,7 +246,7 @@ def _numerics_rows(
             return with_confirmed_failures(lambda: compare_results(name, run_once(call, function), reference, note))
 
     try:
-        if draws_its_own:  # neither a second call nor rounding explains that
+        if draws_its_own:  # a second call and rounding do not explain that
             rows = compare_results(name, run_once(call, function), dataclasses.replace(reference, moves=None))
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
                 return _rows_of_twin(variants, reference, rows, run, results)
@@ -268,10 +271,10 @@ def _rows_of_twin(
     try:
         with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
             results.costs.append(twin.cost)
-            found = with_confirmed_failures(
+            rows_of_twin = with_confirmed_failures(
                 lambda: compare_results(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
             )
-            return comparable_if_in_order(found, (live.gm for live in variants.program.capture.live))
+            return comparable_if_in_order(rows_of_twin, (live.gm for live in variants.program.capture.live))
     except CancelledError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever torch raises: full itself has run
@@ -311,13 +314,3 @@ def _without_verdict(
         else timing
         for timing in timings
     ]
-
-
-def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
-    """Return the peak memory of a variant, from as many calls as an interval needs, unless they take too long."""
-    timed_call.select()
-    try:
-        with variants.call.restoring():
-            return measure_peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
-    finally:
-        variants.program.select_regional(on=True)

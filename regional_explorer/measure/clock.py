@@ -69,7 +69,7 @@ class CudaClock(Clock[torch.cuda.Event]):
         self.device = torch.device(device)
         # Twice the size of the cache, so that no cache line of the last call remains.
         scratch_bytes = 2 * torch.cuda.get_device_properties(self.device).L2_cache_size
-        with torch.inference_mode(mode=False):  # calls outside of that mode could not write to its tensors
+        with torch.inference_mode(mode=False):  # a call outside of inference mode cannot write to a tensor made in it
             self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self.device)
 
     def flush(self) -> None:
@@ -95,12 +95,12 @@ def clock_for(device: str) -> Clock[Any]:
     """Return the clock for work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, optionally followed by the GPU's name.
 
     Raises:
-        MeasureError: it is another device, whose work a clock of the host would not wait for.
+        MeasureError: it is a device of another type; a clock of the host would not wait for its work.
     """
     if device.startswith("cuda"):
         return CudaClock(device.partition(" ")[0])
     if device != "cpu":
-        raise MeasureError(f"Work on {device} cannot be timed: only that on CPUs and CUDA devices can.")
+        raise MeasureError(f"Work on {device} cannot be timed: only CPUs and CUDA devices are supported.")
     return CpuClock()
 
 

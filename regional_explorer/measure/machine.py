@@ -1,11 +1,9 @@
-"""The machine during a benchmark: other processes, launch-bound calls, memory, a GPU's clock and temperature."""
+"""The machine during a benchmark: other processes, launch-bound calls, a GPU's clock and temperature."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -22,9 +20,8 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import Run, Threads
 from regional_explorer.errors import count
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
-from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.figure import Noise
-from regional_explorer.record.statistics import QUIET_LIMIT, Flags, median_figure, quiet_rounds
+from regional_explorer.record.statistics import QUIET_LIMIT, Flags, quiet_rounds
 
 LAUNCH_BOUND = 0.8
 """A call is launch-bound if launching it takes the host at least this part of its time on the device."""
@@ -41,11 +38,11 @@ LEAST_QUIET_ROUNDS = 10
 LEAST_OBSERVED_S = 0.2
 """The system counts CPU time in hundredths of a second: over a shorter time it says nothing of other processes."""
 
-LEAST_OTHERS = 0.5
+LEAST_OTHER_CORES = 0.5
 """If other processes use fewer cores, they disturb at most four of five rounds, and the fastest fifth is right.
 
 If they use more, all rounds may be disturbed: then the fixed work is compared with the least time that it ever took.
-On a quiet machine it is not, because a processor that has become slower disturbs nothing: it slows all rounds alike.
+On a quiet machine it is not: a processor that has become slower disturbs nothing, because it slows all rounds alike.
 """
 
 _STAT = Path("/proc/stat")
@@ -59,7 +56,7 @@ class Sentinel:
     fastest_s: float = math.inf
 
     def look(self, clock: Clock[Any]) -> float:
-        """Return the seconds that the work takes now; if they are long, the shorter of two times."""
+        """Return the seconds that the work takes now; if it takes long, time it twice and return the shorter time."""
         seconds = self._time(clock)
         if seconds > QUIET_LIMIT * self.fastest_s:
             seconds = min(seconds, self._time(clock))
@@ -79,13 +76,13 @@ def fixed_work(clock: Clock[Any]) -> Sentinel:
 
 @cache
 def _fixed_work(device: str, _threads: int) -> Sentinel:
-    with torch.inference_mode(mode=False):  # calls outside of that mode could not write to its tensors
+    with torch.inference_mode(mode=False):  # a call outside of inference mode cannot write to a tensor made in it
         numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
         out = torch.empty_like(numbers)
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
 
 
-def others_s(stat: Path = _STAT) -> float | None:
+def other_processes_s(stat: Path = _STAT) -> float | None:
     """Return the CPU seconds that other processes have used so far; None if the system does not report them."""
     try:
         user, nice, system, _idle, _waiting, irq, soft, stolen = map(int, stat.read_text().split()[1:9])
@@ -104,14 +101,14 @@ def wait_until_quiet(
     """Wait until other processes use few of the cores; return at once if the system does not report their use."""
     cores = os.cpu_count() or 1
     while not run.cancelled():
-        before_s, began_s = others_s(), now_s()
+        before_s, began_s = other_processes_s(), now_s()
         if before_s is None:
             return
         sleep(QUIET_S)
-        used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
-        if used < LEAST_OTHERS:
+        used = max(0.0, (other_processes_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
+        if used < LEAST_OTHER_CORES:
             return
-        run.progress(f"waiting until it is quiet: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
+        run.progress(f"waiting for a quiet machine: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
 
 
 @dataclass
@@ -126,17 +123,17 @@ class Watch:
 
     def begin(self) -> None:
         """Begin to count the CPU time of other processes."""
-        self.began_s, self.others_before_s = time.perf_counter(), others_s()
+        self.began_s, self.others_before_s = time.perf_counter(), other_processes_s()
 
     def look(self, rounds: int) -> None:
         """Note how long the fixed work takes after ``rounds`` complete rounds."""
-        del self.sentinel_s[rounds:]  # of a round that was not completed
+        del self.sentinel_s[rounds:]  # times of a round that was not completed
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which rounds are used: the undisturbed rounds, or all rounds if those are too few."""
+        """Return which rounds are used (the undisturbed, or all if those are too few), and the noise."""
         others = self._others()
-        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
+        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHER_CORES else math.inf
         # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
         quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
         disturbed = rounds - int(quiet.sum())
@@ -147,7 +144,7 @@ class Watch:
 
     def _others(self) -> float | None:
         """Return how many cores other processes used on average so far; None if unknown."""
-        now_s, elapsed_s = others_s(), time.perf_counter() - self.began_s
+        now_s, elapsed_s = other_processes_s(), time.perf_counter() - self.began_s
         if now_s is None or self.others_before_s is None or elapsed_s < LEAST_OBSERVED_S:
             return None
         return max(0.0, now_s - self.others_before_s) / elapsed_s
@@ -182,8 +179,8 @@ def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads
         with suppress(Exception):
             share = threads.run_timed(partial(launch_share, timed_call, clock))
             if share >= LAUNCH_BOUND:
-                what = f"launch-bound: launching took {share:.0%} of the time on the device"
-                warnings[timed_call.name] = [f"{what}; the kernels alone are faster"]
+                text = f"launch-bound: launching took {share:.0%} of the time on the device"
+                warnings[timed_call.name] = [f"{text}; the kernels alone are faster"]
     return warnings
 
 
@@ -226,87 +223,3 @@ def _reading(reader: Any, gpu: Any) -> int | None:
         return int(reader(gpu))
     except Exception:  # noqa: BLE001 - errors differ: no pynvml, no driver, or no permission to read
         return None
-
-
-# -------------------------------------------------------------------------------------------------------------- memory
-
-
-MEMORY_SHARE = 0.25
-"""The time for reading the memory of all variants, as a share of the budget and in addition to it."""
-LEAST_RESIDENT = 1 << 20
-"""The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
-
-_PROC_SELF = Path("/proc/self")
-
-
-class AllocatorGauge:
-    """The statistics of the CUDA caching allocator: exact, and of this process only."""
-
-    how = "allocator"
-    least_bytes = 0
-
-    def __init__(self, device: str) -> None:
-        """Read ``device``, such as ``cuda:0``."""
-        self._device = torch.device(device)
-
-    def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return the peak of allocated memory."""
-        torch.cuda.synchronize(self._device)
-        torch.cuda.reset_peak_memory_stats(self._device)
-        before_bytes = torch.cuda.memory_allocated(self._device)
-        work()
-        torch.cuda.synchronize(self._device)
-        return max(0, torch.cuda.max_memory_allocated(self._device) - before_bytes)
-
-
-class ResidentGauge:
-    """The high-water mark of the resident set, which Linux resets on request."""
-
-    how = "resident set"
-    least_bytes = LEAST_RESIDENT
-
-    def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return the peak of resident memory."""
-        # Memory that stays resident from earlier calls would hide a peak: let the C library return free memory first.
-        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-            trim(0)
-        before_bytes = _status_bytes("VmRSS")
-        _reset_high_water()
-        work()
-        return max(0, _status_bytes("VmHWM") - before_bytes)
-
-
-Gauge = AllocatorGauge | ResidentGauge
-"""Reads the peak of memory during a call, in bytes above the memory before the call."""
-
-
-def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | None:
-    """Return the gauge for ``device``; None for a CPU whose system does not ``reset`` the high-water mark."""
-    if device.startswith("cuda"):
-        return AllocatorGauge(device.partition(" ")[0])
-    return ResidentGauge() if (reset or _reset_high_water)() else None
-
-
-def measure_peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
-    """Return the median peak over as many calls as an interval needs, or over the calls that fit into ``limit_s``."""
-    began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
-    while len(peaks) < LEAST_SAMPLES:
-        spent_s = time.perf_counter() - began_s
-        if spent_s + spent_s / len(peaks) > limit_s:
-            break
-        peaks.append(gauge.peak_of(work))
-    why = f"a call takes too long for {LEAST_SAMPLES} of them" if len(peaks) < LEAST_SAMPLES else ""
-    return MemoryPeak(variant, median_figure(peaks, why), gauge.how, gauge.least_bytes)
-
-
-def _reset_high_water() -> bool:
-    try:
-        (_PROC_SELF / "clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def _status_bytes(key: str) -> int:
-    kilobytes = re.search(rf"^{key}:\s*(\d+)", (_PROC_SELF / "status").read_text(), re.MULTILINE)
-    return int(kilobytes[1]) * 1024 if kilobytes else 0

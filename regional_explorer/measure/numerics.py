@@ -1,4 +1,4 @@
-"""Compares outputs, gradients and writes with eager's, the expected ones, and with a float64 run's; gives verdicts.
+"""Compares outputs, gradients and writes with eager's (the expected ones) and with a float64 run's; gives verdicts.
 
 ``docs/numerics.md`` states the rule.
 """
@@ -40,7 +40,7 @@ from regional_explorer.torch_api.graphs import is_effect_token
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
-RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
+RIGHT_ONCE = "two calls of this code differ: one is right, the other is wrong"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 CHAOTIC = "amplified rounding without limit: zeros would pass this check as well"
 UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to check that on its graphs"
@@ -110,7 +110,7 @@ def compare_results(variant: str, results: Values, reference: Reference, note: s
             if expected is None and got is None:
                 continue
             if got is None or expected is None:
-                rows.append(_wrong(variant, name, "one of the two has no gradient"))
+                rows.append(_wrong(variant, name, "either eager or the variant has no gradient"))
             elif not is_dense(got) or not is_dense(expected):
                 rows.append(Numerics(variant, name, note=f"{_kind_of(expected)}: its elements cannot be compared"))
             elif (got.shape, got.dtype) != (expected.shape, expected.dtype):
@@ -158,8 +158,8 @@ def with_confirmed_failures(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) 
     rows = rows_of_a_call()
     if verdict(rows) is not NumericsVerdict.FAILED:
         return rows
-    again = {row.tensor for row in rows_of_a_call() if row.verdict is NumericsVerdict.FAILED}
-    return tuple(not_comparable([row], RIGHT_ONCE)[0] if row.tensor not in again else row for row in rows)
+    failed_again = {row.tensor for row in rows_of_a_call() if row.verdict is NumericsVerdict.FAILED}
+    return tuple(not_comparable([row], RIGHT_ONCE)[0] if row.tensor not in failed_again else row for row in rows)
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ class _Judge:
 
     def _is_explained(self, got: torch.Tensor, moves: Moves, noise: float) -> bool:
         """Return whether the tensor would pass without the elements that rounding explains."""
-        rest = moves.without_explained(self.name, got, self.expected, self.reference.arithmetic.eps)
-        return self._row(rest, noise).verdict is not NumericsVerdict.FAILED
+        unexplained = moves.without_explained(self.name, got, self.expected, self.reference.arithmetic.eps)
+        return self._row(unexplained, noise).verdict is not NumericsVerdict.FAILED
 
     def _row(self, got: torch.Tensor, noise: float = 0.0) -> Numerics:
         """Return the row of the tensor, given that rounding moves the tensor as a whole by ``noise``."""
@@ -203,7 +203,7 @@ class _Judge:
     def _exact_row(self, got: torch.Tensor) -> Numerics:
         """Return the row of a tensor whose elements have to be equal."""
         to_eager, bitwise = gap(got, self.expected), bitwise_equal(got, self.expected)
-        equal = bitwise or (is_floating(got) and to_eager.largest == 0.0)  # 64-bit integers are no float64s
+        equal = bitwise or (is_floating(got) and to_eager.largest == 0.0)  # float64 does not hold all 64-bit integers
         return Numerics(
             self.variant,
             self.name,
@@ -219,7 +219,8 @@ class _Judge:
         """Return the row of a tensor of floats, judged by float64 if there is such a reference, else by eager."""
         expected, truth = self.expected, self.truth
         if (touched := self.reference.eager.touched.get(self.name)) is not None:
-            # Elements that the call did not write say nothing about rounding, but a wrong write to them must be seen.
+            # Elements that the call did not write say nothing about rounding, but a wrong write to them must be
+            # noticed.
             part = touched | (got != expected)
             truth = truth[part] if truth is not None and truth.shape == expected.shape else None
             expected, got = expected[part], got[part]

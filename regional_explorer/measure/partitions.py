@@ -96,7 +96,7 @@ def distinct_kinds(program: Program) -> list[list[Switch]]:
 
 def _kind(program: Program, switch: Switch) -> tuple[Any, ...]:
     artifact, workpiece = switch.artifact, switch.workpiece
-    if workpiece is None:  # of inputs of unknown sizes, as the call does not run it: it has no fingerprint
+    if workpiece is None:  # the call does not run it, so its sizes are unknown and it has no fingerprint
         return (switch,)
     code_hash = None if artifact is None else program.store.code_hash(artifact.key) or artifact.key
     return code_hash, workpiece.fingerprint, workpiece.inputs
@@ -119,7 +119,7 @@ def _measure_kind(
     twin = partial(program.twin, switch)
     # Not around the call itself: in another mode it would be traced again.
     with as_in_the_call():
-        put_back = untimed(lambda: workpiece.putting_back(args))
+        put_back = untimed(lambda: workpiece.restorer(args))
         calls = [timed_call(VariantName.EAGER, workpiece.piece.eager, args, put_back)]
         if artifact is not None:
             try:
@@ -246,9 +246,9 @@ def _with_sums(rows: Sequence[Reconciled]) -> Iterator[Reconciled]:
     """
     sum_s, parts = 0.0, False
     for row in rows:
-        told = parts and row.total and abs(sum_s / row.seconds.value - 1.0) > ADDS_UP
+        disagrees = parts and row.total and abs(sum_s / row.seconds.value - 1.0) > ADDS_UP
         note = f"the rows above add up to {duration(sum_s)}: the machine was not the same in all rounds"
-        yield replace(row, note=note) if told else row
+        yield replace(row, note=note) if disagrees else row
         sum_s, parts = (row.seconds.value if row.total else sum_s + row.seconds.value), not row.total
 
 
@@ -306,7 +306,7 @@ def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[Reconciled]:
 
 
 def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
-    """Return the seconds by which the cut graph, all regions eager, exceeds the captured; None if not measured."""
+    """Return the seconds that the cut graph, all regions eager, takes beyond the captured graph; None if unknown."""
     samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)] if cut else [None, None]
     if cut is None or samples[0] is None or samples[1] is None:
         return None

@@ -103,7 +103,7 @@ def bytes_moved(gm: fx.GraphModule) -> dict[str, int]:
     moved = {}
     for node in (node for node in gm.graph.nodes if node.op == "call_function"):
         inputs = fx.node.map_arg((node.args, node.kwargs), lambda read: read.meta.get("val"))
-        with suppress(ValueError):  # a size that only a run tells
+        with suppress(ValueError):  # a size that is known only in a run
             moved[node.name] = moved_bytes(node.target, inputs, node.meta.get("val"))
     return moved
 

@@ -22,7 +22,7 @@ COPIED_BYTES = 128 << 20
 COPIES = 15
 STEPS = tuple(1 << power for power in range(14, 29))
 """The bytes that are moved to find a rate; memory that fits into a cache moves faster."""
-STARTED = 1 << 22
+LARGE_MOVE = 1 << 22
 """From this many bytes on, the start of a move hardly counts; for fewer bytes, larger steps are measured too."""
 CALLS = 3
 """The number of times that a burst does each work."""
@@ -32,7 +32,7 @@ BURST_SHARE = 1 / 6
 """The time of one burst, as a share of the budget of the rounds between which it runs; there are up to six bursts."""
 COPIES_S = 2.0
 """The seconds after which no further copy to fresh memory begins."""
-BEATEN_BY_CHANCE = 1.25
+RATE_SPREAD = 1.25
 """Rates vary: a kernel up to this factor faster than its bound is at its limit; a faster one has no known bound."""
 
 Work = Mapping[tuple[str, int], int]
@@ -73,26 +73,26 @@ class Rates:
         dtypes = sorted({kind for kind, step in keys if not step})
         share_s = limit_s / max(1, len(dtypes) + bool(largest))
         if largest:
-            steps = [step for step in STEPS if step <= max(largest, STARTED)]
+            steps = [step for step in STEPS if step <= max(largest, LARGE_MOVE)]
             _while_time_is_left(((step, partial(self._move, step)) for step in steps), share_s)
         for dtype in dtypes:
             _while_time_is_left(((size**3, partial(self._multiply, dtype, size)) for size in PRODUCT_SIZES), share_s)
 
     def _multiply(self, dtype: str, size: int) -> float:
         left, right, out = (torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3))
-        return self._see(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
+        return self._note_rate(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
 
     def _move(self, step: int) -> float:
         memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
         target, source = memory.chunk(2)
         total = torch.empty((), dtype=torch.float32, device=self._device)
         return (
-            self._see("copy", step, step, lambda: target.copy_(source))
-            + self._see("read", step, step, lambda: torch.sum(memory, 0, out=total))
-            + self._see("write", step, step, lambda: memory.fill_(1.0))
+            self._note_rate("copy", step, step, lambda: target.copy_(source))
+            + self._note_rate("read", step, step, lambda: torch.sum(memory, 0, out=total))
+            + self._note_rate("write", step, step, lambda: memory.fill_(1.0))
         )
 
-    def _see(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> float:
+    def _note_rate(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> float:
         """Note the rate of a call; return how long all its calls take at that rate."""
         fastest_s = min(_seconds(self._device, call, CALLS))
         self.fastest[kind, step] = max(amount / fastest_s, self.fastest.get((kind, step), 0.0))
@@ -111,7 +111,7 @@ class Rates:
         bound_s = self.seconds(work)
         if bound_s <= fastest_s:
             return bound_s
-        if bound_s > BEATEN_BY_CHANCE * fastest_s:
+        if bound_s > RATE_SPREAD * fastest_s:
             return None
         for key in work:
             self.fastest[key] = self._rate(*key) * bound_s / fastest_s
@@ -127,13 +127,13 @@ class Rates:
     def _rate(self, kind: str, step: int) -> float:
         """Return the fastest rate of a step and of larger steps: where starting takes long, larger steps are faster.
 
-        A mere read or write is at least as fast as a copy. A step that was not reached has the rate of the largest step
-        that was.
+        A read or a write alone is at least as fast as a copy. A step that was not reached has the rate of the largest
+        step that was reached.
         """
         kinds = (kind, "copy") if step else (kind,)
         rates = {key: rate for key, rate in self.fastest.items() if key[0] in kinds}
-        reached = min(step, max(of for _, of in rates))
-        return max(rate for (_, of), rate in rates.items() if of >= reached)
+        reached = min(step, max(measured for _, measured in rates))
+        return max(rate for (_, measured), rate in rates.items() if measured >= reached)
 
 
 def _while_time_is_left(steps: Iterable[tuple[int, Callable[[], float]]], limit_s: float) -> None:

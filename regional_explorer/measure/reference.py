@@ -66,8 +66,8 @@ class Float64:
         """Return outputs, gradients, and what the call wrote, in float64.
 
         Raises:
-            Exception: whatever torch raises if an operator has no float64 kernel; RuntimeError if the graphs do not run
-                any more.
+            Exception: whatever torch raises if an operator has no float64 kernel; RuntimeError if Dynamo has given up
+                on the call.
         """
         call = self._capture.call
         with self._capture.running(self._float64_implementation), call.restoring():
@@ -195,7 +195,7 @@ def reference_of(
     reference = recheck_eager(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
     if reference.nondeterministic:
         return reference
-    return dataclasses.replace(reference, exact=_unless_refused(float64), moves=moves)
+    return dataclasses.replace(reference, exact=_results_if_possible(float64), moves=moves)
 
 
 def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
@@ -222,7 +222,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     by_eager = dataclasses.replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
     run_captured = partial(run_trace, lambda live: live.eager)
     # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
-    traced = _unless_refused(run_captured)
+    traced = _results_if_possible(run_captured)
     rows = compare_results("captured", traced, by_eager) if traced is not None else ()
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
     if traced is None or not wrong_rows:
@@ -247,11 +247,11 @@ def recheck_eager(reference: Reference, run_eager: Callable[[], Values]) -> Refe
     return dataclasses.replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
 
 
-def _unless_refused(run: Callable[[], Values]) -> Values | None:
-    """Return the results of a run; None if an operator raises, for want of a float64 kernel perhaps."""
+def _results_if_possible(run: Callable[[], Values]) -> Values | None:
+    """Return the results of a run; None if an operator raises, perhaps because it has no float64 kernel."""
     try:
         return run()
-    except Exception:  # noqa: BLE001 - any operator may raise anything; what follows does with less
+    except Exception:  # noqa: BLE001 - any operator may raise anything; the check goes on without this run
         return None
 
 

@@ -70,9 +70,15 @@ class Stop(StrEnum):
         if self is Stop.INTERRUPTED:
             raise KeyboardInterrupt
 
+    def raise_if_ended(self) -> None:
+        """Raise the KeyboardInterrupt or the CancelledError that ended the run, if one did."""
+        self.raise_interrupt()
+        if self is Stop.CANCELLED:
+            raise CancelledError
+
 
 NOT_ADDED = "No rounds were added: too few were undisturbed."
-"""What is told of a run whose disturbed rounds cannot be told from the others, and that adds to an earlier one."""
+"""The remark on a run that continues an earlier one, but whose disturbed rounds cannot be told from the others."""
 
 TOO_BUSY = "the machine was too busy"
 """Why a figure has no interval, if undisturbed rounds cannot be told from disturbed ones."""
@@ -83,16 +89,16 @@ class Parts:
     """The parts that the calls of one variant consist of: seconds by part, one number per round.
 
     The figure of a part is its mean over the middle half of the rounds by the time of all parts together, so that
-    figures add up, and shares to 100 %. Medians of parts do not: each part is disturbed now and then, and the whole
-    call in nearly every round. The interval is the median's, stretched to the mean where the mean lies outside: it
-    has its coverage whatever the distribution, which an interval of the mean has not.
+    figures add up, and shares to 100 %. Medians of parts do not add up: each part is disturbed now and then, and the
+    whole call in nearly every round. The interval is the median's, stretched to the mean where the mean lies outside.
+    It has its coverage whatever the distribution; an interval of the mean has not.
     """
 
     seconds: Mapping[Any, Floats]
     noise: Noise = QUIET
 
     def by_round(self, keys: Iterable[Any]) -> Floats:
-        """Return the seconds of some parts together by round."""
+        """Return the summed seconds of some parts, by round."""
         none = 0.0 * next(iter(self.seconds.values()), np.zeros(0))
         return sum((self.seconds[key] for key in keys), start=none)
 
@@ -101,11 +107,11 @@ class Parts:
         return middle_half(self.by_round(self.seconds))
 
     def mean(self, keys: Iterable[Any]) -> float:
-        """Return the seconds of some parts together."""
+        """Return the mean of the summed seconds of some parts."""
         return float(self._weights @ self.by_round(keys))
 
     def figure(self, keys: Iterable[Any]) -> Figure:
-        """Return the seconds of some parts together with their interval."""
+        """Return the mean of the summed seconds of some parts, with its interval."""
         seconds = self.by_round(keys)
         mean, median = float(self._weights @ seconds), figure_of(seconds, self.noise)
         low, high = median.bounds or (None, None)
@@ -119,25 +125,25 @@ def figure_of(values: Floats, noise: Noise) -> Figure:
     return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 
-def variant_failed(variant: str, what: str) -> Diagnostic:
-    """Return the finding of a variant that raised, ``plan-failed`` for the plan; ``what`` begins with its name."""
+def variant_failed(variant: str, message: str) -> Diagnostic:
+    """Return the finding of a variant that raised, ``plan-failed`` for the plan; ``message`` begins with its name."""
     code = DiagnosticCode.PLAN_FAILED if variant == VariantName.REGIONAL else DiagnosticCode.VARIANT_FAILED
     remedy = "The other variants were measured; call this one by hand to see the full traceback."
-    return code.found(f"Variant {what}", remedy=remedy)
+    return code.found(f"Variant {message}", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsResult:
     """The samples of a run, from complete undisturbed rounds; a variant that raised keeps its earlier samples.
 
-    A run may continue an earlier one: then samples, ``rounds``, ``budget_s`` and ``noise`` are those of so many
+    A run may continue an earlier one: then samples, ``rounds``, ``budget_s`` and ``noise`` are those of all its
     ``benchmarks``.
 
-    ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
-    baseline's second entry, empty without a control. ``parts`` are those of the variants that have any. ``dropped``
-    says by variant what was raised, and when; ``pruned`` are those that were taken out because no more rounds of them
-    were needed. ``rounds`` counts all, ``noise`` says how many were left out. Of a GPU,
-    ``warnings`` say by variant that it is launch-bound, and ``gpu`` is its state before and after.
+    ``samples`` has seconds per call by variant and phase, in the order of the rounds; ``control`` has those of the
+    baseline's second entry, empty without a control. ``parts`` has the parts of the variants that are divided into any.
+    ``dropped`` says by variant what it raised, and when. ``pruned`` are the variants that were taken out because they
+    needed no more rounds. ``rounds`` counts all rounds, ``noise`` says how many were left out. On a GPU, ``warnings``
+    says which variants are launch-bound, and ``gpu`` is the GPU's state before and after.
     """
 
     baseline: str
@@ -157,15 +163,15 @@ class RoundsResult:
     benchmarks: int = 1
 
     def can_continue(self, names: Collection[str], baseline: str) -> bool:
-        """Return whether a run of these variants can add its rounds: ratios need samples of both in every round."""
-        whole = not self.dropped and not self.pruned and self.samples.keys() == set(names)
-        return whole and self.baseline == baseline and not self.parts
+        """Return whether rounds of these variants can be added: a ratio needs samples of both in every round."""
+        is_whole = not self.dropped and not self.pruned and self.samples.keys() == set(names)
+        return is_whole and self.baseline == baseline and not self.parts
 
     def continued(self, later: RoundsResult) -> RoundsResult:
-        """Return the rounds of a later run of the same variants behind these.
+        """Return these rounds followed by those of a later run of the same variants.
 
-        Ratios are those of single rounds, so that a machine that is slower by then changes none of them. Disturbed
-        rounds would: a run that has kept some is not added, nor added to.
+        Ratios are taken within a round, so a machine that is slower in the later run changes none of them. Disturbed
+        rounds would change them: a run that has kept some is not added, and nothing is added to it.
         """
         if self.noise.has_kept:
             return later
@@ -176,7 +182,7 @@ class RoundsResult:
         return dataclasses.replace(
             later,
             budget_s=self.budget_s + later.budget_s,
-            samples={name: _joined(own, later.samples.get(name, {})) for name, own in self.samples.items()},
+            samples={name: _joined(samples, later.samples.get(name, {})) for name, samples in self.samples.items()},
             control=_joined(self.control, later.control),
             rounds=self.rounds + later.rounds,
             noise=replace(noise, added=self._drift(later) or noise.added.replace(NOT_ADDED, "")),
@@ -184,7 +190,7 @@ class RoundsResult:
         )
 
     def _drift(self, later: RoundsResult) -> str:
-        """Return in words that the baseline takes longer or shorter in a later run, beyond its interval and 2 %."""
+        """Return a sentence if a later run's baseline differs beyond its interval and 2 %, else an empty text."""
         phase = list(self.samples[self.baseline])[-1]
         if not later.samples.get(self.baseline, {}).get(phase):
             return ""
@@ -193,7 +199,7 @@ class RoundsResult:
         if low is None or high is None or high[0] <= low[1] or high[0] / low[1] <= 1.0 + MAX_DRIFT:
             return ""
         times = f"{duration(before.value)} in the benchmark before and {duration(after.value)} in this one"
-        return f"{self.baseline.capitalize()} took {times}: times are of both, ratios of rounds of either."
+        return f"{self.baseline.capitalize()} took {times}: times are of both benchmarks, ratios are within a round."
 
     @property
     def failures(self) -> list[Diagnostic]:
@@ -238,8 +244,9 @@ class RoundsResult:
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
 
-        The control counts too: if its CI is wide, its high floor hides small differences. The parts of a call never
-        are: they use the whole budget. What was pruned gets no more rounds, so it is not waited for.
+        The control counts too: if its CI is wide, its high floor hides small differences. The parts of a call never are
+        precise enough: they use the whole budget. A pruned variant gets no more rounds, so its precision does not
+        count.
         """
         variants = [
             (name, phase)
@@ -323,15 +330,15 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
         timed_calls: the variants, with distinct names.
         budget_s: seconds for all of them together; first calls, which may compile, are not counted.
         baseline: the name of the variant that the others are compared with. Without it there are no speedups.
-        seed: that of the order of the rounds.
+        seed: the seed of the random order in the rounds.
         clock: the clock of the device; the host's by default.
         context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
             variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
         first_calls: how often each variant is called before the budget begins.
-        between: what has to see the same machine as the rounds do: called before the first, wherever the run could
-            stop early, and after the last; not counted in the budget.
-        prune: takes variants out of the rounds that follow; the time goes to the others. The baseline stays, and so
-            does the number of calls per sample, so that samples of all rounds can be compared.
+        between: called before the first round, wherever the run could stop early, and after the last, so that it sees
+            the same machine as the rounds do; not counted in the budget.
+        prune: takes variants out of the rounds that follow; the others get their time. The baseline stays. The number
+            of calls per sample stays too, so that samples of all rounds can be compared.
         earlier: the rounds of an earlier run, which this one adds to if it measured the same variants.
 
     Raises:
@@ -364,7 +371,8 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
 class _RoundsRun:
     """The state of one run. Every entry is sampled once per round; the control is a second entry of the baseline.
 
-    ``separate`` says that calls are so short that a sample must not follow one of the same variant, ``last_call``.
+    ``separate`` says that calls are so short that a sample must not follow one of the same variant. ``last_call`` ran
+    last.
     """
 
     timed_calls: Sequence[TimedCall]
@@ -411,9 +419,9 @@ class _RoundsRun:
         """Return the result so far."""
         quiet, noise = self.watch.quiet(len(self.history))
         names = [*(timed_call.name for timed_call in self.timed_calls), _CONTROL_ENTRY]
-        history = [one for one, is_quiet in zip(self.history, quiet, strict=True) if is_quiet]
+        history = [seconds for seconds, is_quiet in zip(self.history, quiet, strict=True) if is_quiet]
         # A dropped entry has samples of the first rounds only.
-        by_entry = {name: [one[name] for one in history if name in one] for name in names}
+        by_entry = {name: [seconds[name] for seconds in history if name in seconds] for name in names}
         samples = {
             name: {phase: tuple(sample[phase] for sample in rounds) for phase in Phase if phase in rounds[0]}
             for name, rounds in by_entry.items()
@@ -425,7 +433,7 @@ class _RoundsRun:
             if timed_call.parts is not None and by_entry[timed_call.name]
         }
         control = samples.pop(_CONTROL_ENTRY, {})
-        own = RoundsResult(
+        undisturbed = RoundsResult(
             baseline=self.baseline,
             budget_s=self.budget_s,
             samples=samples,
@@ -439,7 +447,7 @@ class _RoundsRun:
             parts=parts,
             pruned=tuple(self.pruned),
         )
-        return own if self.earlier is None else self.earlier.continued(own)
+        return undisturbed if self.earlier is None else self.earlier.continued(undisturbed)
 
     def _run_first_calls(self) -> None:
         for name in list(self.entries):
@@ -490,7 +498,7 @@ class _RoundsRun:
         few_enough = math.ceil(budget_s / (_MAX_ROUNDS * round_s))
         self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_TARGET_ROUNDS * round_s))))
         has_time = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
-        if self.earlier is not None:  # one sample is like the other, and each round of the control has its baseline
+        if self.earlier is not None:  # samples of both runs are alike, and a control is in all rounds
             self.calls, has_time = self.earlier.calls_per_sample, bool(self.earlier.control)
         if has_time and self.baseline in self.entries and len(self.entries) > 1:
             self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
@@ -555,9 +563,9 @@ class _RoundsRun:
             return timed_call.sample(self.clock, calls)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
             self.entries = {name: call for name, call in self.entries.items() if call is not timed_call}
-            when = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
+            moment = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
             # Keep only the text: an exception holds its frames, and those hold tensors.
-            self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {when}: {error}"
+            self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {moment}: {error}"
             return None
 
     def _spent_s(self) -> float:
@@ -581,12 +589,12 @@ class _RoundsRun:
 
     def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()
-        with audible():  # the call is muted, the callback is not part of it
+        with audible():  # only what the call prints is muted
             self.context.estimate(max(0.0, self.budget_s - self._spent_s()))
             self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
 
 
 def _by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:
     """Return the seconds of each part by round, 0 in a round in which it did not run."""
-    keys = dict.fromkeys(key for one in rounds for key in one if not isinstance(key, Phase))
-    return {key: np.array([one.get(key, 0.0) for one in rounds]) for key in keys}
+    keys = dict.fromkeys(key for sample in rounds for key in sample if not isinstance(key, Phase))
+    return {key: np.array([sample.get(key, 0.0) for sample in rounds]) for key in keys}

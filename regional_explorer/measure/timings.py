@@ -49,8 +49,9 @@ def timings_of(
 ) -> tuple[Timing, ...]:
     """Return the timing of each variant and phase, with verdict and warnings.
 
-    ``numerics`` has the verdict of the numerics check by variant: others are "not checked", and where it failed no
-    speedup is given. ``by_trace`` has the verdicts of comparing variants with the captured graphs instead of eager.
+    ``numerics`` has the verdict of the numerics check by variant; other variants are "not checked". A failed check
+    withholds the speedup. ``by_trace`` has the verdicts of comparing variants with the captured graphs instead of
+    eager.
     """
     return tuple(
         replace(

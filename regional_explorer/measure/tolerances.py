@@ -24,13 +24,13 @@ from regional_explorer.torch_api.graphs import (
 )
 
 SLACK = 4.0
-"""How many times as far from float64 as eager a variant may be."""
+"""A variant may be this many times as far from float64 as eager."""
 
 FEW_ELEMENTS = 32
-"""With fewer elements, eager's own distance from float64 may be small by luck."""
+"""With fewer elements, eager's own distance from float64 may be small by chance."""
 
 _UNITS_OF_DTYPE, _UNITS_OF_SUM = 10.0, 64.0
-"""Rounding units that eager may be off: of its dtype, and of the sums' dtype times the root of the number of terms."""
+"""How many rounding units eager may be off: of its dtype, and of the sums' dtype per root of the number of terms."""
 
 _CHUNK_ELEMENTS = 1 << 20
 
@@ -81,7 +81,7 @@ def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
     """Return how many units a correct result may be off, even if eager is nearer to float64.
 
     Eager sums pairwise; Inductor adds one term after the other, and each addition rounds: by √n units of the dtype that
-    kernels sum in, and by twice that if the terms repeat (the gradient of a mean). Few elements may be near by luck.
+    kernels sum in, and by twice that if the terms repeat (the gradient of a mean). Few elements may be near by chance.
     """
     sum_units = math.sqrt(arithmetic.reduction)
     if tensor.numel() < FEW_ELEMENTS:
@@ -93,8 +93,8 @@ def rounding_limit(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noi
     """Return how far eager may be off by rounding alone; a larger difference has another cause.
 
     ``scale`` is the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
-    ``noise`` is by how much the result is seen to move with rounding, if it was looked at: what is left of a long sum
-    whose terms cancel may be off by more, but by no more than the sum at that scale.
+    ``noise`` is the measured move of the result under other rounding, 0 if it was not measured. Such a move is allowed
+    where the terms of a long sum cancel, but at most the error of a sum at that scale.
     """
     eps = max(eps_of(dtype), arithmetic.eps)
     relative = _UNITS_OF_DTYPE * eps + _UNITS_OF_SUM * eps_of_sums(dtype) * math.sqrt(arithmetic.reduction)
@@ -242,9 +242,9 @@ MOST_DENSE_ELEMENTS = 1 << 28
 class Values:
     """The results of one run: named output tensors, and named gradients (None if an input has none).
 
-    Among the outputs is what the call wrote in place or assigned. ``touched`` are masks, by name, of the elements that
-    it wrote in place. ``opaque`` are the paths and types of objects among the outputs that cannot be searched for
-    tensors.
+    Among the outputs are the tensors that the call wrote in place or assigned. ``touched`` are masks, by name, of the
+    elements that it wrote in place. ``opaque`` are the paths and types of objects among the outputs that cannot be
+    searched for tensors.
     """
 
     outputs: tuple[tuple[str, torch.Tensor], ...]
@@ -268,29 +268,29 @@ def is_dense(tensor: torch.Tensor) -> bool:
 def touched_elements(tensor: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
     """Return a mask of the elements that a call wrote to a tensor, which had the content ``before``.
 
-    If all elements are as before, the call wrote the same again; what it never wrote, such as the rest of a cache, is
-    then mostly zero.
+    If no element has changed, the call wrote equal values again. Then the elements that are not zero count: the
+    unwritten part, such as the rest of a cache, is mostly zero.
     """
     changed = tensor.detach() != before
     return changed if changed.any() else tensor.detach() != 0
 
 
 _RUNS = 16
-_TOGETHER = {0: 1.0, 1: -1.0}
+_ONE_DIRECTION = {0: 1.0, 1: -1.0}
 """The runs that move all results in one direction: random directions rarely move all ops of a chain alike."""
 
 _AMPLITUDE = 2.0
 """How far each result is moved, in roundings: other code may round it in several steps."""
 
 _SLACK_OF_EIGHT_BITS = 2.0
-"""How many times as far as it moves an eight-bit number may be off: four steps may be its whole range."""
+"""An eight-bit number may be off by this many times its move: four steps may be its whole range."""
 
 _MOST_SPACING = 1 / 16
 """The spacing of floats above which too many of them are whole numbers by chance."""
 
 
 class Rounded(fx.Interpreter):
-    """Runs a graph with the result of each op rounded otherwise, by run ``number``; None runs it unchanged."""
+    """Runs a graph with the result of each op rounded differently for each run ``number``; None runs it unchanged."""
 
     def __init__(self, gm: fx.GraphModule, number: int | None) -> None:
         super().__init__(gm)
@@ -314,8 +314,8 @@ class Rounded(fx.Interpreter):
         return rounded_otherwise(value, self._directions(value), elementwise=elementwise)
 
     def _directions(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._number in _TOGETHER:
-            return torch.tensor(_TOGETHER[self._number], device=tensor.device)
+        if self._number in _ONE_DIRECTION:
+            return torch.tensor(_ONE_DIRECTION[self._number], device=tensor.device)
         if (generator := self._generators.get(tensor.device)) is None:
             generator = torch.Generator(tensor.device).manual_seed(self._number or 0)
             self._generators[tensor.device] = generator
@@ -338,11 +338,11 @@ def rounded_otherwise(tensor: torch.Tensor, directions: torch.Tensor, *, element
 
 @dataclass
 class Moves:
-    """How far each element of the results moves if the graphs of a call round otherwise.
+    """How far each element of the results moves if the graphs of a call round differently.
 
-    ``run`` runs the graphs in the way of a number, or as they are for None: the moves are measured from there and not
-    from eager, so that a difference between the graphs and eager does not explain itself. ``cancelled`` is asked before
-    each run.
+    ``run`` runs the graphs with the rounding of a run's number, or unchanged for None. Moves are measured from the
+    unchanged run, not from eager, so that a difference between the graphs and eager does not explain itself.
+    ``cancelled`` is called before each run.
     """
 
     run: Callable[[int | None], Values]
@@ -363,7 +363,7 @@ class Moves:
             return got
         is_exact = holds_exact_values(expected)
         least = 0.0 if is_exact else SLACK * eps * (_widened(expected).abs() + rms(expected))
-        # If many steps add up, each run takes other ones: an element that moves may move by the RMS of all moves.
+        # If many steps add up, each run takes different steps: an element that moves may move by the RMS of all moves.
         allowed = torch.where(moves > least, moves.clamp(min=rms(moves)), moves)
         slack = _SLACK_OF_EIGHT_BITS if is_exact and is_floating(expected) else SLACK
         return torch.where(_difference(got, expected) <= slack * allowed, expected, got)

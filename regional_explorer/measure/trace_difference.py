@@ -36,7 +36,7 @@ def trace_differs(capture: Capture, reference: Reference, traced: Values, wrong:
     difference = _first_difference(capture, reference, gradients_alone=in_gradients_alone)
     graph, node, why = difference or (None, None, "")
     same_under_dynamo = _same_under_dynamo(capture, reference)
-    location = "" if difference is None else f" They part at {graph}:{node}{why}."
+    location = "" if difference is None else f" The first difference is at {graph}:{node}{why}."
     blame = (
         " The same under torch.compile(backend='eager')."
         if same_under_dynamo
@@ -45,7 +45,7 @@ def trace_differs(capture: Capture, reference: Reference, traced: Values, wrong:
         else ""
     )
     remedy = (
-        f"{_COMPARED} Look for what does something else while it is traced: a branch on "
+        f"{_COMPARED} Look for code that does something else while it is traced: a branch on "
         "torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere."
     )
     if _NUMPY in why:
@@ -66,14 +66,14 @@ def trace_differs(capture: Capture, reference: Reference, traced: Values, wrong:
 
 
 _COMPARED = (
-    "Every variant is compared with eager; those whose results are the trace's are also timed against the trace "
+    "Every variant is compared with eager; variants with the trace's results are also timed against the trace "
     "(aot_eager)."
 )
 
 
 def _difference_text(reference: Reference, wrong: Sequence[Numerics]) -> str:
     return (
-        f"The graphs as captured do not give what the call gives in eager mode ({error_in_words(wrong[0])}; "
+        f"The captured graphs give other results than the call in eager mode ({error_in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors)."
     )
 
@@ -98,15 +98,15 @@ def _writing_checkpoints(capture: Capture, traced: Values, wrong: Sequence[Numer
     The traced graph repeats the body's computations, but not its writes: its results are those of eager's forward.
     """
     call, names = capture.call, {row.tensor for row in wrong}
-    found = [checkpoint for checkpoint in _checkpoints(capture.graphs, names) if checkpoint.writers]
-    if not call.grad or names != {name for checkpoint in found for name in checkpoint.writers}:
+    checkpoints = [checkpoint for checkpoint in _checkpoints(capture.graphs, names) if checkpoint.writers]
+    if not call.grad or names != {name for checkpoint in checkpoints for name in checkpoint.writers}:
         return []
     with call.restoring():
         call.forward()
         after_forward = [(name, tensor.clone()) for name, tensor, _ in call.written() if name in names]
     of_trace = [(name, tensor) for name, tensor in traced.outputs if name in names]
     rows = compare_results("captured", Values(tuple(of_trace), ()), Reference(Values(tuple(after_forward), ())))
-    return found if all(row.verdict is NumericsVerdict.OK for row in rows) else []
+    return checkpoints if all(row.verdict is NumericsVerdict.OK for row in rows) else []
 
 
 def _checkpoints(graphs: Sequence[Graph], names: AbstractSet[str]) -> Iterator[_Checkpoint]:
@@ -118,31 +118,31 @@ def _checkpoints(graphs: Sequence[Graph], names: AbstractSet[str]) -> Iterator[_
             if body is None:
                 continue
             inputs = [node.name for node in body.nodes if node.role is Role.INPUT]
-            taken = zip(op.inputs[1:], inputs, strict=False)
-            inside = {_name_of(graph.by_name[outer], names): name for outer, name in taken}
+            pairs = zip(op.inputs[1:], inputs, strict=False)
+            inside = {_name_of(graph.by_name[outer], names): name for outer, name in pairs}
             users = {
                 name: [user for user in body.ops if inner in user.inputs] for name, inner in inside.items() if name
             }
-            yield _Checkpoint(graph.id, op, {name: found[0] for name, found in users.items() if found})
+            yield _Checkpoint(graph.id, op, {name: ops[0] for name, ops in users.items() if ops})
 
 
 def _name_of(node: Node, names: AbstractSet[str]) -> str:
-    """Return which of ``names`` an input of Dynamo's graph is; its label begins with what holds the model."""
+    """Return the one of ``names`` that an input of Dynamo's graph has; its label may begin with an owner's name."""
     return next((name for name in names if f".{node.label}".endswith(f".{name.removeprefix('written ')}")), "")
 
 
-def _written_twice(found: Sequence[_Checkpoint], reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
+def _written_twice(checkpoints: Sequence[_Checkpoint], reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
     tensors = listing([row.tensor.removeprefix("written ") for row in wrong])
-    writers = {id(node): node for checkpoint in found for node in checkpoint.writers.values()}.values()
-    graph, op, _ = found[0]
-    which = "The checkpoint" if len(found) == 1 else f"Each of {len(found)} checkpoints, the first"
+    writers = {id(node): node for checkpoint in checkpoints for node in checkpoint.writers.values()}.values()
+    graph, op, _ = checkpoints[0]
+    subject = "The checkpoint" if len(checkpoints) == 1 else f"Each of {len(checkpoints)} checkpoints, the first"
     ops = listing(list(dict.fromkeys(node.target for node in writers)))
     return DiagnosticCode.TRACE_DIFFERS.found(
-        f"{_difference_text(reference, wrong)} {which}{at_line(op.source)}, runs {ops} again in eager's backward, "
+        f"{_difference_text(reference, wrong)} {subject}{at_line(op.source)}, runs {ops} again in eager's backward, "
         f"which writes {tensors} a second time; the traced graphs write once.",
         graph=graph,
-        at=[checkpoint.op for checkpoint in found if checkpoint.graph == graph],
-        where=(*(checkpoint.op for checkpoint in found), *writers),
+        at=[checkpoint.op for checkpoint in checkpoints if checkpoint.graph == graph],
+        where=(*(checkpoint.op for checkpoint in checkpoints), *writers),
         remedy=f"Leave what writes {tensors} out of the checkpoint, or accept that compiled code writes once, as eager "
         f"does without the checkpoint. {_COMPARED}",
     )
@@ -159,7 +159,7 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
     return any(row.verdict == NumericsVerdict.FAILED for row in compare_results("eager backend", values, reference))
 
 
-# --------------------------------------------------------------------------------------------------- what was computed
+# ----------------------------------------------------------------------------------------------------- computed values
 
 
 class _Digest(NamedTuple):

@@ -1,4 +1,4 @@
-"""The variants to compare: selects them, has torch compile full and upstream's, and diagnoses a compile that fails."""
+"""Selects the variants to compare, has torch compile full and upstream's, and diagnoses a compile that fails."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Variants:
         if self.program.capture.failed_ops:  # reported as aot-eager-failed
             excluded = {VariantName.AOT_EAGER}
         elif VariantName.AOT_EAGER in names and not self.program.switches:
-            # With nothing cut out they would run the same code as aot_eager.
+            # With nothing cut out, they would run the same code as aot_eager.
             excluded = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
         return [name for name in names if name not in excluded]
 
@@ -84,7 +84,7 @@ class Variants:
 
         def select() -> None:
             self.select(name)
-            # The user's code may set another number: all variants run with the same.
+            # The user's code may set another number of threads: all variants run with the same.
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
 
@@ -130,7 +130,7 @@ class Variants:
 
     @contextmanager
     def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[CompiledVariant]:
-        """A block with the call as ``full`` has it, but compiled under ``config``; it is to be run in the block."""
+        """Context manager: yield the call compiled as for ``full``, but under ``config``; run it inside the block."""
         with under_config(config):
             content = surroundings()
             if self._twin is None or self._twin.content != content:
@@ -140,7 +140,7 @@ class Variants:
             yield self._twin
 
     def _first_run(
-        self, what: str, function: Callable[..., Any], backend: Any, watched: AbstractContextManager[Any]
+        self, title: str, function: Callable[..., Any], backend: Any, watched: AbstractContextManager[Any]
     ) -> tuple[Callable[..., Any], CompileCost]:
         """Compile the call by running it; return the compiled function and the cost."""
         compiled = compile_isolated(function, backend, dynamic=self.dynamic)
@@ -160,7 +160,7 @@ class Variants:
             release_compiled(compiled)
             raise
         seconds, patterns = time.perf_counter() - started, answers.if_nothing_cached(matched)
-        return compiled, CompileCost(what, seconds, answers.since(), patterns=patterns)
+        return compiled, CompileCost(title, seconds, answers.since(), patterns=patterns)
 
     def _upstream_backend(self, name: VariantName, marks: Marks) -> Any:
         if name is VariantName.UPSTREAM:

@@ -1,4 +1,4 @@
-"""The answer of a session as text, Markdown, JSON and elements."""
+"""The answer of a session as text, Markdown, JSON and elements, with its chart."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ from regional_explorer.record.answer import (
     answer_of,
     interval_ends,
 )
+from regional_explorer.record.bars import Bar
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Severity
 from regional_explorer.record.figure import Figure
+from regional_explorer.record.files import to_json
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.json_file import to_json
 from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import CONFIDENCE
+from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
 from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import NONE, duration, interval, significant, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, significant, times, with_interval
 from regional_explorer.tables.table import TEXT_WIDTH
 
 FINE_RATIO = 0.1
@@ -60,13 +63,13 @@ def share_text(share: Figure) -> str:
 
 
 def steps_text(repaid_after: Figure) -> str:
-    """Return the number of calls after which a compile is repaid, with two digits: ``2,900 to 3,400``."""
+    """Return the number of calls that repay a compile, with two digits: ``2,900 to 3,400``."""
     low, high = (f"{float(f'{math.ceil(end):.2g}'):,.0f}" for end in repaid_after.bounds or (repaid_after.value,) * 2)
     return low if low == high else f"{low} to {high}"
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return how much of a call a finding's action saves, and how that is known: ``: saves …``; empty for no edit."""
+    """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty for no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
         return f": saves {share_text(finding.share)} of a {call}, {how}"
@@ -106,7 +109,7 @@ def _calls(answer: Answer) -> str:
 
 
 def _variant_word(answer: Answer, variant: VariantName) -> str:
-    """Return the name of a variant, which says so if its figures are another plan's."""
+    """Return the name of a variant, with a note if its figures are of another plan."""
     return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
 
 
@@ -144,7 +147,7 @@ def _why_open(speed: Speed) -> str:
 
 
 def _search_result(answer: Answer) -> str:
-    """Return what a search has found; empty if it found the plan at hand."""
+    """Return the result of a search as a sentence; empty if it found the current plan."""
     found = answer.found
     if found is None:
         return ""
@@ -253,7 +256,7 @@ def _listed(regions: tuple[str, ...]) -> str:
 
 
 def others_text(answer: Answer) -> str:
-    """Return how many findings are not shown."""
+    """Return the number of findings that are not shown, as text; empty if all are shown."""
     small = f"{LEAST_SHARE:.1%}".replace("%", " %")
     smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
     told = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []
@@ -275,7 +278,7 @@ def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
     lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
         known, action = gain_text(finding, _call(answer)), clean(str(finding.action))
-        if len(action) > width // 2:  # not to be copied in parts
+        if len(action) > width // 2:  # on a line of its own, so that it is copied whole
             action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
         lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
         lines += textwrap.wrap(f"{action}{known}.", width, initial_indent="   ", subsequent_indent="   ")
@@ -298,7 +301,7 @@ def _mode(answer: Answer) -> str:
 
 
 Button = Callable[[AnswerFinding], Node | None]
-"""Returns the button that carries out a finding's action; without a button the action's Python is shown."""
+"""Returns the button that makes the call of a finding's action; without a button the call is shown as Python."""
 
 
 def answer_nodes(
@@ -308,9 +311,9 @@ def answer_nodes(
     button: Button = lambda _: None,
     after: Sequence[Node] | None = None,
 ) -> list[Node]:
-    """Return an answer as elements: the sentences with their chart beside them, the findings, what to do next.
+    """Return an answer as elements: the sentences with their chart beside them, the findings, the next step.
 
-    A panel has a ``button`` for each finding, and elements ``after`` the findings in place of the next step in words.
+    A panel has a ``button`` for each finding, and the elements ``after`` in place of the next step in words.
     """
     first, *others = [*sentences(answer), ""]
     told = [
@@ -338,7 +341,7 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
         return [node("b", first, " ")]
     if answer.state is AnswerState.NO_VERDICT and not any(speed.speedup for speed in speeds if speed is not None):
         return [node("b", "No verdict yet. ")]
-    # The tone shows these verdicts, and the line below says that the machine was busy.
+    # The tone shows these verdicts; the line below says whether the machine was busy.
     unsaid = (Verdict.FASTER, Verdict.SLOWER, *((Verdict.BUSY,) if answer.noise else ()))
     ratios = [
         toned(_ratio(speed).removesuffix(f", {speed.verdict}" if speed.verdict in unsaid else ""), tone, TRENDS)
@@ -379,6 +382,62 @@ def _finding_table(answer: Answer, button: Button) -> list[Node]:
 
 def _assumption(finding: AnswerFinding) -> str | None:
     return f"if {finding.action.assumes}" if finding.action.assumes else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- chart
+
+
+Press = Callable[[Bar], Node | None]
+"""Returns the button of a bar, which takes the bar's plan, or measures a plan that has no bar yet."""
+
+
+def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node]:
+    """Return the chart of ``bars``; empty without bars."""
+    if not bars:
+        return []
+    longest_s = max((max(interval_ends(bar.drawn_s)) for bar in bars if bar.drawn_s is not None), default=0.0)
+    rows = [_bar_row(bar, longest_s, press(bar)) for bar in bars]
+    apart = [bar.word for bar in bars if bar.apart]
+    note = f"×: eager ÷ this, of the same rounds. Bars and whiskers draw it with its {100 * CONFIDENCE:.0f} % interval."
+    about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
+    table = node("table", node("tbody", *rows), aria_label="Time of a call", class_="rx-times")
+    return [node("div", table, node("p", f"{note}{about}", class_="rx-quiet"))]
+
+
+def _bar_row(bar: Bar, longest_s: float, button: Node | None) -> Node:
+    seconds = bar.seconds
+    return node(
+        "tr",
+        node("td", bar.word),
+        node("td", _bar_with_whiskers(bar, seconds, longest_s), aria_hidden="true") if seconds else node("td", button),
+        node("td", duration(seconds.value), title=interval(seconds, duration), class_="rx-figure")
+        if seconds
+        else node("td"),
+        node("td", *_speed_nodes(bar), class_="rx-figure"),
+        node("td", button) if button and seconds else None,
+    )
+
+
+def _bar_with_whiskers(bar: Bar, seconds: Figure, longest_s: float) -> Node:
+    low, value, high = (100.0 * end / longest_s for end in interval_ends(bar.drawn_s or seconds))
+    tone = TONES.get(bar.verdict, "quiet")
+    return node(
+        "div",
+        node("i", style=f"width:{value:.1f}%", class_=f"rx-{tone}"),
+        node("span", style=f"left:{low:.1f}%;width:{max(0.0, high - low):.1f}%"),
+        title=f"{bar.word}: {with_interval(seconds, duration)}",
+    )
+
+
+def _speed_nodes(bar: Bar) -> list[Node | str]:
+    if bar.speed is None:
+        return ["1.00×"]
+    if bar.speed.speedup is None:
+        return [node("span", bar.verdict, class_="rx-quiet")]
+    title = f"{bar.verdict}{f': {bar.speed.why}' if bar.speed.why else ''}"
+    ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=title)
+    against = "" if bar.speed.against == EAGER else f" of {bar.speed.against}"
+    return [ratio, " ", node("small", f"{interval(bar.speed.speedup).removesuffix('×')}{against}")]
 
 
 # ------------------------------------------------------------------------------------------------------- for programs
@@ -430,7 +489,7 @@ def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
 
 
 class ShownAnswer(Answer, frozen=True):
-    """An answer that is shown as text, in a notebook as elements; ``markdown`` and ``json`` are for programs."""
+    """An answer that displays as text, in a notebook as elements; ``markdown`` and ``json`` are for programs."""
 
     @classmethod
     def of(cls, session: Session) -> Self:

@@ -1,4 +1,4 @@
-"""Generated code, its differences and the stages that led to it, as elements, HTML and text."""
+"""Generated code, its differences, and the stages on the way to it, as elements, HTML and text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from regional_explorer.errors import count, listing, sendable
-from regional_explorer.page.source_pane import Rows
+from regional_explorer.page.panes import Rows
 from regional_explorer.picture.folds import outline, pieces
-from regional_explorer.picture.layout import place
+from regional_explorer.picture.layout import LegendEntry, place
 from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown_folds
-from regional_explorer.picture.scene import LegendEntry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.artifact import BENCHMARK_START, ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS
@@ -67,7 +66,7 @@ class CodeSection:
 
     @property
     def lines(self) -> int:
-        """How many lines the section has."""
+        """The number of lines."""
         return self.last - self.first + 1
 
 
@@ -78,7 +77,7 @@ def sections(code: ArtifactCode) -> tuple[CodeSection, ...]:
 
 
 def shown_lines(lines: Iterable[str]) -> list[str]:
-    """Return lines of code cleaned and cut one by one, so that each stays one line."""
+    """Return lines of code, each cleaned and cut by itself, so that it stays one line."""
     return [clean_page(line, LONGEST_LINE).replace("\n", " ") for line in lines]
 
 
@@ -108,7 +107,7 @@ def _first_match(pattern: re.Pattern[str], lines: list[str], start: int) -> int:
 Tokens = list[tuple[str, str]]
 """The tokens of one line, each a letter (``c`` comment, ``k`` keyword, ``s`` string, ``m`` number) and a text."""
 MOST_COLOURED = 100_000
-"""The maximum number of characters of a partition's code that is coloured; longer code has no colours."""
+"""The maximum number of characters of a partition's code with coloured tokens; longer code has no colours."""
 TOKEN_CSS = (
     f".{PAGE}.{PAGE} :is(code,.rx-code)"
     "{.c{color:var(--rx-quiet)}.k{font-weight:600}.s{color:var(--rx-good)}.m{color:var(--rx-warn)}}"
@@ -133,7 +132,7 @@ def tokens_by_line(lines: Sequence[str], language: str) -> list[Tokens]:
 
 
 def _token_letter(kind: Any) -> str:
-    """Return the letter of a kind of token, which Pygments names, for example, ``Token.Literal.String.Double``."""
+    """Return the letter of a kind of token of Pygments, such as ``Token.Literal.String.Double``."""
     name = str(kind)
     letters = {"Token.Comment": "c", "Token.Keyword": "k", "Token.Literal.String": "s", "Token.Literal.Number": "m"}
     return next((letter for prefix, letter in letters.items() if name.startswith(prefix)), "")
@@ -148,9 +147,9 @@ _Rows = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 def code_pane(codes: Sequence[PartitionCode]) -> tuple[list[Node], Rows]:
-    """Return the code of a region's partitions as elements, and the nodes of its rows by their keys.
+    """Return the code of a region's partitions as elements, and the nodes of each row by the row's key.
 
-    Partitions of equal code are shown once, linked to the nodes of all.
+    Equal code is shown once, linked to the nodes of all its partitions.
     """
     if not codes:
         return [], {}
@@ -165,7 +164,7 @@ def code_pane(codes: Sequence[PartitionCode]) -> tuple[list[Node], Rows]:
 
 
 def _source_rows(codes: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
-    """Yield the source lines that the kernels come from, each with all its nodes among the partitions."""
+    """Yield the source lines that the kernels come from, each with all of its nodes in the partitions."""
     nodes_by_line = grouped(
         (graph_node.source, _node_id(code, graph_node.name))
         for code in codes
@@ -209,7 +208,7 @@ def _nodes_of(kernels: Sequence[LinkedKernel], equal: Sequence[PartitionCode]) -
 
 
 def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
-    """Return the row of a kernel: its kind, ops, bytes read and written, GPU resources, and source lines."""
+    """Return the row of a kernel: its kind, ops, bytes read and written, GPU resources and source lines."""
     kernel = linked.kernel
     target = GPU_TARGETS.get(code.code.target)
     bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
@@ -299,7 +298,7 @@ MOST_TEXT = 400_000
 def not_compiled(region: str) -> str:
     """Return the text for a region without code."""
     name = clean(repr(region))
-    return f"No code of region {name} is known here: it has not been compiled, or ex.code({name}) was not called."
+    return f"The code of region {name} is not known: the region is not compiled, or ex.code({name}) was not called."
 
 
 def code_text(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
@@ -369,7 +368,7 @@ _LINE_CLASSES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
 
 
 def diff_text(region: str, diffs: Sequence[CodeDiff]) -> str:
-    """Return, for each partition, its kernels as same, changed, new or gone, and the changed lines."""
+    """Return how many kernels of each partition are the same, changed, new or gone, and the changed lines."""
     return f"{_diff_summary(region, diffs)}\n\n" + "\n\n".join(
         f"{_diff_head(diff)}\n{diff.unified}".rstrip() for diff in diffs
     )
@@ -385,14 +384,14 @@ def diff_html(region: str, diffs: Sequence[CodeDiff]) -> str:
 def _diff_summary(region: str, diffs: Sequence[CodeDiff]) -> str:
     name, compared = clean(repr(region)), [diff for diff in diffs if diff.complete]
     if not compared:
-        return f"Region {name} has no partition with code on both sides."
+        return f"Region {name} has no partition whose code is known on both sides."
     changed, missing = sum(not diff.same for diff in compared), len(diffs) - len(compared)
-    found = (
+    result = (
         f"The code of {changed} of {len(compared)} partitions of region {name} changed."
         if changed
         else f"Nothing changed in region {name}: the generated code is the same."
     )
-    return f"{found} {count(missing, 'more partition')} had no code on one side." if missing else found
+    return f"{result} {count(missing, 'more partition')} had no code on one side." if missing else result
 
 
 def _diff_head(diff: CodeDiff) -> str:
@@ -417,7 +416,7 @@ FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400
 """A stage with more ops is drawn with its modules and functions closed."""
 PICTURE_LIMIT_S = 2.0
-"""Seconds that the layout of one picture may take before a simpler layout is used."""
+"""Seconds for the layout of a picture; a simpler layout replaces it after that."""
 
 
 def stage_svg(session: Session, stage: Stage, followed: Collection[str], title: str) -> str:

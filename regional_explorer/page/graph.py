@@ -1,4 +1,4 @@
-"""The data of graphs for a page: tabs, names of regions and pieces, overlays; and the elements around a graph."""
+"""The page's data of graphs (tabs, names of regions and pieces, overlays), and the elements around a graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from regional_explorer.errors import listing, sendable
+from regional_explorer.picture.layout import Badge, LegendEntry
 from regional_explorer.picture.open_folds import legend_entry
 from regional_explorer.picture.page_records import Payload, Records, first_tab, graph_tabs, piece_rows
-from regional_explorer.picture.scene import Badge, LegendEntry
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
@@ -36,11 +36,11 @@ PALETTE = {
 }
 """The colours of pictures by theme: the ground, the regions by hue, and the ends of the scale of overlays."""
 HULL_WORDS = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
-"""The legend's words for how the hull of a piece is drawn, by the piece's state."""
+"""The legend's words for the hull of a piece, by the piece's state."""
 
 
 def graph_traits(session: Session, records: Records) -> Payload:
-    """Return the page's data of ``session``, besides the facts and folds of its graphs.
+    """Return the page's data of ``session``, without the facts and folds of its graphs.
 
     ``graphs`` has the names of all nodes that can be shown; ``look`` has the names and states of regions and pieces.
     """
@@ -60,7 +60,7 @@ def graph_traits(session: Session, records: Records) -> Payload:
 
 
 def _group_overlays(groups: Mapping[str, Sequence[str]]) -> Iterable[Payload]:
-    """Yield an overlay for each title under which nodes differ, with a colour for each of the largest groups."""
+    """Yield an overlay for each title with several groups of nodes; the largest groups have a colour each."""
     for title, names in groups.items():
         shown = [clean(name, SHORT) for name in names[:HUES]]
         if len(names) > 1:
@@ -82,7 +82,7 @@ def _region(entry: LegendEntry) -> Payload:
 
 
 def _legend(entries: Iterable[LegendEntry]) -> Iterable[tuple[str, Node]]:
-    """Yield the elements of the legend, each with the state or sign that must be in use for the element to be shown."""
+    """Yield the elements of the legend, each with the state or sign that must occur for the element to be shown."""
     for entry in entries:
         yield "", _legend_button(entry)
     for state, glyph in STATE_GLYPHS.items():
@@ -106,7 +106,9 @@ def overlays(session: Session) -> list[Payload]:
     """Return the available overlays; empty before regions were measured and the call was profiled."""
     available = []
     for title, text, figure in _PARTITION_FIGURES:
-        figures = {timing.partition: one for timing in session.partition_timings if (one := figure(timing)) is not None}
+        figures = {
+            timing.partition: value for timing in session.partition_timings if (value := figure(timing)) is not None
+        }
         if figures:
             available.append(overlay(title, text, figures))
     if session.profile is not None:
@@ -119,12 +121,12 @@ def overlays(session: Session) -> list[Payload]:
 def overlay(title: str, text: Callable[[float], str], figures: Mapping[str, Figure]) -> Payload:
     """Return the overlay of figures of partitions, which ``text`` formats; figures that are not finite are left out.
 
-    What has no interval is not painted, as a colour would look certain, and the legend says why. ``values`` has for
-    each partition how far it is up the scale, and its label.
+    A figure without an interval is not painted, because a colour would look certain; the legend says why. ``values``
+    has each partition's position on the scale, and its label.
     """
-    sure = {sendable(name): one.value for name, one in figures.items() if one.bounds is not None}
+    sure = {sendable(name): figure.value for name, figure in figures.items() if figure.bounds is not None}
     finite = {name: value for name, value in sure.items() if math.isfinite(value)}
-    unsure = listing(list(dict.fromkeys(one.why for one in figures.values() if one.bounds is None)))
+    unsure = listing(list(dict.fromkeys(figure.why for figure in figures.values() if figure.bounds is None)))
     low, high = min(finite.values(), default=0.0), max(finite.values(), default=0.0)
     places = {name: (value - low) / (high - low) if high > low else 0.5 for name, value in finite.items()}
     others = f"; others not painted: {unsure}" if unsure else ""
@@ -175,7 +177,7 @@ KEY_HELP = (
     ("N P, Home End", "move between boxes; with Shift select"),
     ("Click, Space", "select; with Ctrl add or remove, with Shift a range"),
     ("Alt+drag, L", "lasso; with Ctrl add"),
-    ("Click on +, double-click, Enter", "expand it, or collapse what is around it"),
+    ("Click on +, double-click, Enter", "expand a box, or collapse the box around it"),
     ("F, E, C", "fit to view, expand all, collapse all"),
     ("U, D, S", "select upstream, downstream, the matches"),
     ("Ctrl+A, Esc", "select all, none"),
@@ -189,7 +191,7 @@ SEARCH_HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a
 def graph_bars(height: int) -> list[Node]:
     """Return the elements of the graph view, from toolbar to legend; the page fills those that are empty.
 
-    ``height`` is that of the drawing in pixels; its lower edge can be dragged.
+    ``height`` is the drawing's, in pixels; its lower edge can be dragged.
     """
     field = node(
         "input",
@@ -201,7 +203,7 @@ def graph_bars(height: int) -> list[Node]:
         autocomplete="off",
     )
     count = _div("count", aria_live="polite", data_bar="count")
-    about = "What the colours of the graph say (o: the next)"
+    about = "The meaning of the graph's colours (o: next)"
     menu = node("select", data_do="overlay", data_key="o", data_bar="overlay", title=about, aria_label="Colour")
     colour = node("label", "Colour ", menu)
     *groups, last = map(_button_group, TOOL_BUTTONS)
@@ -246,7 +248,7 @@ def _button_group(tools: Iterable[tuple[str, str, str, str | None]]) -> Node:
 
 
 def _tool_button(do: str, text: str, title: str, key: str | None) -> Node:
-    label = f"{text}: {title}" if text[0].isalpha() else title  # a label begins with the visible text
+    label = f"{text}: {title}" if text[0].isalpha() else title  # accessible labels begin with the visible text
     return node("button", text, type="button", data_do=do, data_key=key, title=title, aria_label=label)
 
 
@@ -275,5 +277,5 @@ def _legend_button(entry: LegendEntry) -> Node:
 
 
 def _css_variables(colours: Mapping[str, str]) -> str:
-    """Return CSS variables with the colours of both themes; the style sheet uses the colours of the page's theme."""
+    """Return CSS variables with the colours of both themes; the style sheet picks those of the page's theme."""
     return ";".join(f"--{name}:{colour}" for name, colour in colours.items())

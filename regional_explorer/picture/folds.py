@@ -62,9 +62,9 @@ class FoldKind(StrEnum):
 class Scope:
     """A scope that contains ops: one call of a module or function, a line, or a piece of a region.
 
-    ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
-    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` numbers the times that
-    the program returns to a function or line, as in a loop.
+    ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece.
+    ``about`` is the module's class, the line that calls the function, or the place of the line. ``run`` counts how
+    often the program has come back to the function or line, as in a loop.
     """
 
     kind: FoldKind
@@ -187,7 +187,7 @@ def _stretch_from(keys: Sequence[Hashable], start: int, period: int) -> Stretch:
 
 
 def _preference(stretch: Stretch) -> tuple[bool, int, int]:
-    # Of two that cover the same items, the shorter pattern is preferred.
+    # If two patterns cover the same items, the shorter is preferred.
     return stretch.times > FEWEST_REPEATS, stretch.end - stretch.start, -stretch.period
 
 
@@ -237,9 +237,9 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
 
 
 MOST_OWN_OPS = 12
-"""A module or function shows up to this many own ops one by one; more ops are folded by line."""
+"""The maximum number of own ops that a module or function shows one by one; more ops are folded by line."""
 MOST_PARTS = 200
-"""In a fold with more parts, consecutive single ops are folded into runs."""
+"""The maximum number of parts of a fold; with more, consecutive single ops are folded into runs."""
 MOST_SPANS = 3
 
 
@@ -248,9 +248,9 @@ class Fold:
     """Ops that are shown as one box while the fold is closed, and as its ``parts`` while it is open.
 
     ``title`` is the path of the module, the name of the function or the text of the line, ``about`` the module's class
-    or where the line is. ``piece`` is the piece of a region that all of it belongs to, ``like`` the first piece that
-    equals it, ``pieces`` those inside; ``new`` is True if one of them equals no earlier piece. A repeat comes ``times``
-    times. A single op has no parts.
+    or the place of the line. ``piece`` is the piece of a region that all of the fold belongs to, ``like`` the first
+    piece that equals it. ``pieces`` are the pieces inside; ``new`` says whether one of these equals no earlier piece.
+    A repeat stands for ``times`` occurrences. A single op has no parts.
     """
 
     key: str
@@ -271,13 +271,13 @@ class Fold:
         return len(self.nodes) > 1 and bool(self.parts)
 
 
-def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Chain] | None = None) -> tuple[Fold, ...]:
+def outline(graph: Graph, pieces: Sequence[RegionPiece], chains: Mapping[str, Chain] | None = None) -> tuple[Fold, ...]:
     """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
 
-    A piece of a region is part of the innermost scope that contains all of it. ``known`` has the scopes of the graph,
-    if they were found before.
+    A piece of a region is part of the innermost scope that contains all of it. ``chains`` are the scopes of the
+    graph, if they are known already.
     """
-    chains = dict(known or scopes(graph))
+    chains = dict(chains or scopes(graph))
     for piece in pieces:
         names = [name for name in piece.nodes if name in chains]
         depth = min((shared_scopes(chains[names[0]], chains[name]) for name in names), default=0)
@@ -316,7 +316,7 @@ class _FoldBuilder:
     def _scope_fold(self, scope: Scope, members: Sequence[str], depth: int, piece: RegionPiece | None) -> Fold:
         parts = self.nest(members, depth + 1, piece)
         if len(parts) == 1 and parts[0].kind in {FoldKind.MODULE, FoldKind.PIECE, FoldKind.FUNCTION}:
-            # A fold with a single part is replaced by that part; a piece without a name takes that of the fold.
+            # A single part replaces its fold; a piece without a name takes the fold's name.
             has_title = parts[0].title or scope.kind is FoldKind.LINE
             return parts[0] if has_title else replace(parts[0], title=scope.name, about=scope.about)
         if len(members) == 1 and scope.kind is not FoldKind.MODULE:
@@ -359,7 +359,7 @@ class _FoldBuilder:
 
     def stacked(self, folds: Sequence[Fold]) -> tuple[Fold, ...]:
         """Return the folds with each repeated pattern as one fold, and too many single ops as runs, on all levels."""
-        # Nothing is folded inside a piece: a frame is drawn around its ops.
+        # No ops inside a piece are folded, because a frame is drawn around them.
         inner = [
             replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold for fold in folds
         ]
@@ -376,7 +376,7 @@ class _FoldBuilder:
         """Return a key that equal folds share."""
         pieces = tuple((piece.region, piece.state, piece.note, len(piece.nodes)) for piece in fold.pieces)
         piece = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
-        # Equal modules may have different paths, but equal lines have the same text.
+        # Equal modules may have different paths; equal lines have the same text.
         name = {FoldKind.MODULE: fold.about, FoldKind.LINE: fold.title, FoldKind.FUNCTION: fold.title}.get(fold.kind)
         return piece, pieces, name, self._calls(fold.nodes)
 

@@ -1,4 +1,4 @@
-"""Where the boxes of a picture stand: by Graphviz, from DOT text, where it is in time, else in rows."""
+"""A picture: its boxes, groups and edges, and their places: by Graphviz, or in rows if that is late or missing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,168 @@ import json
 import shutil
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
 from html import escape
-from typing import Any
+from typing import Any, Self
 
-from regional_explorer.picture.scene import TITLE_PT, Box, BoxGroup, Look, Scene, Section, box_size, text_width
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import State
 from regional_explorer.style.css import LIGHT, paint
+from regional_explorer.style.formats import word
+
+# ------------------------------------------------------------------------------------------------------------ the scene
+
+
+class Look(StrEnum):
+    """The look of a box.
+
+    An op, an op that only changes a view, a module or function, other ops in one box, a repeated pattern, a piece of a
+    region, an input, or a malformed node.
+    """
+
+    OP = "op"
+    VIEW = "view"
+    MODULE = "module"
+    RUN = "run"
+    STACK = "stack"
+    PIECE = "piece"
+    INPUT = "input"
+    BAD = "bad"
+
+
+class Badge(StrEnum):
+    """A small sign on a box, which replaces an input or output node with long edges."""
+
+    meaning: str
+
+    def __new__(cls, sign: str, meaning: str) -> Self:
+        """Return the sign with its ``meaning``, for the legend."""
+        member = str.__new__(cls, sign)
+        member._value_, member.meaning = sign, meaning
+        return member
+
+    INPUT = "▷", "reads an input"
+    PARAMETER = "◆", "reads a parameter"
+    READS_SAVED = "▲", "reads a saved tensor"
+    SAVED = "▼", "saved for the backward"
+    OUTPUT = "●", "output"
+    RECOMPUTE = "↻", "recomputed"
+    RANDOM = "~", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box of a picture: its first line is ``title``, its second ``detail``.
+
+    ``region`` is the region's index in the plan, None for unmarked ops. ``nodes`` are the nodes in the box, in order.
+    ``shares`` has pairs of a region and the number of its nodes, unless all belong to one region. ``opens`` says
+    whether the box can be opened.
+    """
+
+    id: str
+    look: Look
+    title: str
+    nodes: tuple[str, ...]
+    detail: str = ""
+    marks: tuple[Badge, ...] = ()
+    tooltip: str = ""
+    region: int | None = None
+    failed: bool = False
+    shares: tuple[tuple[int, int], ...] = ()
+    opens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoxGroup:
+    """The boxes of one partition, drawn with a frame and a label."""
+
+    id: str
+    title: str
+    region: int
+    boxes: tuple[str, ...]
+    tooltip: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One graph of the session."""
+
+    id: str
+    title: str
+    boxes: tuple[Box, ...]
+    groups: tuple[BoxGroup, ...]
+    edges: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """A line of the legend about a region: its name, config and state; other sets of nodes have no state."""
+
+    region: int
+    title: str
+    detail: str
+    state: State | None
+
+    @property
+    def text(self) -> str:
+        """The whole line."""
+        return " · ".join(filter(None, (self.title, self.detail, word(self.state or ""))))
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A whole picture; boxes, groups and sections have ids that are unique in it."""
+
+    title: str
+    sections: tuple[Section, ...]
+    entries: tuple[LegendEntry, ...] = ()
+    marks: tuple[Badge, ...] = ()
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The boxes of all sections."""
+        return tuple(box for section in self.sections for box in section.boxes)
+
+
+TITLE_PT = 10
+SMALL_PT = 8
+"""The font sizes in points of a title, and of a second line or an op that only changes a view."""
+
+PLUS = 12
+"""The room for the sign of a box that can be opened, in points."""
+
+_NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ \"-`")
+_WIDE = frozenset("mwMWQOGD@%—…")
+
+
+@lru_cache(maxsize=20_000)
+def text_width(text: str, size: float) -> float:
+    """Return the approximate width of ``text`` in a sans-serif font, rather too wide than too narrow."""
+    return size * sum(_width_em(character) for character in text)
+
+
+def box_size(box: Box) -> tuple[float, float]:
+    """Return width and height of a box in points."""
+    is_view = box.look is Look.VIEW
+    signs = f" {' '.join(box.marks)}" if box.marks else ""
+    first_line = text_width(box.title, SMALL_PT if is_view else TITLE_PT) + text_width(signs, SMALL_PT)
+    width = max(first_line, text_width(box.detail, SMALL_PT)) + (8 if is_view else 12) + (PLUS if box.opens else 0)
+    height = 28 if box.detail else 12 if is_view else 17
+    return max(width, 22), height
+
+
+def _width_em(character: str) -> float:
+    if character in _NARROW:
+        return 0.36
+    if character in _WIDE or character.isupper():
+        return 0.82
+    return 1.05 if unicodedata.east_asian_width(character) in "WF" else 0.6
+
 
 # ------------------------------------------------------------------------------------------------------------- Graphviz
 
@@ -58,8 +212,8 @@ def graphviz(
 @functools.lru_cache(MOST_DRAWINGS)
 def _drawing(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
     # Our own interpreter or `dot`; the DOT text goes through stdin.
-    done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
-    return done.stdout
+    child = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
+    return child.stdout
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:
@@ -309,7 +463,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
                 x = max(x, middles[name] - sizes[name][0] / 2)
                 lefts.append(x)
                 x += sizes[name][0] + BOX_GAP
-            # Boxes were pushed to the right by their neighbours: the row is moved back by the average.
+            # Boxes have pushed their neighbours to the right: the row is moved back by the average.
             push = sum(x + sizes[name][0] / 2 - middles[name] for name, x in zip(line, lefts, strict=True)) / len(line)
             for name, x in zip(line, lefts, strict=True):
                 placed[name] = Rect(x - push, top, *sizes[name])
@@ -321,7 +475,7 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
     """Return ``names``, given in the order they run, in rows from the top, and the inputs of each name.
 
-    A group may have inputs that run after its first box. In a cycle the first to run begins.
+    A group may have inputs that run after its first box. A cycle begins with the name that runs first.
     """
     feeds: dict[str, list[str]] = {name: [] for name in names}
     users: dict[str, list[str]] = {name: [] for name in feeds}
@@ -377,13 +531,13 @@ def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
     x1, y1 = head.x + head.width / 2, head.y
     bend = (y1 - y0) / 2
     widest = max(tail.width, head.width)
-    # A long edge straight down would cross the boxes in between: it is bent around them.
+    # A long edge straight down would cross the boxes in between, so it is bent around them.
     detour = widest * 0.7 + BOX_GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER_GAP else 0.0
     return ((x0, y0), (x0 + detour, y0 + bend), (x1 + detour, y1 - bend), (x1, y1))
 
 
 def _graphviz_curve(text: str, height: float) -> Iterator[Point]:
     """Yield the points of an edge; Graphviz writes the arrow's tip, marked with ``e``, before them."""
-    for word in sorted(text.split(), key=lambda word: word.startswith("e,")):
-        x, y = map(float, word.removeprefix("e,").split(","))
+    for point in sorted(text.split(), key=lambda point: point.startswith("e,")):
+        x, y = map(float, point.removeprefix("e,").split(","))
         yield (x, height - y)

@@ -1,4 +1,4 @@
-"""Which folds of a picture are open at first, and the scene made of them."""
+"""The folds of a picture that are open at first, and the scene made of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, producers, sources
-from regional_explorer.picture.scene import Badge, Box, BoxGroup, LegendEntry, Look, Scene, Section
+from regional_explorer.picture.layout import Badge, Box, BoxGroup, LegendEntry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import State
@@ -56,8 +56,8 @@ def shown_folds(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold
 def initially_open(folds: Sequence[Fold]) -> set[str]:
     """Return the keys of the folds that are open until the user chooses.
 
-    These are those that hold most of the graph, and those around the first of equal pieces of regions, as far as no
-    more than ``BOX_BUDGET`` boxes are shown.
+    These folds hold most of the graph, or are around the first of equal pieces of regions. Folds are opened as long as
+    no more than ``BOX_BUDGET`` boxes are shown.
     """
     op_count = sum(len(fold.nodes) for fold in folds)
     queue: list[tuple[Turn, int, int, Fold]] = []

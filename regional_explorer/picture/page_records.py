@@ -1,4 +1,4 @@
-"""The records from which the page draws graphs: facts of a trace, folds of a plan, names of regions and pieces."""
+"""The records that the page draws graphs from: facts of a trace, folds of a plan, names of regions and pieces."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 from regional_explorer.errors import count, sendable
 from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
+from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
-from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role, over_layers
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import LONG, SHORT, clean
 from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup, word
 
@@ -25,9 +24,9 @@ UNSET = -1
 PARTITIONS = "partitions"
 """The tab of the partitions, with all graphs that run side by side."""
 MOST_VALUES = 4
-"""The maximum number of results listed of a node."""
+"""The maximum number of listed results of a node."""
 MOST_READS = 4
-"""The maximum number of tensors listed that a node reads from outside the boxes."""
+"""The maximum number of listed tensors that a node reads from outside the boxes."""
 FLAGS = ("recompute", "random", "carved")
 """The flags of nodes that tooltips mention; a flag's position is its bit in ``flags``."""
 
@@ -35,7 +34,7 @@ FLAGS = ("recompute", "random", "carved")
 def graph_tabs(session: Session) -> list[Payload]:
     """Return the tabs: one per graph, and one for the partitions if there is a region.
 
-    ``graphs`` are the numbers of the graphs in the tab; with ``pieces`` folds open as far as they hold pieces.
+    ``graphs`` are the numbers of the graphs in the tab; with ``pieces``, folds that hold pieces are open.
     """
     frames = {graph.frame for graph in session.graphs}
     listed: list[Payload] = []
@@ -78,17 +77,17 @@ class Records:
 
     def of(self, session: Session, graph: Graph) -> GraphRecords:
         """Return the records of a graph of ``session``."""
-        known = self._graphs.get(graph.id)
-        if known is None or known.graph is not graph:
-            known = self._graphs[graph.id] = GraphRecords(session, graph)
-        known.follow(session)
-        return known
+        records = self._graphs.get(graph.id)
+        if records is None or records.graph is not graph:
+            records = self._graphs[graph.id] = GraphRecords(session, graph)
+        records.follow(session)
+        return records
 
 
 class GraphRecords:
     """The records of one graph.
 
-    ``names`` are the nodes that stand in boxes: ops, what picks out their results, and inputs if they are few.
+    ``names`` are the nodes that boxes show: ops, the nodes that pick their results, and inputs if they are few.
     """
 
     def __init__(self, session: Session, graph: Graph) -> None:
@@ -116,7 +115,7 @@ class GraphRecords:
 
     @property
     def made(self) -> tuple[Payload, Payload]:
-        """The facts and folds made so far; empty if not made."""
+        """The facts and the folds, each empty if not made yet."""
         return self._facts or {}, self._folds or {}
 
     @property
@@ -138,15 +137,15 @@ class GraphRecords:
 
 
 def _text_numbers() -> defaultdict[str, int]:
-    """Return a dict that numbers each text, so that it is sent once and referred to by number; the empty text is 0."""
+    """Return a dict that numbers texts: each is sent once and referred to by its number; the empty text is 0."""
     return defaultdict(itertools.count(1).__next__, {"": 0})
 
 
 def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
     """Return the facts of the nodes ``shown`` of a graph, as columns; texts are numbers of ``texts``.
 
-    ``ops`` has the number of the op that a node belongs to, ``reads`` those of the nodes that it reads, ``outside``
-    what it reads from outside of the boxes, ``flags`` a bit for each of ``FLAGS``, ``groups`` a column by title.
+    ``ops`` has the number of the op that a node belongs to, ``reads`` the numbers of the nodes that it reads,
+    ``outside`` its inputs outside of the boxes, ``flags`` a bit for each of ``FLAGS``, ``groups`` a column by title.
     """
     texts = _text_numbers()
     numbers = {node.name: number for number, node in enumerate(shown)}
@@ -170,7 +169,7 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
 
 
 def groups_of(node: Node) -> Mapping[str, str]:
-    """Return the groups that a node can be coloured by, by title, besides regions and figures."""
+    """Return the groups of a node that can give it a colour, by title; regions and figures are not among them."""
     parts = over_layers(node.module_path or "").split(".")
     of_layer = parts[: parts.index("*") + 2] if "*" in parts else parts[:1]
     return {
@@ -186,7 +185,7 @@ def group_titles(nodes: Iterable[Node]) -> list[str]:
 
 
 def _op_numbers(builder: SectionBuilder, shown: Sequence[Node]) -> list[int]:
-    """Return for each node the number of the node whose box it is in: itself, or its producer if it picks a result."""
+    """Return for each node the number of the node in whose box it is: itself, or the producer whose result it picks."""
     numbers = {node.name: number for number, node in enumerate(shown)}
     return [numbers[builder.producers.get(node.name, node.name)] for node in shown]
 
@@ -216,7 +215,7 @@ NODE_FACTS: Mapping[str, Callable[[Node], object]] = {
 def _fact(fact: Callable[[Node], object], node: Node) -> str:
     try:
         return clean(fact(node), LONG)
-    except Exception:  # noqa: BLE001 - the other facts and nodes stand
+    except Exception:  # noqa: BLE001 - the other facts and nodes are shown
         return "?"
 
 
@@ -229,9 +228,9 @@ def _outside(builder: SectionBuilder, node: Node, numbers: Mapping[str, int]) ->
 def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[Node]) -> Payload:
     """Return the folds of a graph that have parts, as columns, each before its parts; texts are numbers of ``texts``.
 
-    ``parents`` has the number of the fold around each, ``kinds`` what each is, ``open`` whether it is open until the
-    user chooses, ``pieces`` the piece that all of it belongs to. Of nodes, ``homes`` has the innermost fold,
-    ``node_pieces`` the piece, and ``times`` of folds and nodes their time if the call was profiled. -1 stands for none.
+    ``parents`` has the number of the fold around each fold, ``kinds`` its kind, ``open`` whether it is open until the
+    user chooses, ``pieces`` the piece that all of it belongs to. For each node, ``homes`` has the innermost fold and
+    ``node_pieces`` the piece. ``times`` has the times of folds and nodes if the call was profiled. -1 means none.
     """
     texts = _text_numbers()
     open_keys = initially_open(folds)
@@ -281,14 +280,14 @@ def _times(
 ) -> Payload | None:
     """Return the time of each fold and node, with its share of the call and a text for the tooltip.
 
-    An op has the time of what picks out its results too, and outside of the backward graph that of its backward.
+    The time of an op includes the nodes that pick its results, and in other graphs than the backward also its backward.
     """
-    shares = TimeShares.of(builder.session)
+    shares = builder.session.time_shares
     if shares is None or shares.profile.noise.is_too_much:
-        return None  # colours would say with certainty what is not certain
+        return None  # colours would look certain, but the times are not
     backward = Direction.of_graph(builder.graph.id) is Direction.BACKWARD
     seconds_of = shares.own_seconds if backward else shares.seconds
-    where = " in the backward" if backward else ""
+    note = " in the backward" if backward else ""
     whole_s = shares.profile.whole_s or 1.0
     node_s = [0.0] * len(shown)
     fold_s = [0.0] * len(parents)
@@ -302,7 +301,7 @@ def _times(
 
     def described(seconds: float) -> list[Any]:
         share = percent(seconds / whole_s)
-        return [float(f"{seconds:.3g}"), share, f"{share} of the call, {duration(seconds)}{where}"]
+        return [float(f"{seconds:.3g}"), share, f"{share} of the call, {duration(seconds)}{note}"]
 
     return {"folds": list(map(described, fold_s)), "nodes": list(map(described, node_s))}
 
@@ -310,8 +309,8 @@ def _times(
 def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiece]) -> list[Payload]:
     """Return the page's row for each piece of a graph: its name, state, config, error and figures.
 
-    Its title has the speedup of the whole region, as the region's row has, if it has an interval: nothing in a title
-    says that a figure is unsure.
+    The title has the speedup of the whole region, as in the region's row, but only with an interval: a title cannot
+    mark a figure as unsure.
     """
     names = piece_names(session, graph_pieces)
     timings = whole_region_timings(session)

@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.picture.layout import PlacedScene, Point, Rect, dot_lines, place
+from regional_explorer.picture.layout import (
+    Box,
+    BoxGroup,
+    Look,
+    PlacedScene,
+    Point,
+    Rect,
+    Scene,
+    dot_lines,
+    place,
+    text_width,
+)
 from regional_explorer.picture.layout import graphviz as lay_out
 from regional_explorer.picture.open_folds import compose
-from regional_explorer.picture.scene import Box, BoxGroup, Look, Scene, text_width
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PICTURE, paint, picture_css
@@ -135,7 +145,7 @@ def _curve_path(points: tuple[Point, ...]) -> str:
     (x, y), *tail = rounded
     text = f"M{x} {y}"
     while tail:
-        # Three points are one curve; the remaining point, the arrow's tip, is reached by a line.
+        # Three points are one curve; a line leads to the remaining point, the arrow's tip.
         segment, tail = (tail[:3], tail[3:]) if len(tail) >= 3 else (tail[:1], tail[1:])  # noqa: PLR2004
         text += ("c" if len(segment) > 1 else "l") + " ".join(f"{px - x} {py - y}" for px, py in segment)
         x, y = segment[-1]
@@ -198,15 +208,15 @@ def picture_html(picture: str) -> str:
 def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
     """Return one graph of ``session``, or all graphs that run, side by side, as a ``graphviz.Digraph``.
 
-    Jupyter displays it with the layout of pygraphviz, or with our own if that is missing or too slow; ``render`` and
-    ``pipe`` are graphviz's own and need its ``dot`` executable.
+    Jupyter displays it with the layout of pygraphviz, or with our own layout if pygraphviz is missing or too slow.
+    ``render`` and ``pipe`` are graphviz's own and need its ``dot`` executable.
     """
     import graphviz
 
     scene = compose(session, graph_id)
 
     class RegionDigraph(graphviz.Digraph):  # type: ignore[misc] # graphviz is not annotated
-        """A graphviz.Digraph that is drawn as ``scene`` until its DOT text is changed, and then by the text."""
+        """A graphviz.Digraph that is drawn as ``scene`` until its DOT text is changed, and then from the text."""
 
         def _repr_svg_(self) -> str | None:
             if self.source == original_source:

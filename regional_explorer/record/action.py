@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Record
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import DEFAULT, Selector, SelectorKind
-from regional_explorer.record.record import Record
 
 
 class ActionKind(StrEnum):
@@ -45,11 +45,11 @@ EDITS = frozenset(
         *(ActionKind.DISABLE, ActionKind.ENABLE, ActionKind.CUT, ActionKind.RETRACE),
     }
 )
-"""The actions that change the plan, after which its figures are an earlier plan's."""
+"""The actions that change the plan; afterwards the figures at hand are those of an earlier plan."""
 
 
 class Basis(StrEnum):
-    """How an action's effect is known: it was tried, follows from other figures, or is a rule of thumb."""
+    """How the effect of an action is known: by a try, from other figures, or by a rule of thumb."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -87,7 +87,7 @@ class Action(Record, frozen=True):
 
     @property
     def positional(self) -> tuple[str, ...]:
-        """The positional arguments of the call; a selector that is narrowed by others is one of them."""
+        """The positional arguments of the call; a selector that others narrow is among them."""
         selector = self.selector
         if selector is None or not selector.is_combined:
             return self.of
@@ -126,13 +126,13 @@ def _dict_text(config: Mapping[str, Any]) -> str:
 def selector_keywords(selector: Selector) -> dict[str, Any]:
     """Return the keyword arguments of ``ex.mark`` that make a selector; a mark in the source is given by its nodes.
 
-    A selector that others narrow is written as text, but for ``only``.
+    A selector that others narrow is written as text, except for ``only``.
     """
     if selector.kind is SelectorKind.ANNOTATION:
         return {"nodes": list(selector.only)}
     patterns, kind = selector.patterns, selector.kind
     if kind is SelectorKind.SUBGRAPH:
-        # By the name of the function, which also matches in other captures.
+        # The name of the function matches in other captures, too.
         patterns, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in patterns)), SelectorKind.SUBGRAPHS
     keywords: dict[str, Any] = {}
     if not selector.is_combined:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Count, Record, Seconds
 from regional_explorer.record.action import BENCHMARKS, TUNES, Action, ActionKind, looks_at, marks
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
@@ -29,7 +30,6 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
-from regional_explorer.record.record import Count, Record, Seconds
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.statistics import (
@@ -47,17 +47,17 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outco
 MOST_FINDINGS = 3
 """The maximum number of findings in an answer; further findings are only counted."""
 MOST_CONTEXT = 2
-"""The maximum number of warnings without an action that are shown beside the findings."""
+"""The maximum number of warnings without an action that an answer shows beside the findings."""
 LEAST_SHARE = MIN_FLOOR
-"""A gain of a smaller share of the step is only counted: no benchmark would show it."""
+"""Findings that gain a smaller share of the step are only counted: no benchmark would show the gain."""
 LEAST_ROUNDS = math.ceil(1.5 * fewest_values(VERDICT_CONFIDENCE))
-"""The rounds that give an interval, and a few more; a verdict may need more rounds, but none needs fewer."""
-MOST_TIMES_LONGER = 20
+"""The rounds that give an interval, and a few more. A verdict may need more rounds, but no verdict needs fewer."""
+MAX_BUDGET_FACTOR = 20
 """A longer budget is advised only up to this many times the last one."""
 WIDEST = 4.0
 """A ratio is not shown if the ends of its interval differ by more than this factor: it says nothing yet."""
 BUDGETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
-"""The budgets in seconds that are advised for a benchmark."""
+"""The budgets in seconds that an answer advises for a benchmark."""
 
 # ------------------------------------------------------------------------------------------------------------- records
 
@@ -73,7 +73,7 @@ NOT_MEASURED, FAILED = "not measured", "failed"
 
 
 class AnswerState(StrEnum):
-    """What a session knows of its plan: whether it was measured, has a verdict against eager, and right results."""
+    """The state of a plan in a session: whether it was measured, has a verdict against eager, and right results."""
 
     TRACED = "traced"
     ANSWERED = "answered"
@@ -119,7 +119,7 @@ class AnswerFinding(Record, frozen=True, omit_defaults=False):
     action: Action
     """What to do."""
     region: str | None = None
-    """The region that it is about, if it is about one."""
+    """The region that it is about; None without one."""
     gain_s: Figure | None = None
     """The seconds that the action saves in each call of the function; None if unknown."""
     share: Figure | None = None
@@ -150,7 +150,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """The answer of a session."""
 
     state: AnswerState
-    """What the session can say of the plan."""
+    """The state of the plan."""
     call: str
     """The name of the function."""
     phase: Phase
@@ -203,7 +203,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     noise: str = ""
     """What else the machine did, in words."""
     findings: tuple[AnswerFinding, ...] = ()
-    """The first few findings, by what they gain."""
+    """The first few findings, by their gain."""
     more: Count = 0
     """How many findings follow."""
     smaller: Count = 0
@@ -257,7 +257,7 @@ _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL:
 
 
 def _has_failed(session: Session, variant: VariantName) -> bool:
-    return any(found.code is _FAILURES.get(variant) for found in session.diagnostics)
+    return any(diagnostic.code is _FAILURES.get(variant) for diagnostic in session.diagnostics)
 
 
 def plan_speed(session: Session, against: VariantName) -> Speed:
@@ -276,14 +276,14 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
     speeds = [speed_of(session, of, against) for of, against in pairs]
     wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
     return tuple(
-        replace(one, speedup=None, why="")
-        if {one.of, one.against} & wrong
-        else replace(one, speedup=_if_telling(one.speedup))
-        for one in speeds
+        replace(speed, speedup=None, why="")
+        if {speed.of, speed.against} & wrong
+        else replace(speed, speedup=_if_narrow(speed.speedup))
+        for speed in speeds
     )
 
 
-def _if_telling(ratio: Figure | None) -> Figure | None:
+def _if_narrow(ratio: Figure | None) -> Figure | None:
     """Return the ratio if its interval is narrow enough to say something, else None."""
     ratio = if_bounded(ratio)
     low, _, high = (1.0, 1.0, 1.0) if ratio is None else interval_ends(ratio)
@@ -315,27 +315,28 @@ def interval_ends(figure: Figure) -> tuple[float, float, float]:
 
 
 def _of_search(session: Session) -> dict[VariantName, Try]:
-    """Return the final comparison of a search for the plan at hand; empty if a benchmark has measured the plan.
+    """Return the tries of a search's final comparison by variant; empty if a benchmark has measured the plan at hand.
 
-    If it has not compared that, it is eager and ``torch.compile`` alone.
+    If the search did not compare the plan at hand, these are only eager and ``torch.compile``.
     """
     tuning = session.tuning
     if tuning is None or (session.whole_timings and not session.is_outdated):
         return {}
-    own = tuning.compared(session.plan)
-    if own is None and session.whole_timings:
+    compared = tuning.compared(session.plan)
+    if compared is None and session.whole_timings:
         return {}
     names = {VariantName.EAGER: EAGER, VariantName.FULL: TORCH_COMPILE}
-    finals = {variant: one for variant, title in names.items() if (one := tuning.by_title.get(title)) and one.final}
-    return finals if own is None else {**finals, VariantName.REGIONAL: own}
+    tries = tuning.by_title
+    finals = {variant: tries[title] for variant, title in names.items() if title in tries and tries[title].final}
+    return finals if compared is None else {**finals, VariantName.REGIONAL: compared}
 
 
-def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
+def speeds_of_try(tried: Try, noise: Noise) -> tuple[Speed, Speed]:
     """Return the speeds of a search's plan against eager and ``torch.compile``."""
-    word = WORDS[VariantName.FULL if one.title == TORCH_COMPILE else VariantName.REGIONAL]
+    word = WORDS[VariantName.FULL if tried.title == TORCH_COMPILE else VariantName.REGIONAL]
     eager, full = (
-        Speed(word, against, verdict, _if_telling(ratio), why=why)
-        for against, ratio in ((WORDS[VariantName.EAGER], one.speedup), (WORDS[VariantName.FULL], one.over_full))
+        Speed(word, against, verdict, _if_narrow(ratio), why=why)
+        for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
         for verdict, why in [_judged(ratio, noise)]
     )
     return eager, full
@@ -381,10 +382,10 @@ def best_of(tuning: Tuning | None) -> Try | None:
 def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[list[AnswerFinding], dict[str, int]]:
     """Return the findings with an action, the most important first, and the number of other diagnostics by severity.
 
-    What hinders comes before what gains, and that before what is merely to be looked at.
+    Errors come first, then findings by their gain, then by their severity.
     """
-    found = [(diagnostic, _finding(diagnostic, step_s, most_s)) for diagnostic in session.diagnostics]
-    kept = [(diagnostic, finding) for diagnostic, finding in found if finding is not None]
+    pairs = [(diagnostic, _finding(diagnostic, step_s, most_s)) for diagnostic in session.diagnostics]
+    findings = [(diagnostic, finding) for diagnostic, finding in pairs if finding is not None]
 
     def rank(pair: tuple[Diagnostic, AnswerFinding]) -> tuple[bool, float, int]:
         diagnostic, finding = pair
@@ -392,22 +393,23 @@ def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[l
         severity = list(Severity).index(diagnostic.severity)
         return diagnostic.severity is not Severity.ERROR, -gain, -severity
 
-    others = Counter(diagnostic.severity for diagnostic, finding in found if finding is None)
+    others = Counter(diagnostic.severity for diagnostic, finding in pairs if finding is None)
     counts = {str(severity): others[severity] for severity in reversed(Severity) if others[severity]}
-    return [finding for _, finding in sorted(kept, key=rank)], counts
+    return [finding for _, finding in sorted(findings, key=rank)], counts
 
 
 def _context(session: Session, step_s: Figure | None, most_s: float) -> tuple[str, ...]:
     """Return the titles of warnings and errors without an action."""
-    severe = (found for found in session.diagnostics if found.severity is not Severity.INFO)
-    return tuple(dict.fromkeys(title_of(found) for found in severe if _finding(found, step_s, most_s) is None))
+    severe = (diagnostic for diagnostic in session.diagnostics if diagnostic.severity is not Severity.INFO)
+    titles = (title_of(diagnostic) for diagnostic in severe if _finding(diagnostic, step_s, most_s) is None)
+    return tuple(dict.fromkeys(titles))
 
 
 def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> AnswerFinding | None:
-    """Return a finding with a diagnostic's first action that changes something; None without one, or without a gain.
+    """Return a finding with a diagnostic's first action that changes something; None without such an action or a gain.
 
-    ``step_s`` is what the whole takes under the plan, and ``most_s`` the most that is known of it. What was measured
-    alone may exceed that: of the whole, it says nothing.
+    ``step_s`` is the time of the whole under the plan, and ``most_s`` the most that is known of it. A gain that was
+    measured alone may exceed ``most_s``: then it says nothing about the whole.
     """
     edits = [action for action in diagnostic.actions if action.is_edit] or list(diagnostic.actions)
     if not edits or (edits[0].gain_s is None and diagnostic.severity is Severity.INFO):
@@ -459,15 +461,17 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advi
 
 def _after_verdict(speeds: Sequence[Speed]) -> Advice:
     """Return the next step after verdicts on the plan and ``torch.compile``, against eager and each other."""
-    of = {(speed.of, speed.against): speed.verdict for speed in speeds}
+    verdicts = {(speed.of, speed.against): speed.verdict for speed in speeds}
     plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
-    if of[plan, full] == NOT_MEASURED:
+    if verdicts[plan, full] == NOT_MEASURED:
         return BENCHMARKS, " measures torch.compile too."
-    if of[plan, full] == Verdict.SLOWER and (of[full, eager] == Verdict.FASTER or of[plan, eager] != Verdict.SLOWER):
+    if verdicts[plan, full] == Verdict.SLOWER and (
+        verdicts[full, eager] == Verdict.FASTER or verdicts[plan, eager] != Verdict.SLOWER
+    ):
         return "torch.compile is faster for this call: use it, or mark more; ", TUNES, " looks for a faster plan."
-    if of[plan, eager] == Verdict.FASTER:
+    if verdicts[plan, eager] == Verdict.FASTER:
         return Action(ActionKind.SAVE_PLAN, ("plan.json",)), " keeps the plan, for rx.compile(fn, 'plan.json')."
-    if of[full, eager] == Verdict.FASTER:
+    if verdicts[full, eager] == Verdict.FASTER:
         return "Use torch.compile, or mark other regions; ", TUNES, " looks for a faster plan."
     return "Leave the call to eager, or mark other regions; ", TUNES, " looks for a faster plan."
 
@@ -477,7 +481,7 @@ def _first_mark(session: Session) -> Advice:
     modules = [row.name for row in rows if row.name and row.name != OUTSIDE]
     if not modules:
         return TUNES, " finds the best plan; ", PROFILES, " shows where the time goes; ", EXAMPLE, " marks a region."
-    # A part of each layer, rather than all layers or what holds them.
+    # Prefer a part of each layer to all layers, or to the module that holds them.
     module = next((name for name in modules if "*" in name and not name.endswith("*")), modules[0])
     name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")
     mark = marks(name, Selector(SelectorKind.MODULES, (module,)))
@@ -485,21 +489,21 @@ def _first_mark(session: Session) -> Advice:
 
 
 def _first_benchmark(session: Session) -> Advice:
-    """Return the first benchmark of a plan, with a long enough budget if a profile has the time of a call."""
-    told = " compiles and measures your plan beside eager and torch.compile"
+    """Return the advice for a plan's first benchmark, with a long enough budget if a profile has the time of a call."""
+    advice = " compiles and measures your plan beside eager and torch.compile"
     step_s = 0.0 if session.profile is None else session.profile.step.value
     needed_s = LEAST_ROUNDS * len(BY_DEFAULT) * step_s
     if needed_s <= DEFAULT_BUDGET_S:
-        return BENCHMARKS, f"{told}."
+        return BENCHMARKS, f"{advice}."
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= needed_s), BUDGETS_S[-1])
     benchmark = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s})
-    return benchmark, f"{told}: a call takes {step_s:.2g} s, so that a verdict takes about {budget_s} s."
+    return benchmark, f"{advice}: a call takes {step_s:.2g} s, so that a verdict takes about {budget_s} s."
 
 
 def _measure_longer(session: Session) -> Advice:
     """Return the benchmark that may give a verdict, by the rounds that the last one had in its budget.
 
-    It adds to these, unless disturbed ones are among them.
+    It adds to these rounds, unless some of them were disturbed.
     """
     conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
     quiet = ", once nothing else runs," if session.noise.is_busy else ""
@@ -518,14 +522,14 @@ def _measure_longer(session: Session) -> Advice:
     times, adds = needed / conditions.rounds, not conditions.noise.has_kept
     more_s = conditions.budget_s * max(1.0, times - 1.0 if adds else times)
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= more_s), None)
-    if budget_s is None or (speedup is not None and times > MOST_TIMES_LONGER):
+    if budget_s is None or (speedup is not None and times > MAX_BUDGET_FACTOR):
         return BENCHMARKS, " on a quiet machine may tell: these figures vary too much for a longer run to help."
-    again = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s, **({"more": True} if adds else {})})
+    benchmark = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s, **({"more": True} if adds else {})})
     threads = (
         " With torch.set_num_threads(1) other work disturbs less." if quiet and session.environment.threads > 1 else ""
     )
-    does = f"adds rounds for about {budget_s} s" if adds else f"takes about {budget_s} s"
-    return again, f"{quiet} {does} and may give a verdict.{threads}"
+    effect = f"adds rounds for about {budget_s} s" if adds else f"takes about {budget_s} s"
+    return benchmark, f"{quiet} {effect} and may give a verdict.{threads}"
 
 
 # ---------------------------------------------------------------------------------------------------------- the answer
@@ -563,9 +567,9 @@ def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Fi
 
 def _searched_speeds(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
     """Return the times of a call and the speeds from the final comparison of a search."""
-    own, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
-    times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := if_bounded(one.time_s)) is not None}
-    speeds = () if own is None else speeds_of_try(own, noise)
+    regional, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
+    times = {WORDS[name]: seconds for name, tried in finals.items() if (seconds := if_bounded(tried.time_s))}
+    speeds = () if regional is None else speeds_of_try(regional, noise)
     return times, (*speeds, *(() if full is None else speeds_of_try(full, noise)[:1]))
 
 
@@ -584,9 +588,9 @@ def answer_of(session: Session) -> Answer:
     whole_s = [seconds.value for seconds in ((step_s,) if step_s else times.values())]
     most_s = max(whole_s, default=math.inf)
     findings, remarks = _findings(session, step_s, most_s)
-    large = [one for one in findings if one.share is None or one.share.value >= LEAST_SHARE]
+    large = [finding for finding in findings if finding.share is None or finding.share.value >= LEAST_SHARE]
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
-    compiles = [made for _, made in session.compiled_partitions]
+    compiles = [compiled for _, compiled in session.compiled_partitions]
     waited_s = session.compile_s if current and compiles else None
     alone = () if state is AnswerState.WRONG else whole_region_timings(session).values()
     return Answer(
@@ -603,11 +607,11 @@ def answer_of(session: Session) -> Answer:
         found=_found_by_search(session),
         times=times,
         speeds=speeds,
-        results=NumericsVerdict.OK if searched else checked,  # a search compares no plan whose results are wrong
+        results=NumericsVerdict.OK if searched else checked,  # a search compares only plans with right results
         bitwise=tuning.numbers is Numbers.BITWISE if searched else bool(rows) and all(row.bitwise for row in rows),
         errors=session.plan_errors,
         waited_s=waited_s,
-        warm=bool(compiles) and all(made.cache == "warm" for made in compiles),
+        warm=bool(compiles) and all(compiled.cache == "warm" for compiled in compiles),
         repaid_after=_repaid_after(plan, eager, waited_s) if waited_s and state is AnswerState.ANSWERED else None,
         full_waited_s=next((cost.waited_s for cost in session.variant_costs if cost.what == VariantName.FULL), None),
         faster=tuple(timing.region for timing in alone if timing.verdict is Verdict.FASTER),

@@ -12,15 +12,15 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Node
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class KernelKind(StrEnum):
     """The kind of a kernel: ``TEMPLATE`` is a matrix product by Inductor's own code, ``EXTERN`` by a library.
 
-    ``FALLBACK`` calls the kernel that eager runs, because Inductor has no code of its own for the op.
+    ``FALLBACK`` calls eager's kernel, because Inductor has no code of its own for the op.
     """
 
     POINTWISE = "pointwise"
@@ -31,7 +31,7 @@ class KernelKind(StrEnum):
 
     @property
     def is_call(self) -> bool:
-        """Whether the generated code calls a function of torch, instead of a kernel that it defines."""
+        """Whether the generated code calls a function of torch instead of a kernel of its own."""
         return self in (KernelKind.EXTERN, KernelKind.FALLBACK)
 
 
@@ -66,13 +66,13 @@ class Kernel(Record, frozen=True):
     nodes: tuple[Count, ...] = ()
     """The positions in ``Partition.nodes`` that Inductor records for this kernel."""
     inferred: tuple[Count, ...] = ()
-    """The positions of nodes that Inductor records for no kernel, and whose readers are in this kernel."""
+    """The positions of nodes that Inductor records for no kernel, and that nodes of this kernel read."""
     bytes_read: Count | None = None
     """A lower bound of the bytes that it reads: each buffer moves once."""
     bytes_written: Count | None = None
     """A lower bound of the bytes that it writes."""
     operations: Count | None = None
-    """The arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k."""
+    """The arithmetic operations: of the loop body per element, ``exp`` as one; of a matrix product 2·m·n·k."""
     loop_ops: Mapping[str, Count] = {}
     """How often each kind of arithmetic stands in the loop body."""
     defined: tuple[int, int] | None = None
@@ -80,7 +80,7 @@ class Kernel(Record, frozen=True):
     called: Count | None = None
     """The line of this launch."""
     dtype: str | None = None
-    """The dtype of a matrix product's operands, for a GPU ``tf32`` where float32 may be rounded to it."""
+    """The dtype of a matrix product's operands; ``tf32`` on a GPU that may round float32 to it."""
     gpu: GpuResources | None = None
     """The resources of a Triton kernel that was compiled for a GPU."""
     origins: tuple[str, ...] = ()
@@ -163,18 +163,18 @@ _CONSTANT_ID = re.compile(r"^(\w+ = None  # .*) -?[0-9a-f]+$")
 
 
 def normalized(code: str) -> list[str]:
-    """Return the lines of generated code without comments and includes: these hold numbers of graphs, and paths.
+    """Return the lines of generated code without comments and includes, which contain numbers of graphs, and paths.
 
-    Inductor's own benchmark is left out: it has the sizes of the call that wrote the code; others find it in a cache.
+    Inductor's own benchmark is left out: it has the sizes of the call that wrote the code, which other calls may load.
     """
-    kept, in_benchmark = [], False
+    stripped, in_benchmark = [], False
     for line in code.splitlines():
         text = line.lstrip()
         if text and text == line:
             in_benchmark = BENCHMARK_START.match(line) is not None
         if text and not in_benchmark and (not text.startswith("#") or text.startswith("#pragma")):
-            kept.append(_CONSTANT_ID.sub(r"\1", line))
-    return kept
+            stripped.append(_CONSTANT_ID.sub(r"\1", line))
+    return stripped
 
 
 class BoundBy(StrEnum):
@@ -305,7 +305,7 @@ class ArtifactCompile(Record, frozen=True):
 
     @property
     def waited_s(self) -> float:
-        """Its part of the seconds in which it and the compiles beside it ran: the sum over all is the time waited."""
+        """Its share of the seconds in which it and the compiles beside it ran; the shares add up to the time waited."""
         return self.seconds - self.overlapped_s
 
     @property
@@ -329,7 +329,7 @@ class ArtifactCompile(Record, frozen=True):
 
 
 class ArtifactRecord(Record, frozen=True):
-    """What is known of one artifact."""
+    """The known facts about one artifact."""
 
     compile: ArtifactCompile
     """The compile that made it."""
@@ -343,8 +343,8 @@ class ArtifactRecord(Record, frozen=True):
     @property
     def patterns(self) -> Mapping[str, int] | None:
         """How often each pattern matched, from the compile, else from lowering again; None if unknown."""
-        known = self.compile.patterns
-        return self.code.patterns if known is None and self.code is not None else known
+        matches = self.compile.patterns
+        return self.code.patterns if matches is None and self.code is not None else matches
 
 
 _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")
@@ -353,7 +353,7 @@ _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bke
 def code_hash(code: str, build: str = "") -> str:
     """Return a hash of generated code that ignores comments, blank lines and the names of kernels.
 
-    ``build`` is what else the compiled code depends on: the command that compiles it.
+    ``build`` is the command that compiles the code, on which compiled code depends, too.
     """
     names: dict[str, str] = {}
     text = "\n".join(normalized(code))
@@ -373,9 +373,9 @@ class KernelPair(Record, frozen=True):
     """A kernel before and after."""
 
     before: Kernel | None
-    """None if it is new."""
+    """The kernel before; None if it is new."""
     after: Kernel | None
-    """None if it is gone."""
+    """The kernel after; None if it is gone."""
     word: str
     """``same`` if its code is equal, ``changed``, ``new`` or ``gone``."""
 

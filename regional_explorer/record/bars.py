@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Record
 from regional_explorer.record.answer import (
     NOT_MEASURED,
     WORDS,
@@ -20,7 +21,6 @@ from regional_explorer.record.answer import (
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.tuning import AT_HAND
 
@@ -42,8 +42,8 @@ class Bar(Record, frozen=True):
     apart: bool = False
     """Whether it was measured in other rounds than the bars before it."""
     drawn_s: Figure | None = None
-    """How long it is drawn: the length of what ``speed`` is against ÷ ``speed``, so that bars and ratios say the same;
-    the time of a call without a ratio."""
+    """The length of the bar: the length of the bar that ``speed`` compares it with, divided by ``speed``, so that bars
+    and ratios agree. Without a ratio it is the time of a call."""
 
     @property
     def verdict(self) -> str:
@@ -53,9 +53,9 @@ class Bar(Record, frozen=True):
 
 @derived
 def bars_of(session: Session) -> tuple[Bar, ...]:
-    """Return the bars of what was measured, without wrong results and without times that have no interval.
+    """Return the bars of the measured variants, without wrong results and without times that have no interval.
 
-    The best that a search has found comes last, unless it is the plan at hand.
+    The best plan that a search has found comes last, unless it is the plan at hand.
     """
     answer, tuning = answer_of(session), session.tuning
     own = EARLIER if answer.of_earlier_plan else WORDS[VariantName.REGIONAL]
@@ -74,9 +74,9 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
 
 
 def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
-    """Yield bars with their lengths; what one is compared with comes before it.
+    """Yield bars with their lengths; each bar comes after the bar that it is compared with.
 
-    Medians of all rounds may say another ratio than the rounds do, where the machine was not the same in all of them.
+    The medians of all rounds may give another ratio than the rounds do, if the machine was not the same in all rounds.
     """
     lengths_s: dict[str, float] = {}
     for bar in bars:
@@ -98,7 +98,7 @@ def _traced_bar(session: Session) -> list[Bar]:
 
 
 def _found_bars(session: Session, answer: Answer) -> list[Bar]:
-    """Return the bars of the other plans that a search has compared and that can be taken."""
+    """Return the bars of the other plans that a search has compared and that the user can take."""
     tuning, best = session.tuning, best_of(session.tuning)
     if tuning is None or best is None:
         return []
@@ -107,9 +107,9 @@ def _found_bars(session: Session, answer: Answer) -> list[Bar]:
         tries.insert(0, (EARLIER, before))
     apart = bool(answer.times) and not answer.of_search
     return [
-        Bar(word, seconds, _known(*speeds_of_try(one, tuning.noise)), one.plan, apart)
-        for word, one in tries
-        if one.plan not in (None, session.plan) and (seconds := if_bounded(one.time_s)) is not None
+        Bar(word, seconds, _known(*speeds_of_try(tried, tuning.noise)), tried.plan, apart)
+        for word, tried in tries
+        if tried.plan not in (None, session.plan) and (seconds := if_bounded(tried.time_s)) is not None
     ]
 
 

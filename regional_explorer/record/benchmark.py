@@ -10,8 +10,8 @@ from typing import final
 from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class VariantName(StrEnum):
@@ -30,7 +30,7 @@ class VariantName(StrEnum):
 
 
 AT_FIRST = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL)
-"""The variants that a panel compares until ``torch.compile`` is requested: the whole call compiles longest."""
+"""The variants that a panel compares until ``torch.compile`` is requested, which compiles longest."""
 
 BY_DEFAULT = (*AT_FIRST, VariantName.FULL)
 """The variants that are compared by default."""
@@ -61,7 +61,7 @@ def checked_variants(names: Sequence[str]) -> list[VariantName]:
 
 
 LEAST_SAMPLES = 8
-"""With fewer samples there is no ratio, interval or spread: even their extremes do not bound a median with 99 %."""
+"""With fewer samples there is no ratio, interval or spread: even their extremes do not bound a median at 99 %."""
 
 SAME_WITHIN = 0.05
 """Two variants count as equally fast if the whole CI of their ratio is closer to 1 than this."""
@@ -70,10 +70,10 @@ SAME_WITHIN = 0.05
 class NumericsVerdict(StrEnum):
     """The result of the numerics check of one tensor, or of several together; the worst comes first.
 
-    ``CHAOTIC``: rounding alone may change the results into any others. ``NOT_COMPARABLE``: eager does not reproduce its
-    own results, draws other random numbers, or rounding explains the difference. ``NOT_CHECKED``: there
-    is nothing to compare, or no way to. ``NOT_COMPARED``: the content of the output is unknown. ``REFERENCE`` is eager,
-    which the others are compared with.
+    ``CHAOTIC``: rounding alone may change the results without limit. ``NOT_COMPARABLE``: eager does not reproduce its
+    own results, draws other random numbers, or rounding explains the difference. ``NOT_CHECKED``: there is nothing to
+    compare, or no way to. ``NOT_COMPARED``: the content of the output is unknown. ``REFERENCE`` is eager, with which
+    the others are compared.
     """
 
     FAILED = "failed"
@@ -91,7 +91,7 @@ class NumericsVerdict(StrEnum):
 
     @property
     def withholds_speedup(self) -> bool:
-        """Whether the verdict withholds a speedup: what is fast may be wrong."""
+        """Whether the verdict withholds a speedup: a fast variant may be wrong."""
         return self in {NumericsVerdict.FAILED, NumericsVerdict.CHAOTIC}
 
 
@@ -107,8 +107,8 @@ class Verdict(StrEnum):
     """The conclusion of the samples about a variant against eager.
 
     ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: such a difference is possible,
-    but which of the two is faster is unknown. ``BUSY``: the same, or no interval, beside other work. ``WITHHELD``: the
-    numerics check gives no speedup, however many samples there are.
+    but which of the two is faster is unknown. ``BUSY``: inconclusive or without an interval, beside other work.
+    ``WITHHELD``: the numerics check gives no speedup, however many samples there are.
     """
 
     BASELINE = "baseline"
@@ -172,7 +172,7 @@ class Timing(Record, frozen=True):
     """Their interquartile range; None with fewer than ``LEAST_SAMPLES`` samples."""
     speedup: Figure | None = None
     """The median over rounds of eager ÷ variant in the same round; None without eager samples of the same rounds, if
-    the numerics check failed or cannot fail, and with fewer than ``LEAST_SAMPLES`` samples."""
+    the numerics check failed or cannot fail, or with fewer than ``LEAST_SAMPLES`` samples."""
     verdict: Verdict = Verdict.UNKNOWN
     """What the samples allow to conclude."""
     calls_per_sample: Count = 1
@@ -194,7 +194,9 @@ class Timing(Record, frozen=True):
 
 def withheld_text(*timings: Timing) -> str:
     """Return which variants' numerics checks withhold a comparison of ``timings``, in words; empty if none does."""
-    whose = [f"numerics of {one.variant} {one.numerics}" for one in timings if one.numerics.withholds_speedup]
+    whose = [
+        f"numerics of {timing.variant} {timing.numerics}" for timing in timings if timing.numerics.withholds_speedup
+    ]
     return f"{Verdict.WITHHELD}: {' and '.join(whose)}" if whose else ""
 
 
@@ -226,20 +228,20 @@ class Conditions(Record, frozen=True):
     noise: Noise = QUIET
     """What else the machine did while the call was measured."""
     noise_beside: tuple[Noise, ...] = ()
-    """The noise of each measurement of a partition or of the cut graph."""
+    """The noise of each other measurement: of a partition, or of the cut graph."""
     memory_left_out: tuple[str, ...] = ()
     """The variants whose call takes too long for the budget to read its memory."""
     benchmarks: Count = 1
-    """Of how many benchmarks the samples are: each adds to those before."""
+    """How many benchmarks the samples come from; each adds to those before."""
 
     def __post_init__(self) -> None:
-        """Check that the samples are of a benchmark: a file may say anything."""
+        """Check that the samples come from a benchmark: a file may say anything."""
         if self.benchmarks < 1:
-            raise ValueError("samples are of no benchmark")
+            raise ValueError("the samples come from no benchmark")
 
 
 TWIN_NOTE = "checked on a twin compiled with fallback_random"
-"""The note of a row about a twin, because the variant's own code draws other random numbers than eager."""
+"""The note of a row that was checked on a twin: the variant's own code draws other random numbers than eager."""
 
 
 class Numerics(Record, frozen=True):
@@ -275,7 +277,7 @@ class Numerics(Record, frozen=True):
     element_share: float = 0.0
     """The error of the worst element relative to the tolerance for one element."""
     judged_by_eager: bool = False
-    """Whether there was a float64 run, but eager is farther from it than rounding explains."""
+    """Whether eager judges it despite a float64 run, because eager is farther from that than rounding explains."""
 
     @property
     def share(self) -> float:
@@ -355,7 +357,7 @@ class PartitionTiming(Record, frozen=True):
 
 
 class Reconciled(Record, frozen=True):
-    """One row of how the parts add up to the whole, in seconds per call."""
+    """One row of the table in which the parts add up to the whole, in seconds per call."""
 
     phase: Phase
     """The part of the call."""
@@ -369,7 +371,7 @@ class Reconciled(Record, frozen=True):
     region: str | None = None
     """The region that the row is about, if it is about one."""
     note: str = ""
-    """How the row was found."""
+    """How the row was computed."""
 
 
 class MemoryPeak(Record, frozen=True):
@@ -382,4 +384,4 @@ class MemoryPeak(Record, frozen=True):
     how: str
     """``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages of the system)."""
     least_bytes: Count = 0
-    """A smaller peak cannot be distinguished from zero."""
+    """Peaks below this cannot be distinguished from zero."""

@@ -1,4 +1,4 @@
-"""How two plans or two sessions differ, and whether a change of a time is real."""
+"""Finds how two plans or two sessions differ, and whether a change of a time is real."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _plan_texts(plan: Plan) -> Iterator[str]:
         yield "no region"
     for region in plan.regions:
         yield f"{region.name} = {region.selection}"
-        yield from (f"{region.name}: only {listing(one.only)}" for one in region.selectors if one.only)
+        yield from (f"{region.name}: only {listing(selector.only)}" for selector in region.selectors if selector.only)
         if not region.enabled:
             yield f"{region.name} off"
         for direction, config in region.configs:
@@ -48,7 +48,7 @@ def _plan_texts(plan: Plan) -> Iterator[str]:
 
 
 PROCESS_NOISE = 2 * MIN_FLOOR
-"""Smaller changes between two processes are never called real: each process has its own memory layout."""
+"""Smaller changes between two processes never count as real: each process has its own memory layout."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     Raises:
         SessionError: a session was not measured with eager and regional, or its plan has changed since, or the two
             measured different phases.
-        NoVerdictError: one was measured in too few rounds, or the machine was too busy.
+        NoVerdictError: a session was measured in too few rounds, or the machine was too busy.
     """
     regional = {name: _regional_timing(name, session) for name, session in (("A", before), ("B", after))}
     if regional["A"].phase != regional["B"].phase:
@@ -166,8 +166,8 @@ def under_plan_of(earlier: Session, newest: Session) -> Session:
     """Return an earlier plan's session with the measurements of ``newest``, which has the same code."""
     of_config = "config-"
     findings = [
-        *(found for found in earlier.diagnostics if found.code.startswith(of_config)),
-        *(found for found in newest.diagnostics if not found.code.startswith(of_config)),
+        *(diagnostic for diagnostic in earlier.diagnostics if diagnostic.code.startswith(of_config)),
+        *(diagnostic for diagnostic in newest.diagnostics if not diagnostic.code.startswith(of_config)),
     ]
     return replace(
         newest,
@@ -175,7 +175,7 @@ def under_plan_of(earlier: Session, newest: Session) -> Session:
         partitions=earlier.partitions,
         artifacts=earlier.artifacts,
         reused=earlier.reused,
-        diagnostics=tuple(sorted(findings, key=lambda found: list(Severity).index(found.severity), reverse=True)),
+        diagnostics=tuple(sorted(findings, key=lambda item: list(Severity).index(item.severity), reverse=True)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Inductor configs worth trying, each with when it may matter: one list for tuning, remedies, cures and presets."""
+"""Inductor configs worth trying, each with the case in which it may matter: for tuning, remedies, cures and presets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regional_explorer.errors import InvalidConfigValueError, did_you_mean, show
 
 
 class When(StrEnum):
-    """When a config may matter."""
+    """The case in which a config may matter."""
 
     LAUNCHES = "time passes between kernels: allocating, checking, launching"
     LOOPS = "the loops of generated kernels take the time"
@@ -24,7 +24,7 @@ class When(StrEnum):
 
 
 FASTER = (When.LAUNCHES, When.LOOPS, When.PRODUCTS, When.RECOMPUTED, When.REFUSED)
-"""When a config may make code faster."""
+"""The cases in which a config may make code faster."""
 
 AUTOTUNED = "max-autotune, no cudagraphs"
 
@@ -36,7 +36,7 @@ class KnownConfig:
     config: Mapping[str, Any]
     """The keys with their values."""
     when: When
-    """When it may matter."""
+    """The case in which it may matter."""
     device: str = ""
     """The type of device that it is for; empty: any."""
     refusals: tuple[str, ...] = ()
@@ -68,6 +68,7 @@ KNOWN_CONFIGS = (
     KnownConfig({"cpp.enable_tiling_heuristics": False}, When.LOOPS, "cpu"),
     KnownConfig({"cpp.min_chunk_size": 512}, When.LOOPS, "cpu"),
     KnownConfig({"cpp.simdlen": 256}, When.LOOPS, "cpu"),
+    KnownConfig({"cpp.use_decompose_tanh": True}, When.LOOPS, "cpu"),  # off by default: pytorch #148241, rounding
     KnownConfig({"cpp.enable_floating_point_contract_flag": "fast"}, When.LOOPS, "cpu"),
     KnownConfig({"max_fusion_size": 1}, When.FAULT, preset="no fusion"),
     KnownConfig({"epilogue_fusion": False}, When.LOOPS, preset="no fusion"),
@@ -116,7 +117,7 @@ def preset(name: str) -> Mapping[str, Any]:
     """Return the config called ``name``.
 
     Raises:
-        InvalidConfigValueError: there is none of that name.
+        InvalidConfigValueError: no preset has that name.
     """
     if name not in PRESETS:
         raise InvalidConfigValueError(

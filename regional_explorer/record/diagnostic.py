@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Self
 
+from regional_explorer.record import Record
 from regional_explorer.record.action import Action
 from regional_explorer.record.graph import Node, SourceLine
-from regional_explorer.record.record import Record
 
 Advice = tuple[str | Action, ...]
 """A remedy: its actions, and the words around them."""
@@ -16,8 +16,8 @@ Advice = tuple[str | Action, ...]
 
 def in_sentences(*parts: str | Action | Advice) -> Advice:
     """Return the parts of a remedy with spaces between them, without empty parts."""
-    told = [part if isinstance(part, tuple) else (part,) for part in parts if part]
-    return tuple(piece for number, part in enumerate(told) for piece in ((" ", *part) if number else part))
+    pieces = [part if isinstance(part, tuple) else (part,) for part in parts if part]
+    return tuple(piece for number, part in enumerate(pieces) for piece in ((" ", *part) if number else part))
 
 
 class Severity(StrEnum):
@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 
 class DiagnosticCode(StrEnum):
-    """What a diagnostic is about, with its usual severity and what upstream torch does in that case.
+    """The subject of a diagnostic, with its usual severity and upstream torch's behaviour in that case.
 
     ``docs/diagnostics.md`` has a section for each.
     """
@@ -167,10 +167,10 @@ class DiagnosticCode(StrEnum):
     ) -> Diagnostic:
         """Return a finding with this code; ``message`` and ``remedy`` are sentences.
 
-        A remedy that has actions is a tuple of them and of the words around them.
-        ``at`` are the nodes of ``graph`` that it is about, or their names, ``where`` lines, or nodes that have lines,
-        if not those of ``at``; None among them is left out. ``severity`` and ``upstream`` are given where they are not
-        the usual ones; an empty ``upstream`` leaves that out.
+        A remedy that has actions is a tuple of them and of the words around them. ``at`` are the nodes of ``graph``
+        that it is about, or their names. ``where`` are its lines, or nodes that have lines, if these are not the nodes
+        of ``at``; None in it is left out. ``severity`` and ``upstream`` replace the usual ones; an empty ``upstream``
+        leaves that sentence out.
         """
         at = list(at)
         places = (place for place in at if isinstance(place, Node)) if where is None else where

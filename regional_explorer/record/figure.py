@@ -1,4 +1,4 @@
-"""A measured number with its interval, or why there is none; and what else the machine did while it was measured."""
+"""A measured number with its interval, or the reason for none, and what else the machine did meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import exp, hypot, log
 from typing import final
 
 from regional_explorer.errors import count
-from regional_explorer.record.record import Count, Difference, Quantity, Record
+from regional_explorer.record import Count, Difference, Quantity, Record
 
 
 @final
@@ -29,7 +29,7 @@ class Figure(Record, frozen=True, array_like=True):
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     def map(self, function: Callable[[float], float]) -> Figure:
-        """Return the figure under a monotonic function, such as the time of three calls from that of one."""
+        """Return the figure under a monotonic function, such as the time of three calls from the time of one."""
         low, high = (None, None) if self.bounds is None else sorted(map(function, self.bounds))
         return Figure(function(self.value), low, high, self.why)
 
@@ -51,8 +51,8 @@ class Figure(Record, frozen=True, array_like=True):
     def over(self, other: Figure) -> Figure:
         """Return the quotient of two positive figures that were measured independently of each other.
 
-        The distances of the bounds, as logarithms, are those of the two figures added as squares ("MOVER"), so that
-        the interval has the same confidence as theirs.
+        In logarithms, the distance of a bound is the root of the summed squares of the two figures' distances
+        ("MOVER"), so that the interval has their confidence.
         """
         value, why = self.value / other.value, self.why or other.why
         if self.bounds is None or other.bounds is None:
@@ -68,7 +68,7 @@ def exactly(value: float) -> Figure:
 
 
 MEASURED_ONCE = "measured once"
-"""Why a compile time has no interval: it says how long that one compile took, and stands for no other."""
+"""Why a compile time has no interval: it is the time of that one compile, and stands for no other."""
 
 
 def measured_once(value: float | None) -> Figure | None:
@@ -80,7 +80,7 @@ OFTEN = 0.1
 """The share of disturbed rounds, or of cores used by other processes, from which on a machine was busy."""
 
 LEAST_QUIET = 1 / 3
-"""With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict.
+"""If a smaller part of the rounds is undisturbed, no round is left out and there is no verdict.
 
 Other work does not disturb the calls of a round alike: at the end of each parallel kernel all threads wait for the one
 that was interrupted, so that a call of many small kernels suffers far more than one of few. Their ratio then says which
@@ -104,7 +104,7 @@ class Noise(Record, frozen=True):
     throttled: str = ""
     """How the clock of a GPU fell, in words; empty if it did not."""
     added: str = ""
-    """What there is to say of rounds that were added to those of an earlier benchmark; empty if there is nothing."""
+    """A remark on rounds that were added to those of an earlier benchmark; empty if there is none."""
 
     @property
     def is_too_much(self) -> bool:
@@ -128,14 +128,14 @@ class Noise(Record, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What a reader has to know about the noise; empty if the machine was quiet."""
+        """The noise in a sentence; empty if the machine was quiet."""
         disturbed = self.is_often_disturbed
         facts, kept = [], self.disturbed - self.left_out
         if disturbed and self.left_out:
             facts.append(f"{self.left_out:,} of {count(self.rounds, 'round')} left out")
         if disturbed and kept:
-            of = "more were" if facts else f"of {count(self.rounds, 'round')}"
-            facts.append(f"{kept:,} {of} disturbed and kept, as too few would be left without them")
+            share = "more were" if facts else f"of {count(self.rounds, 'round')}"
+            facts.append(f"{kept:,} {share} disturbed and kept, as too few would be left without them")
         if self.is_busy and self.others is not None:
             used = f"other processes used {self.others:.1f} of {count(self.cores, 'core')}"
             # A virtual machine's neighbours, or the clock of the processor, disturb without being counted.
@@ -159,4 +159,4 @@ class Noise(Record, frozen=True):
 
 
 QUIET = Noise()
-"""Nothing is known of other work."""
+"""The noise of a measurement without known other work."""

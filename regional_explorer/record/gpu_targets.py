@@ -1,11 +1,11 @@
-"""The GPUs for which code can be generated without having one: their properties and peak rates by data sheet."""
+"""The GPUs for which code can be generated without the GPU: their properties and peak rates by data sheet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
-from regional_explorer.record.record import Record
+from regional_explorer.record import Record
 
 
 class GpuTarget(Record, frozen=True):
@@ -152,7 +152,7 @@ def gpu_target(name: object) -> GpuTarget:
     """Return the target called ``name``.
 
     Raises:
-        InvalidArgumentError: there is none; the text lists those there are.
+        InvalidArgumentError: there is no such target; the text lists the targets.
     """
     target = GPU_TARGETS.get(name) if isinstance(name, str) else None
     if target is None:

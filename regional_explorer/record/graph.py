@@ -1,4 +1,4 @@
-"""Captured graphs: nodes with their metadata, the source lines they come from, marked blocks."""
+"""Captured graphs: nodes with their metadata, source lines, marked blocks; graph breaks, and what forwards keep."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import ast
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from regional_explorer.errors import listing
+from regional_explorer.record import Count, Integer, Record
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Count, Integer, Record
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
@@ -26,7 +27,7 @@ def is_library(file: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_cell(file: str) -> bool:
     """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
-    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second one in Colab
+    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second form in Colab
 
 
 class GraphKind(StrEnum):
@@ -110,7 +111,7 @@ class FunctionSpan(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def function_spans(text: str) -> tuple[FunctionSpan, ...]:
     """Return all functions in the text of a module or a notebook's cell, whose magics are left out."""
-    # In Python a line may begin like a magic: with an operator.
+    # A line of Python may begin like a magic, with an operator.
     for source in (text, _without_magics(text)):
         try:
             return tuple(_spans_below(ast.parse(source), ""))
@@ -162,8 +163,8 @@ class ModuleCall(Record, frozen=True):
     """One module call on the way to a node."""
 
     path: str
-    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. The name of the root stands
-    before a path that other roots have too, and the path alone is then an alias."""
+    """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. If other roots have the path
+    too, the root's name stands before it, and the path alone is an alias."""
     class_name: str
     """The class of the module."""
     call: Integer = 0
@@ -178,14 +179,14 @@ def over_layers(path: str) -> str:
 
 
 def equal_layers(classes: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return module paths by the glob of their equal layers, if only modules of their class match; else by their path.
+    """Return module paths by the glob of equal layers if only modules of their class match it, else by their path.
 
     Where modules of several classes are numbered, as in ``layers.0.mlp.0`` and ``layers.0.mlp.1``, that number stays:
     ``layers.*.mlp.0``. ``classes`` has the class of each path.
     """
     by_form = grouped((over_layers(path), path) for path in classes)
     forms = {
-        path: form if len({classes[one] for one in paths}) == 1 else _with_last_number(form, path)
+        path: form if len({classes[other] for other in paths}) == 1 else _with_last_number(form, path)
         for form, paths in by_form.items()
         for path in paths
     }
@@ -205,7 +206,7 @@ Chain = tuple[ModuleCall, ...]
 
 
 def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
-    """Return the caller, among ``callers`` of a body, that an op was traced from, by its modules; () for none."""
+    """Return the caller of a body, among ``callers``, that an op was traced from, by its modules; () for none."""
     paths = [call.path for call in chain]
     leading = (caller for caller in callers if caller and [call.path for call in caller] == paths[: len(caller)])
     return max(leading, key=len, default=())
@@ -237,7 +238,7 @@ class Node(Record, frozen=True):
     carved: bool = False
     """Whether ``fallback_to_eager`` takes it out of its region."""
     origin: Integer | None = None
-    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, as a sum of gradients."""
+    """The number of the Dynamo node that it descends from; None if AOTAutograd added it, such as a sum of gradients."""
     recompute: bool = False
     """Whether the backward repeats it."""
     random: bool = False
@@ -278,7 +279,7 @@ class SubgraphOptions(Record, frozen=True):
     backward_config: Mapping[str, Any] | None = None
     """The config of its backward; None if one config is for both directions."""
     followed: tuple[str, ...] = ()
-    """Options that a plan cannot hold and that shaped the graphs traced here."""
+    """Options that a plan cannot hold, but that shaped the graphs traced here."""
     ignored: tuple[str, ...] = ()
     """Options that have no effect here."""
 
@@ -326,8 +327,9 @@ class Graph(Record, frozen=True, dict=True):
 def marked_region(annotation: Any) -> tuple[Any, str] | None:
     """Return the id and instance in a mark's ``inductor_region``; None for a mark without an id.
 
-    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream, and here instance 3 of ``layers``:
-    so marks in a loop can give each iteration its own partition. Other ids do not determine the instance.
+    A list that begins with a text, such as ``["layers", 3]``, is an id for upstream. Here it means instance 3 of
+    ``layers``, so that marks in a loop can give each iteration its own partition. Other ids do not determine the
+    instance.
     """
     if not isinstance(annotation, Mapping) or "inductor_region" not in annotation:
         return None
@@ -382,3 +384,205 @@ def short_name(scope: str) -> str:
     """Return ``Block`` for ``Block.forward``, and ``mlp`` for ``step.mlp``."""
     outer, _, last = scope.rpartition(".")
     return outer.rpartition(".")[2] if last == "forward" and outer else last
+
+
+# --------------------------------------------------------------------------------------------------------- graph breaks
+
+
+MOST_MODULES = 8
+
+
+def named_modules(calls: Sequence[ModuleCall]) -> str:
+    """Return ``module '1' (ReLU)``, or ``modules '1' (ReLU), '2' (Linear)``; a module without a path has its class."""
+    texts = dict.fromkeys(f"{call.path!r} ({call.class_name})" if call.path else call.class_name for call in calls)
+    return f"module{'s' if len(texts) > 1 else ''} {listing(texts, MOST_MODULES)}" if texts else ""
+
+
+class UntracedOps(Record, frozen=True):
+    """Ops of one operator, module and line that run in no graph because of a graph break."""
+
+    op: str
+    """The operator."""
+    count: Integer
+    """How many there are."""
+    module: ModuleCall | None = None
+    """The innermost module call."""
+    line: SourceLine | None = None
+    """The innermost line of the user's program."""
+    function: str = ""
+    """The user's function in which nothing was traced; without it, the module itself calls the ops."""
+    is_cause_known: bool = True
+    """False if it is unknown which of the call's breaks is the cause."""
+
+    @property
+    def place(self) -> str:
+        """The module or function that runs eagerly: ``module '1' (ReLU)``, or ``function mix``."""
+        if self.function and not (self.module and self.module.path):
+            return f"function {(self.line and self.line.scope) or self.function}"
+        return named_modules([self.module]) if self.module else self.op
+
+
+class GraphBreak(Record, frozen=True):
+    """A place where Dynamo ended one graph; the code there runs in plain Python."""
+
+    reason: str
+    """Dynamo's reason."""
+    stack: tuple[SourceLine, ...] = ()
+    """The user's lines, the innermost last."""
+    blocks: tuple[MarkedBlock, ...] = ()
+    """The marked blocks that it happened in, outermost first: they run entirely in plain Python."""
+    hint: str = ""
+    """The workaround that torch suggests, if any."""
+    modules: tuple[str, ...] = ()
+    """The paths of the modules that it happened in."""
+    innermost: SourceLine | None = None
+    """The innermost line, also if it is in a library."""
+    broken: tuple[ModuleCall, ...] = ()
+    """The innermost modules. For a break in a hook: all modules with the hook, or none for a hook of all modules."""
+    hook: str = ""
+    """The kind of hook that it happened in, such as ``forward hook``."""
+    untraced: tuple[UntracedOps, ...] = ()
+    """The ops that run in no graph because of it."""
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The innermost line of the user's program, or None."""
+        return self.stack[-1] if self.stack else None
+
+    @property
+    def in_library(self) -> bool:
+        """Whether the innermost line belongs to torch or another library, so that the user cannot move it."""
+        return self.innermost is not None and (self.innermost.in_library or self.innermost != self.source)
+
+    @property
+    def own_line(self) -> SourceLine | None:
+        """The innermost line that the user can edit, or else ``source``."""
+        return next((line for line in reversed(self.stack) if not line.in_library), self.source)
+
+    @property
+    def inside(self) -> str:
+        """The hook and the modules: ``in a forward hook of module '1' (ReLU)``; empty outside of any."""
+        preposition = f"in a {self.hook}{' of' if self.broken else ''}" if self.hook else "in" if self.broken else ""
+        return f"{preposition} {named_modules(self.broken)}".strip()
+
+    @property
+    def place(self) -> str:
+        """The modules and the innermost line: ``in module '1' (BatchNorm1d), at batchnorm.py:192 in forward``."""
+        line = self.innermost or self.source
+        return ", ".join(filter(None, (self.inside, f"at {line}" if line else ""))) or "in the call itself"
+
+    @property
+    def place_and_caller(self) -> str:
+        """The place, and the user's line that leads to it if it is another line."""
+        own = self.own_line
+        return f"{self.place}, called at {own}" if self.in_library and own not in (None, self.innermost) else self.place
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is in a hook or a library, where the user's line alone does not explain it."""
+        return bool(self.hook) or self.in_library
+
+    @property
+    def advice(self) -> str:
+        """The remedy if a region should reach across it, in a sentence."""
+        if self.hook:
+            return "Remove the hook while you explore: handle.remove(), on what registering it returned."
+        if self.in_library:
+            used = "module" if self.broken else "function"
+            return (
+                self._known or f"You cannot move this line: use another {used} there, or other options of the {used}."
+            )
+        if "branch" in self.reason:
+            return "Choose without a branch, as torch.where does, if a region should reach across it."
+        return "Move this line out of the call if a region should reach across it."
+
+    @property
+    def torch_hint(self) -> str:
+        """Torch's own hint as a sentence, unless it is known not to help."""
+        return f"Torch's own hint: {self.hint}." if self.hint and not self._known else ""
+
+    @property
+    def advice_in_block(self) -> str:
+        """The remedy if it happened in a marked block."""
+        if self.is_elsewhere:
+            return f"End the block before this call, and begin another after it. {self.advice}"
+        return "Move this line out of the block, or end the block before it and begin another after it."
+
+    @property
+    def _known(self) -> str:
+        file = self.innermost.file if self.innermost else ""
+        return next((text for (end, words), text in _KNOWN.items() if file.endswith(end) and words in self.reason), "")
+
+
+_KNOWN = {
+    ("/torch/nn/modules/batchnorm.py", "item()"): (
+        "Give the batch norm a momentum: with momentum=None it reads num_batches_tracked as a number. "
+        "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
+    )
+}
+"""Remedies for lines of libraries where torch's hint does not help, by the end of the file and words of the reason."""
+
+
+# ------------------------------------------------------------------------------------------------- what a forward keeps
+
+
+class Kept(NamedTuple):
+    """A tensor that a forward keeps for its backward; views of one tensor count once."""
+
+    graph: str
+    """The id of the forward."""
+    node: Node
+    """The op of the forward that computes it."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Its size; None if it is dynamic."""
+        sizes = [spec.size_bytes for spec in self.node.values]
+        return None if None in sizes else sum(filter(None, sizes))
+
+
+def kept_for_backward(graphs: Iterable[Graph]) -> list[Kept]:
+    """Return the tensors that forwards keep for their backward, largest first.
+
+    Parameters, inputs and views of them are left out: they are in memory anyway.
+    """
+    by_id = {graph.id: graph for graph in graphs if graph.parent is None}
+    kept = [
+        Kept(forward.id, node)
+        for graph in by_id.values()
+        if graph.kind is GraphKind.BACKWARD and (forward := by_id.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
+        for node in _computed_for(graph, forward)
+    ]
+    return sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0))
+
+
+def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:
+    """Return the ops of ``forward`` whose results ``backward`` reads, or views of them."""
+    saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
+    bases = (_view_base(node, forward) for node in saved if node)
+    # A number has no values.
+    return {base.name: base for base in bases if base.role is Role.OP and base.values}.values()
+
+
+def recomputed_ops(graphs: Iterable[Graph]) -> dict[str, Node]:
+    """Return the ops of forwards that the backward repeats instead of keeping their results, by ``graph:name``."""
+    ops = ((graph, node) for graph in graphs if graph.kind is GraphKind.BACKWARD for node in graph.ops)
+    return {f"{graph.id}:{node.name}": node for graph, node in ops if node.recompute and not _is_view(node, graph)}
+
+
+_SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
+_SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
+_PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
+_VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
+"""The ops whose result is a view of their first input; ``getitem`` is one for an op that splits."""
+
+
+def _is_view(node: Node, graph: Graph) -> bool:
+    return node.op in _VIEWS or (node.op == "getitem" and graph.by_name[node.inputs[0]].op in _SPLITS)
+
+
+def _view_base(node: Node, graph: Graph) -> Node:
+    """Return the op or input that a view is a view of."""
+    while node.role is Role.OP and _is_view(node, graph):
+        node = graph.by_name[node.inputs[0]]
+    return node

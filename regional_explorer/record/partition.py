@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from regional_explorer.record import Integer, Record
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.record import Integer, Record
 
 
 class State(StrEnum):
@@ -61,7 +61,7 @@ def keys_of_same_code(partitions: Iterable[Partition]) -> list[tuple[str, ...]]:
 
 
 class PartitionContent(NamedTuple):
-    """The content of a partition, without its names. Equal code is the same content under any config."""
+    """The content of a partition, without its names. Partitions of equal code have equal contents under any config."""
 
     graph: str
     """The id of the graph."""
@@ -74,7 +74,7 @@ class PartitionContent(NamedTuple):
 
 
 PlanContent = tuple[PartitionContent, ...]
-"""The contents of the partitions in the order they are cut; all other nodes run eagerly."""
+"""The contents of the partitions in the order in which they are cut; all other nodes run eagerly."""
 
 
 def partition_content(partition: Partition) -> PartitionContent:

@@ -1,4 +1,4 @@
-"""A plan: regions, what each selects, and its config."""
+"""A plan: regions, what each selects, and its config; and how the call is traced."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import Any
 
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import asdict, force_setattr, replace
 
 from regional_explorer.errors import (
+    InvalidArgumentError,
     PlanError,
     SelectorError,
     UnknownRegionError,
@@ -21,15 +22,15 @@ from regional_explorer.errors import (
     user_facing,
     user_facing_methods,
 )
-from regional_explorer.record.record import Record
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
+from regional_explorer.record import Record
+from regional_explorer.record.graph import GraphKind
 
 LONGEST_PATTERN = 1_000
-"""Longer patterns are rejected: nobody writes them, and they would take minutes to match."""
+"""Longer patterns are rejected: they would take minutes to match, and nobody writes such long patterns."""
 
 
 class SelectorKind(StrEnum):
-    """What a selector matches: modules, lines, ops, nodes, or marks in the source.
+    """The kind of a selector's matches: modules, lines, ops, nodes, or marks in the source.
 
     ``ANNOTATION`` and ``SUBGRAPH`` are for marks in the source: blocks, and ``nested_compile_region`` with options.
     """
@@ -57,22 +58,22 @@ class Selector(Record, frozen=True):
     kind: SelectorKind
     """The kind of its patterns."""
     patterns: tuple[str, ...]
-    """The patterns; the selector picks what any of them matches."""
+    """The patterns; the selector picks everything that any of them matches."""
     innermost: bool = False
     """Whether a line selector picks only the ops of its lines, without the ops of functions called there."""
     only: tuple[str, ...] = ()
     """Narrows the selector to these nodes, as ``graph:name``; instances stay. A part of a split region uses it."""
     within: tuple[Selector, ...] = ()
-    """Narrows the selector to ops that each of these picks too; ops that this separates become own instances."""
+    """Narrows the selector to ops that each of these picks too; ops that it separates become instances of their own."""
     without: tuple[Selector, ...] = ()
-    """Narrows the selector to ops that none of these picks; ops that this separates become own instances."""
+    """Narrows the selector to ops that none of these picks; ops that it separates become instances of their own."""
 
     @classmethod
     def parse(cls, text: str) -> Selector:
         """Return the selector that a person writes as ``modules:layers.*.mlp -ops:aten.div*``, mlps without these ops.
 
-        ``ops:gelu &modules:layers.0`` are the ops in this module, ``-ops:aten.div*`` alone is everything but these ops;
-        several patterns are separated by commas.
+        ``ops:gelu &modules:layers.0`` picks the gelus in this module, ``-ops:aten.div*`` alone picks everything but
+        these ops. Commas separate several patterns.
 
         Raises:
             SelectorError: the text does not have that form, or names no kind.
@@ -80,9 +81,9 @@ class Selector(Record, frozen=True):
         if not isinstance(text, str):
             raise SelectorError(f"{shown_value(text)} is no selector: write one as 'modules:layers.*.mlp'.")
         first, *others = _FURTHER.split(text.strip())
-        further = [(sign, cls._parse_one(one)) for sign, one in zip(others[::2], others[1::2], strict=True)]
+        further = [(sign, cls._parse_one(part)) for sign, part in zip(others[::2], others[1::2], strict=True)]
         picked = cls(SelectorKind.OPS, ("*",)) if further and not first else cls._parse_one(first)
-        within, without = (tuple(one for sign, one in further if sign == wanted) for wanted in "&-")
+        within, without = (tuple(selector for sign, selector in further if sign == mark) for mark in "&-")
         return replace(picked, within=within, without=without)
 
     @classmethod
@@ -124,12 +125,12 @@ class Selector(Record, frozen=True):
         if not self.patterns:
             raise SelectorError(f"A selector by {self.kind} needs at least one pattern.")
         for name in ("within", "without"):
-            force_setattr(self, name, checked_items(f"selectors {name} which one picks", getattr(self, name), Selector))
+            force_setattr(self, name, checked_items(f"selectors of {name}=", getattr(self, name), Selector))
         others = (*self.within, *self.without)
         if others and any(selector.kind in IN_SOURCE for selector in (self, *others)):
             raise SelectorError("A mark in the source cannot be combined with other selectors: change the mark.")
         if any(selector.only or selector.is_combined for selector in others):
-            raise SelectorError("A selector is combined with plain ones, which have no only=, within= or without=.")
+            raise SelectorError("Only plain selectors, without only=, within= and without=, can narrow a selector.")
 
     @property
     def is_combined(self) -> bool:
@@ -147,7 +148,7 @@ class Selector(Record, frozen=True):
         text = IN_SOURCE.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
         narrowed = f"{text}{_INNERMOST if self.innermost else ''}{' (a part)' if self.only else ''}"
         everything = self.kind is SelectorKind.OPS and self.patterns == ("*",) and not self.only
-        further = [f"&{one}" for one in self.within] + [f"-{one}" for one in self.without]
+        further = [f"&{selector}" for selector in self.within] + [f"-{selector}" for selector in self.without]
         return " ".join(further if everything and further else [narrowed, *further])
 
 
@@ -200,7 +201,7 @@ class Region(Record, frozen=True):
     enabled: bool = True
     """A disabled region stays in the plan and runs eagerly."""
     joined: bool = False
-    """Whether it was merged from several: ops of different selectors that feed each other are one instance."""
+    """Whether it was merged from several regions: ops of different selectors that feed each other are one instance."""
     carved: tuple[Selector, ...] = ()
     """The selectors of its ops that run eagerly."""
     backward_config: Mapping[str, Any] | None = None
@@ -278,7 +279,7 @@ def with_config(region: Region, config: Mapping[str, Any], direction: Direction 
 
 def is_name(name: str) -> bool:
     """Return whether ``name`` can be the name of a region: one line that texts and terminals show unchanged."""
-    return bool(name.strip()) and name.isprintable()  # methods that Dynamo evaluates, for ``rx.region``
+    return bool(name.strip()) and name.isprintable()  # ``rx.region`` needs methods that Dynamo can evaluate
 
 
 def require_name(name: object) -> None:
@@ -290,11 +291,11 @@ def require_name(name: object) -> None:
         )
 
 
-def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:
+def checked_items(noun: str, items: object, kind: type) -> tuple[Any, ...]:
     """Return ``items`` as a tuple; raise PlanError unless all are instances of ``kind``."""
     checked = tuple(items) if isinstance(items, Iterable) and not isinstance(items, (str, Mapping)) else None
     if checked is None or not all(isinstance(item, kind) for item in checked):
-        raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {shown_value(items)}.")
+        raise PlanError(f"The {noun} are a tuple of rx.{kind.__name__}; got {shown_value(items)}.")
     return checked
 
 
@@ -302,7 +303,7 @@ def the_region(plan: Plan, name: str | None) -> Region:
     """Return the region called ``name``; without a name, the only region.
 
     Raises:
-        UnknownRegionError: there is none of that name; or without a name, there are several.
+        UnknownRegionError: no region has that name; or without a name, there is not exactly one region.
     """
     if name is None and len(plan.regions) == 1:
         return plan.regions[0]
@@ -311,6 +312,100 @@ def the_region(plan: Plan, name: str | None) -> Region:
     if name is None:
         raise UnknownRegionError("There is no region yet: mark one, as in ex.mark('mlp', modules='layers.*.mlp').")
     return plan[name]
+
+
+# ----------------------------------------------------------------------------------------------------- how it is traced
+
+
+PARTITIONERS = ("default", "min_cut")
+
+
+class Prepared(Record, frozen=True):
+    """How a trace has prepared the graph of a partition for Inductor: its ops are decomposed."""
+
+    kind: GraphKind
+    """The kind of the graph."""
+    joint_passes: bool
+    """Whether the joint-graph passes have run, too."""
+
+    frozen: bool = False
+    """Whether its weights are to be constants."""
+
+
+class Tracing(Record, frozen=True):
+    """How a call is traced: how AOTAutograd splits forward from backward, and what the graphs consist of."""
+
+    partitioner: str = "default"
+    """``"default"`` keeps what the backward reads, as upstream's regional path; ``"min_cut"`` recomputes cheap ops."""
+
+    joint_passes: bool = False
+    """Whether Inductor's joint-graph passes (attention patterns, constant folding) run before the split."""
+
+    decompositions: bool = False
+    """Whether ops are decomposed as Inductor does before autograd; otherwise each partition decomposes its own."""
+
+    frozen: bool = False
+    """Whether the weights of an inference are constants of the regions, which Inductor folds and packs."""
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            InvalidArgumentError: there is no such partitioner, an option is not True or False, or ``frozen`` is without
+                ``decompositions``.
+        """
+        if not isinstance(self.partitioner, str) or self.partitioner not in PARTITIONERS:
+            raise InvalidArgumentError(
+                f"partitioner={shown_value(self.partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
+                f"{did_you_mean(self.partitioner, PARTITIONERS)}"
+            )
+        check_flag("joint_passes", self.joint_passes)
+        check_flag("decompositions", self.decompositions)
+        check_flag("frozen", self.frozen)
+        if self.frozen and not self.decompositions:
+            raise InvalidArgumentError(
+                "frozen=True needs decompositions=True: Inductor folds constants in graphs of decomposed ops."
+            )
+
+    def changed(self, **options: Any) -> Tracing:
+        """Return the tracing with the ``options`` that are not None; weights are frozen as in ``AS_TORCH_COMPILE``."""
+        given = {name: value for name, value in options.items() if value is not None}
+        if given.get("frozen") is True:
+            given = {"joint_passes": True, "decompositions": True, **given}
+        return replace(self, **given)
+
+    def prepared(self, kind: GraphKind) -> Prepared | None:
+        """Return how a graph of this kind is prepared for Inductor; None if partitions decompose their own ops."""
+        if not self.decompositions:
+            return None
+        return Prepared(kind, self.joint_passes, frozen=self.frozen and kind is GraphKind.INFERENCE)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are not the default, as ``rx.explore`` takes them."""
+        default = asdict(AS_UPSTREAM)
+        return {name: value for name, value in asdict(self).items() if value != default[name]}
+
+    def __str__(self) -> str:
+        """Return for example ``min_cut partitioner, joint passes, decompositions (as torch.compile)``."""
+        parts = [f"{self.partitioner} partitioner"]
+        parts += [
+            name.replace("_", " ") for name in ("joint_passes", "decompositions", "frozen") if getattr(self, name)
+        ]
+        return f"{', '.join(parts)}{' (as torch.compile)' if self == AS_TORCH_COMPILE else ''}"
+
+
+AS_UPSTREAM = Tracing()
+"""How upstream's regional path traces: the default. Files leave it out by its identity."""
+
+AS_TORCH_COMPILE = Tracing("min_cut", joint_passes=True, decompositions=True)
+"""How plain ``torch.compile`` traces: with every op in one region, its generated code is the same."""
+
+FROZEN = AS_TORCH_COMPILE.changed(frozen=True)
+"""Like ``AS_TORCH_COMPILE``, with the weights of an inference as constants."""
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
 
 
 class Cut(StrEnum):
@@ -360,7 +455,7 @@ class Plan(Record, frozen=True):
         """Return the region called ``name``.
 
         Raises:
-            UnknownRegionError: there is none; the message lists similar names.
+            UnknownRegionError: no region has that name; the message lists similar names.
         """
         for region in self.regions:
             if region.name == name:
@@ -379,7 +474,7 @@ class Plan(Record, frozen=True):
         return {region.name: number for number, region in enumerate(self.regions)}
 
     def cuts_the_same(self, other: Plan) -> bool:
-        """Return whether two plans cut the same pieces out of one trace, so that they differ at most in configs."""
+        """Return whether two plans cut the same pieces out of one trace; they then differ at most in configs."""
         alike = self.cut is other.cut and len(self.regions) == len(other.regions)
         return alike and all(map(Region.same_nodes, self.regions, other.regions))
 
@@ -399,10 +494,10 @@ class Plan(Record, frozen=True):
         return replace(self, regions=tuple(region for region in self.regions if region is not gone))
 
     def replaced(self, names: Collection[str], *regions: Region) -> Plan:
-        """Return the plan with ``regions`` in place of the regions called ``names``, where the first of them was.
+        """Return the plan with ``regions`` instead of the regions called ``names``, at the place of the first of these.
 
         Raises:
-            PlanError: another region has the name of one of them, or ``names`` is empty.
+            PlanError: another region has the name of a new one, or ``names`` is empty.
         """
         check_argument("names", names, (tuple, list, set, frozenset, Mapping), "the names as a list", PlanError)
         old_regions = {name: self[name] for name in names}

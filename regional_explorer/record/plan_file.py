@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from regional_explorer.errors import count
+from regional_explorer.record import Count, Ratio, Record
 from regional_explorer.record.action import BENCHMARKS
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Cut, Direction, Plan, Region
-from regional_explorer.record.record import Count, Ratio, Record
+from regional_explorer.record.plan import AS_UPSTREAM, Cut, Direction, Plan, Region, Tracing
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 
 PLAN_FORMAT = 4
 """Version of the JSON layout of a plan's file. Version 3 had the partitioner beside the call that was explored."""
@@ -87,7 +86,7 @@ class PlanFile(Record, frozen=True):
     tracing: Tracing = AS_UPSTREAM
     """How the call is traced."""
     explored: Explored | None = None
-    """What the plan was explored on; None if unknown."""
+    """The call and machine that the plan was explored on; None if unknown."""
     artifacts: tuple[str, ...] = ()
     """The SHA-256 of the artifacts that were saved before the plan."""
 
@@ -102,7 +101,7 @@ class PlanFile(Record, frozen=True):
 
 
 def count_partitions(partitions: Sequence[Partition], late_graphs: Collection[str] = ()) -> dict[str, dict[str, int]]:
-    """Return the number of partitions of each region in one call, by direction, without those in ``late_graphs``."""
+    """Return the number of partitions of each region in one call, by direction, leaving out ``late_graphs``."""
     counts = Counter(
         (part.region, str(Direction.of_graph(part.graph))) for part in partitions if part.graph not in late_graphs
     )
@@ -165,7 +164,7 @@ def plan_slower(message: str, against: str, remedy: str | Advice) -> Diagnostic:
 def slower_when_explored(explored: Explored) -> list[Diagnostic]:
     """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the plan was measured to be slower."""
     slower = explored.slower
-    if not slower and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # of earlier versions
+    if not slower and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # an older file
         low, high = explored.speedup_low, explored.speedup_high
         interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
         slower = {str(VariantName.EAGER): f"{explored.speedup:.2f}×{interval}."}
@@ -184,13 +183,13 @@ def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
     if explored.numerics is None or not explored.numerics.withholds_speedup:
         return []
     failed = explored.numerics is NumericsVerdict.FAILED
-    what = (
+    fact = (
         "the results of the plan were wrong" if failed else "it was unknown whether the results of the plan are right"
     )
     details = f": {explored.wrong}" if explored.wrong else ""
     return [
         DiagnosticCode.VARIANT_WRONG.found(
-            f"When it was explored, {what}{details}.",
+            f"When it was explored, {fact}{details}.",
             severity=None if failed else Severity.WARNING,
             remedy=(
                 "Measure it here with ",
@@ -210,24 +209,24 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
     before = explored.modes
     if before is None:
         return []
-    found: dict[str, Severity] = {}
+    differences: dict[str, Severity] = {}
     for call in calls:
         if call.autocast != before.autocast:
-            found[f"{_autocast_text(before)}, and a call here runs {_autocast_text(call)}"] = Severity.WARNING
+            differences[f"{_autocast_text(before)}, and a call here runs {_autocast_text(call)}"] = Severity.WARNING
         if others := sorted(set(call.dtypes) - set(before.dtypes)):
             text = f"on inputs of {', '.join(before.dtypes)}, and a call here has some of {', '.join(others)}"
-            found[text] = Severity.WARNING
+            differences[text] = Severity.WARNING
         if call.grad and not before.grad:
-            found["without gradients, and a call here has a backward"] = Severity.WARNING
+            differences["without gradients, and a call here has a backward"] = Severity.WARNING
         if before.grad and not call.grad:
-            found["with gradients, and a call here runs without"] = Severity.INFO
+            differences["with gradients, and a call here runs without"] = Severity.INFO
     return [
         DiagnosticCode.PLAN_DIFFERS.found(
             f"The plan was explored {text}: its numerics and its figures are of that call.",
             remedy="Explore the call as it runs here, and save that plan; each kind of call may have its own plan.",
             severity=severity,
         )
-        for text, severity in found.items()
+        for text, severity in differences.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The code of regions: kernels linked to nodes and lines, patterns that matched; and the names of nodes."""
+"""The code of regions: its kernels, linked to nodes and lines, the patterns that matched, and the names of nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import cached_property
 
 from msgspec.structs import fields
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel
 from regional_explorer.record.benchmark import CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
 
@@ -27,7 +27,7 @@ class Coverage(Record, frozen=True):
     linked: int
     """How many of the nodes are linked to a kernel."""
     recorded: int
-    """How many of the linked nodes Inductor names itself; the others are inferred from their readers."""
+    """How many of the linked nodes Inductor records for a kernel; the others are inferred from their readers."""
     kernels: int
     """How many kernels there are."""
     linked_kernels: int
@@ -141,14 +141,14 @@ def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | 
     graphs = {graph.id: graph.by_name for graph in session.graphs}
     for part in session.partitions:
         artifact = session.artifact_of(part)
-        found = (artifact.code, artifact.kernel_times) if artifact else (None, None)
-        code, times = found if other_codes is None else (other_codes.get(part.id), None)
+        code_and_times = (artifact.code, artifact.kernel_times) if artifact else (None, None)
+        code, times = code_and_times if other_codes is None else (other_codes.get(part.id), None)
         if code is not None:
             yield PartitionCode(part, code, tuple(graphs[part.graph][name] for name in part.nodes), times)
 
 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
-    """Return the partitions in groups that share one artifact, and so the same code, in the order of their first."""
+    """Return the partitions in groups that share one artifact, and so the same code, in the order of the first ones."""
     return list(grouped((id(part.code), part) for part in parts).values())
 
 
@@ -167,7 +167,7 @@ class PatternMatches:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it matched only in plain ``torch.compile``; False if that or a region's count is unknown."""
+        """Whether it matched only in plain ``torch.compile``; False if its count there or in a region is unknown."""
         return bool(self.full) and not self.trace and all(matches == 0 for matches in self.regions.values())
 
 
@@ -176,7 +176,7 @@ def pattern_match_counts(session: Session) -> list[PatternMatches]:
     trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
     regions, cost = region_patterns(session), full_compile(session)
     full = None if cost is None else cost.patterns
-    found = sum(map(Counter, filter(None, (trace, *regions.values(), full))), Counter[str]())
+    totals = sum(map(Counter, filter(None, (trace, *regions.values(), full))), Counter[str]())
     rows = (
         PatternMatches(
             name,
@@ -184,7 +184,7 @@ def pattern_match_counts(session: Session) -> list[PatternMatches]:
             {region: None if matches is None else matches[name] for region, matches in regions.items()},
             None if full is None else full.get(name, 0),
         )
-        for name, _ in found.most_common()
+        for name, _ in totals.most_common()
     )
     return sorted(rows, key=lambda row: is_idle(row.name))
 
@@ -214,10 +214,10 @@ def _matches_of(session: Session, partition: Partition) -> Mapping[str, int] | N
 
 
 def _sum_of(matches: Iterable[Mapping[str, int] | None]) -> Counter[str] | None:
-    """Return the sum; None if a part is None."""
+    """Return the summed counts; None if a part is None."""
     parts = list(matches)
-    known = [Counter(part) for part in parts if part is not None]
-    return sum(known, Counter[str]()) if len(known) == len(parts) else None
+    counters = [Counter(part) for part in parts if part is not None]
+    return sum(counters, Counter[str]()) if len(counters) == len(parts) else None
 
 
 def qualified_names(graphs: Iterable[Graph]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, Severity
@@ -16,7 +17,6 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
-from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.statistics import median_figure, paired_gaps
 
@@ -24,7 +24,7 @@ from regional_explorer.record.statistics import median_figure, paired_gaps
 class RegionTiming(Record, frozen=True):
     """Run time of one region in one phase, per call: eager against compiled, each partition measured alone.
 
-    The bounds assume that all partitions are at their bounds at once: they are wider than a CI of the sum.
+    Its bounds assume that all partitions are at their bounds at once, so they are wider than a CI of the sum.
     """
 
     region: str
@@ -36,7 +36,7 @@ class RegionTiming(Record, frozen=True):
     compiled_s: Figure | None
     """The sum over its partitions, eager for those without an artifact; None if no partition is compiled."""
     speedup: Figure | None
-    """Eager ÷ compiled; None also if the numerics check of a partition failed."""
+    """Eager ÷ compiled; also None if the numerics check of a partition failed."""
     verdict: Verdict
     """What the samples allow to conclude."""
     numerics: NumericsVerdict | None
@@ -83,9 +83,9 @@ class RegionTiming(Record, frozen=True):
 
     @property
     def pays_off_after_calls(self) -> float | None:
-        """The number of calls after which the compile pays off, by the share of its gain that the call keeps.
+        """The number of calls after which the compile pays off, given the share of its gain that the call keeps.
 
-        Infinite if never: if the samples show no difference, there is no gain. None if that is not known.
+        Infinite if it never pays off: if the samples show no difference, there is no gain. None if that is not known.
         """
         if self.verdict is Verdict.FASTER and self.kept_share is None:
             return None
@@ -103,9 +103,9 @@ class RegionTiming(Record, frozen=True):
 
 @derived
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
-    """Return one row per region and phase, in the order of the plan, if all its partitions were measured.
+    """Return one row per region and phase, in the order of the plan, for regions whose partitions were all measured.
 
-    Of late graphs it takes those that were measured: there may have been none when the call was.
+    Late graphs count only if they were measured: they may have been traced after the call was measured.
     """
     timings = {timing.partition: timing for timing in session.partition_timings}
     rows = []
@@ -144,7 +144,7 @@ def _beside_whole(session: Session, row: RegionTiming) -> RegionTiming:
 def tracing_cost_s(session: Session, phase: Phase) -> Figure | None:
     """Return the seconds by which the traced graphs, uncompiled, exceed the eager program in each call.
 
-    None unless they were measured to be slower, in the same rounds.
+    None unless they were measured to be slower than eager in the same rounds.
     """
     if session.is_outdated:
         return None
@@ -200,8 +200,8 @@ def _summed(
     return RegionTiming(
         region=region,
         phase=phase,
-        eager_s=sum((one.eager.median_s * one.runs for one in chosen), exactly(0.0)),
-        compiled_s=sum(((one.compiled or one.eager).median_s * one.runs for one in chosen), exactly(0.0))
+        eager_s=sum((timing.eager.median_s * timing.runs for timing in chosen), exactly(0.0)),
+        compiled_s=sum(((timing.compiled or timing.eager).median_s * timing.runs for timing in chosen), exactly(0.0))
         if compiled
         else None,
         speedup=speedup,
@@ -216,7 +216,7 @@ def _summed(
 
 
 def _summed_speedup(chosen: Sequence[PartitionTiming]) -> Figure | None:
-    """Return the speedup of the summed time from the partitions' speedups; None if one has none, or nothing runs."""
+    """Return the speedup of the summed time from the partitions' speedups; None if one is missing, or nothing runs."""
     eager_s, compiled_s = 0.0, exactly(0.0)
     for timing in chosen:
         speedup = exactly(1.0) if timing.compiled is None else timing.compiled.speedup
@@ -243,12 +243,12 @@ def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
 
 
 class RegionSummary(Record, frozen=True):
-    """One region: what was requested, its partitions and state, and its figures."""
+    """One region: the request, its partitions and state, and its figures."""
 
     number: int
     """Its index in the plan."""
     region: Region
-    """What was requested."""
+    """The region of the plan."""
     state: State
     """The state of its worst partition."""
     note: str

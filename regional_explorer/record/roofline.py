@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.record import Record
+from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.session import Session
 
 EAGER_OPS = "eager ops"
-"""The name for ops outside of partitions, each of which runs as its own kernel."""
+"""The name for ops outside of partitions; each of them runs as its own kernel."""
 
 LOW_PRECISION = frozenset({"bfloat16", "float16"})
 
@@ -33,7 +34,7 @@ class Border(Record, frozen=True):
     fused: int
     """The number of the tensors that full Inductor does not move: it computes and reads them in one kernel."""
     fused_bytes: int
-    """The number of the bytes that full Inductor does not move."""
+    """The bytes that full Inductor does not move."""
 
 
 class PhaseReach(Record, frozen=True):
@@ -109,7 +110,7 @@ class BitwiseTrial(Record, frozen=True):
     max_difference: float = 0.0
     """The largest difference."""
     problem: str = ""
-    """Why none was compared."""
+    """Why no tensor was compared."""
 
     @property
     def equal(self) -> bool:
@@ -191,6 +192,17 @@ def eager_ops(session: Session, full: Mapping[str, FullGraph]) -> int:
 
 Side = tuple[str, str]
 """The name of the region, or ``EAGER_OPS``, and the partition or op."""
+
+
+def launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
+    """Return the number of kernels that eager code, the plan and full launch in the graphs that full's code is for."""
+    codes = [code for code in partition_codes(session) if code.partition.graph in full]
+    compiled = [part for part in session.partitions if part.graph in full and part.artifact is not None]
+    return Launches(
+        eager_ops(session, full),
+        sum(len(part.kernels) for part in codes) if len(codes) == len(compiled) else None,
+        sum(len(graph.code.kernels) for graph in full.values()),
+    )
 
 
 class _Result(Record, frozen=True):

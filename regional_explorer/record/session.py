@@ -7,6 +7,7 @@ from functools import cached_property, wraps
 from typing import TypeVar
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
+from regional_explorer.record import Count, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -22,14 +23,11 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.graph import Graph
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.profile import Profile
-from regional_explorer.record.record import Count, Record
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tuning import Tuning
+from regional_explorer.record.profile import Profile, TimeShares
+from regional_explorer.record.tuning import Suggestion, Tuning
 
 FORMAT = 5
 """Version of the JSON layout; files of another version are rejected with an error."""
@@ -107,7 +105,7 @@ class Session(Record, frozen=True, dict=True):
     late_graphs: tuple[str, ...] = ()
     """The ids of the graphs that later calls traced, for example on other shapes."""
     reused: tuple[str, ...] = ()
-    """The keys of artifacts that were compiled for a plan that was measured before."""
+    """The keys of artifacts that were compiled for plans measured before."""
     tuning: Tuning | None = None
     """The last search for the best plan."""
     suggestions: tuple[Suggestion, ...] = ()
@@ -120,7 +118,7 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether run times, numerics, memory and reconciliation are of a plan other than ``plan``."""
+        """Whether run times, numerics, memory and reconciliation belong to another plan than ``plan``."""
         return self.conditions is not None and self.conditions.outdated
 
     @property
@@ -139,7 +137,7 @@ class Session(Record, frozen=True, dict=True):
         return tuple(row for row in self.numerics if row.variant == variant and verdict in (None, row.verdict))
 
     def errors_of(self, variant: str, rows: Sequence[Numerics]) -> str:
-        """Return how far off some tensors of a variant are."""
+        """Return in words how far off the given tensors of a variant are."""
         texts = [f"{row.tensor}: {row.error_text}" for row in rows[:MOST_TENSORS]]
         more = f"; and {len(rows) - len(texts)} more of {len(self.numerics_of(variant))} tensors"
         return "; ".join(texts) + (more if len(rows) > len(texts) else "")
@@ -152,7 +150,7 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def plan_errors(self) -> str:
-        """How far off the results of the plan are that are wrong, or that rounding decides; empty if none is."""
+        """How far off the wrong results of the plan are, or those that rounding decides; empty if there are none."""
         verdict, plan = self.plan_numerics, VariantName.REGIONAL
         if verdict is None or not verdict.withholds_speedup:
             return ""
@@ -162,10 +160,11 @@ class Session(Record, frozen=True, dict=True):
     def noise(self) -> Noise:
         """The noise of all disturbed measurements; quiet ones would hide it in their number of rounds.
 
-        Where these hide each other, because each was disturbed in another way, it is that of the most disturbed.
+        Measurements that were disturbed in different ways may hide each other: then it is the noise of the most
+        disturbed.
         """
         kernel_times = (artifact.kernel_times for artifact in self.artifacts.values())
-        measured = [one.noise for one in (self.conditions, self.profile, *kernel_times) if one is not None]
+        measured = [source.noise for source in (self.conditions, self.profile, *kernel_times) if source is not None]
         measured += self.conditions.noise_beside if self.conditions else ()
         disturbed = [noise for noise in measured if noise.sentence]
         together = sum(disturbed, QUIET)
@@ -174,7 +173,12 @@ class Session(Record, frozen=True, dict=True):
     @property
     def compile_s(self) -> float:
         """The seconds waited for compiles that only this plan needed."""
-        return sum(made.waited_s for part, made in self.compiled_partitions if part.artifact not in self.reused)
+        return sum(compiled.waited_s for part, compiled in self.compiled_partitions if part.artifact not in self.reused)
+
+    @cached_property
+    def time_shares(self) -> TimeShares | None:
+        """The profile linked to the nodes of the graphs; None if the call was not profiled."""
+        return None if self.profile is None else TimeShares(self.graphs, self.profile)
 
     @cached_property
     def owners(self) -> Mapping[str, str]:
@@ -223,7 +227,7 @@ def derived(view: Callable[[Session], V]) -> Callable[[Session], V]:
         views = session.__dict__
         if view.__name__ not in views:
             views[view.__name__] = view(session)
-        made: V = views[view.__name__]
-        return made
+        value: V = views[view.__name__]
+        return value
 
     return kept

@@ -1,4 +1,4 @@
-"""Stages of a partition, from the user's ops to kernels, and what each changed."""
+"""The stages of a partition, from the user's ops to kernels, and the change in each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from regional_explorer.errors import InvalidArgumentError, count, did_you_mean, listing, shown_value
+from regional_explorer.record import Record
 from regional_explorer.record.artifact import LoweredGraph
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.record import Record
 from regional_explorer.record.region_code import PartitionCode, by_artifact
 from regional_explorer.record.session import Session
 
@@ -221,12 +221,12 @@ def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[Par
 
 def check_followed(partitions: Sequence[PartitionStages], names: Sequence[str]) -> None:
     """Raise InvalidArgumentError if no stage has a node of one of the names."""
-    known = {node.name for partition in partitions for stage in partition.stages for node in stage.ops}
+    ops = {node.name for partition in partitions for stage in partition.stages for node in stage.ops}
     for name in names:
-        if name not in known:
-            listed = f"Nodes: {listing(sorted(known), MOST_NAMED_NODES)}." if known else "There is no node."
+        if name not in ops:
+            listed = f"Nodes: {listing(sorted(ops), MOST_NAMED_NODES)}." if ops else "There is no node."
             raise InvalidArgumentError(
-                f"No stage has a node called {shown_value(name)}.{did_you_mean(name, sorted(known))} {listed}"
+                f"No stage has a node called {shown_value(name)}.{did_you_mean(name, sorted(ops))} {listed}"
             )
 
 
@@ -262,7 +262,10 @@ def _partition_stages(session: Session, partition_code: PartitionCode) -> Iterat
         sources = {name: tuple(o for k in kernels for o in origins[k]) for name, kernels in code.output.sources.items()}
         yield Stage(StageKind.OUTPUT, "Inductor's output, as a graph", code.output.nodes, sources)
     else:
-        note = code.output_problem or "Of C++ there is no such graph: these are the kernels, and which reads which."
+        note = (
+            code.output_problem
+            or "C++ code has no such graph: these are its kernels, and which reads the results of which."
+        )
         names = [f"kernel_{number}" for number in range(1, len(code.kernels) + 1)]
         nodes = tuple(
             Node(name, Role.OP, kernel.name, inputs=tuple(names[position] for position in kernel.reads_from))
@@ -275,8 +278,8 @@ def _partition_stages(session: Session, partition_code: PartitionCode) -> Iterat
 def _came_from(code: PartitionCode, lowered: LoweredGraph) -> Sources:
     """Return the nodes of the partition that each node after the passes comes from.
 
-    For an op that Inductor does not record, only its readers are known. If a reader became another op, such as an
-    ``add`` that became an ``addmm``, it contains the op; if the reader is unchanged, the op was removed.
+    Of an op that Inductor does not record, only the readers are known. A reader that became another op, such as an
+    ``add`` that became an ``addmm``, contains the op. If the reader is unchanged, the op was removed.
     """
     became = Counter(position for positions in lowered.sources.values() for position in positions)
     sources = {}

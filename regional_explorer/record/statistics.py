@@ -16,8 +16,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 MIN_FLOOR = 0.005
-"""Smaller relative differences are never reported: the memory layout of data and code alone causes them, and it is
-fixed for the life of the process, so that no number of rounds averages them out."""
+"""Smaller relative differences are never reported. The memory layout of data and code alone causes them; it is fixed
+for the life of the process, so no number of rounds averages them out."""
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Fractions of the budget at which a run checks if it can stop early; its end is one more check."""
@@ -32,27 +32,29 @@ The points where a run can stop are fixed fractions of the budget, so the number
 """
 
 QUIET_LIMIT = 1.5
-"""A round is disturbed if the fixed work took this many times as long as in the quickest fifth of the rounds.
+"""A round is disturbed if the fixed work takes this many times as long as in the quickest fifth of the rounds.
 
 Of six limits tried on a machine with two cores and other work: with 1.25 some slow-downs of 3 % were not found any
 more, with 1.5 no verdict changed, and the spread of the samples fell to a third.
 
-In simulated rounds of which other work disturbs a third, with 1.1 one run in six had too few quiet ones for a verdict;
-with 2, where it disturbs a half, 99 % intervals of a time cover in 96 %, and with 3 in a quarter of all runs.
+In simulations in which other work disturbs a third of the rounds, a limit of 1.1 left one run in six with too few quiet
+rounds for a verdict. If other work disturbs half of them, 99 % intervals of a time cover in 96 % of all runs with a
+limit of 2, and in a quarter with 3.
 """
 
 MAX_DRIFT = 0.02
-"""A larger relative change between rounds, or between benchmarks, is told."""
+"""A larger relative change between rounds, or between benchmarks, is reported."""
 
 _POWER = 0.9
 
 
 def verdict_confidence(benchmarks: int = 1) -> float:
-    """Return the confidence of a single check of samples of so many benchmarks together.
+    """Return the confidence of a single check of the samples of ``benchmarks`` benchmarks together.
 
-    Nobody knows beforehand how often somebody measures more, so each further benchmark has a smaller part of the error:
-    the first that of ``VERDICT_CONFIDENCE``, the k-th a k²-th of it. The parts add up to 1.6 times what is allowed, but
-    the checks are of the same rounds and mostly err together: in simulations of five benchmarks ``CONFIDENCE`` holds.
+    It is unknown beforehand how often a user measures again, so each further benchmark gets a smaller part of the
+    error: the first gets the error of ``VERDICT_CONFIDENCE``, the k-th a k²-th of it. The parts add up to 1.6 times the
+    allowed error, but the checks share rounds and mostly err together: in simulations of five benchmarks ``CONFIDENCE``
+    holds.
     """
     return 1.0 - (1.0 - VERDICT_CONFIDENCE) / benchmarks**2
 
@@ -84,10 +86,10 @@ def paired_gaps(later: ArrayLike, earlier: ArrayLike) -> Floats:
 def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Flags:
     """Return which rounds were undisturbed, by the seconds that fixed work took around each round.
 
-    Undisturbed it takes as long as in the quickest fifth of the rounds, or ``undisturbed_s`` if that is less.
+    In an undisturbed round the work takes as long as in the quickest fifth of the rounds, or ``undisturbed_s`` if less.
 
-    The rounds are chosen without looking at their samples, and the order in a round is random, so that of two equal
-    variants none is favoured by the choice.
+    The rounds are chosen without looking at their samples, and the order in a round is random, so the choice favours
+    none of two equal variants.
     """
     seconds = np.asarray(fixed_work_s, dtype=np.float64)
     quickest = np.quantile(seconds, 0.2) if len(seconds) else 0.0
@@ -97,9 +99,9 @@ def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Fl
 def confidence_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
     """Return the CI of the median between two order statistics, or None if there are too few values.
 
-    Each value lies below the median with probability one half, whatever their distribution, so the interval covers
-    with at least ``confidence`` for any number of values. That of a bootstrap does not: with five values, one said to
-    cover 99 % covers 93 %.
+    Each value lies below the median with probability one half, whatever their distribution, so the interval covers with
+    at least ``confidence`` for any number of values. A bootstrap interval does not: with five values, one that promises
+    99 % covers 93 %.
     """
     n = len(values)
     if n == 0:
@@ -129,21 +131,21 @@ def median_figure(values: ArrayLike, why: str = "") -> Figure:
 
 
 def disagreement(of_medians: float, of_rounds: Figure) -> str:
-    """Return a note if two medians give another ratio than the median over the rounds they share; else empty."""
+    """Return a note if two medians give another ratio than the median over their common rounds; else an empty text."""
     low, high = of_rounds.bounds or (of_rounds.value, of_rounds.value)
     medians, rounds = f"{of_medians:.2f}×", f"{of_rounds.value:.2f}×"
     if medians == rounds or low * (1.0 - MIN_FLOOR) <= of_medians <= high * (1.0 + MIN_FLOOR):
         return ""
     return (
         f"the medians say {medians}, the rounds {rounds}: "
-        "the machine was not the same in all rounds, and the speedup compares within each"
+        "the machine was not the same in all rounds, and the speedup compares within each round"
     )
 
 
 def floor_of(control: Floats | None) -> float:
     """Return the smallest relative difference that counts, from eager against itself in the same rounds.
 
-    That is the distance from 1 to the farther end of the control's CI, and at least ``MIN_FLOOR``.
+    It is the distance from 1 to the farther end of the control's CI, and at least ``MIN_FLOOR``.
     """
     bounds = None if control is None else confidence_interval(control, VERDICT_CONFIDENCE)
     if bounds is None:
@@ -188,7 +190,7 @@ def _without_winner(median: float, bounds: tuple[float, float], floor: float) ->
 
 
 def smallest_difference(ratios: Floats, floor: float, benchmarks: int = 1) -> float | None:
-    """Return the smallest relative difference that such runs find with 90 % probability, or None.
+    """Return the smallest relative difference that runs like these find with 90 % probability, or None.
 
     The spread is derived from the interval; a margin is added so that only one run in ten misses the difference.
     """

@@ -1,15 +1,18 @@
-"""The tries and the result of a search for the best plan."""
+"""A search for the best plan: its tries and its result; and regions that are suggested, which a search tries too."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 
+from msgspec.structs import replace
+
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.record import Count, Quantity, Record, Seconds
+from regional_explorer.record.plan import Plan, Selector
 
 EAGER = "eager"
 TORCH_COMPILE = "torch.compile"
@@ -34,7 +37,7 @@ class Outcome(StrEnum):
 
     MEASURED = "measured"
     SLOWER = "slower"
-    """It left its race early, because it was slower than the best plan of that time."""
+    """It left its race early, because it was slower than the best plan at that time."""
 
     SAME_CODE = "same code"
     WRONG = "wrong results"
@@ -68,7 +71,7 @@ class Try(Record, frozen=True):
     same_as: str = ""
     """The title of the try that has the same code."""
     final: bool = False
-    """Whether the figures are from the final comparison, in which all took turns; other figures guided the search."""
+    """Whether the figures come from the final comparison, in which all took turns; others only guide the search."""
     time_s: Figure | None = None
     """The time of the whole call: of the step, or of the forward if no gradient is taken."""
     speedup: Figure | None = None
@@ -82,7 +85,7 @@ class Try(Record, frozen=True):
     kept_bytes: Count | None = None
     """The bytes that its forwards keep for their backward; None if a size is dynamic, or without a backward."""
     constant_bytes: Count = 0
-    """What the frozen weights in its code take, beside those of the model."""
+    """The bytes of the frozen weights in its code, beside the model's own."""
     launches: Count | None = None
     """The number of launches of generated kernels in its partitions' code; None if it was not compiled."""
     remembered: bool = False
@@ -131,7 +134,7 @@ class Tuning(Record, frozen=True, dict=True):
     spent_s: Seconds = 0.0
     """The seconds that it took."""
     spent_on: Mapping[str, Seconds] = {}
-    """Where the time went: tracing, compiling, checking, timing, memory."""
+    """The seconds spent on tracing, compiling, checking, timing and memory."""
     pieces: tuple[PieceRace, ...] = ()
     """The races of single pieces."""
     stopped: str = ""
@@ -139,14 +142,14 @@ class Tuning(Record, frozen=True, dict=True):
     noise: Noise = QUIET
     """What else the machine did in the final comparison."""
     floor: Quantity = 0.0
-    """The smallest relative difference that counted in the final comparison: a call timed twice differed by this."""
+    """The smallest relative difference that counted in the final comparison; one call timed twice differed by it."""
     remarks: Mapping[str, Count] = {}
-    """Why pieces were not compiled by the requested executor, each reason with the number of pieces."""
+    """Why the requested executor did not compile some pieces: the number of pieces by reason."""
 
     @cached_property
     def by_title(self) -> dict[str, Try]:
         """The tries by title."""
-        return {one.title: one for one in self.tries}
+        return {tried.title: tried for tried in self.tries}
 
     @property
     def plan(self) -> Plan | None:
@@ -155,15 +158,103 @@ class Tuning(Record, frozen=True, dict=True):
 
     def compared(self, plan: Plan) -> Try | None:
         """Return a plan's try in the final comparison; None if it took no part."""
-        return next((one for one in self.tries if one.final and one.plan == plan), None)
+        return next((tried for tried in self.tries if tried.final and tried.plan == plan), None)
 
     @property
     def best_so_far(self) -> Try | None:
         """The fastest plan that can be chosen, by the figures so far."""
-        plans = [one for one in self.tries if one.plan is not None and one.can_be_chosen and one.score is not None]
-        return max(plans, key=lambda one: one.score or 0.0, default=None)
+        plans = [
+            tried for tried in self.tries if tried.plan is not None and tried.can_be_chosen and tried.score is not None
+        ]
+        return max(plans, key=lambda tried: tried.score or 0.0, default=None)
 
     @property
     def counts(self) -> Counter[Outcome]:
         """The number of plans with each outcome."""
-        return Counter(one.outcome for one in self.tries if one.stage is not SearchStage.REFERENCE)
+        return Counter(tried.outcome for tried in self.tries if tried.stage is not SearchStage.REFERENCE)
+
+
+# ---------------------------------------------------------------------------------------------------- suggested regions
+
+
+class SuggestionKind(StrEnum):
+    """The kind of a suggested region; ``CHAINS`` are ops between matrix products."""
+
+    WHOLE = "whole"
+    MODULES = "modules"
+    CHAINS = "chains"
+    NORMS = "norms"
+    LOSS = "loss"
+
+
+class Suggestion(Record, frozen=True):
+    """A region that could be marked, with its facts before anything is compiled."""
+
+    name: str
+    """The name that the region would get."""
+    kind: SuggestionKind
+    """Its kind."""
+    selectors: tuple[Selector, ...]
+    """The selectors of the region."""
+    why: str
+    """Why it may be worth it."""
+    ops: Count
+    """How many ops of the program it picks."""
+    fusable: Count
+    """How many of these a compiler can fuse: neither matrix products nor views."""
+    instances: Count
+    """How many instances it would have."""
+    distinct: Count
+    """The number of instances that differ in ops or shapes and are compiled separately."""
+    share: Quantity | None = None
+    """The share of the profiled time of its ops, with their backward; None without a profile."""
+    fusable_share: Quantity | None = None
+    """The share of the profiled time of its fusable ops."""
+    inside: tuple[str, ...] = ()
+    """The suggestions that contain all of it, the smallest first."""
+    overlaps: tuple[str, ...] = ()
+    """The suggestions that share ops with it, neither containing the other."""
+    gain_s: Figure | None = None
+    """The seconds that each call would save, less the cost of the region's borders; None unless measured."""
+    compile_s: Seconds | None = None
+    """The seconds waited for its compile; None unless it was compiled."""
+    why_not: str = ""
+    """Why it was not measured although a measurement was requested."""
+
+    @property
+    def selection(self) -> str:
+        """The selectors as text."""
+        return ", ".join(map(str, self.selectors))
+
+    @property
+    def brings_nothing(self) -> bool:
+        """Whether it was measured, and its gain is not certainly above zero."""
+        return self.gain_s is not None and (self.gain_s.bounds or (0.0,))[0] <= 0.0
+
+    @property
+    def calls_to_pay_off(self) -> float | None:
+        """The number of calls after which its compile pays off, infinite if never; None unless it was measured."""
+        if self.gain_s is None or self.compile_s is None:
+            return None
+        return math.inf if self.brings_nothing else float(math.ceil(self.compile_s / self.gain_s.value))
+
+    @property
+    def relation(self) -> str:
+        """Its relation to other suggestions: ``inside layers; overlaps chains``; the whole graph is not mentioned."""
+        words = (("inside", self.inside[:-1][:1]), ("overlaps", self.overlaps))
+        return "; ".join(f"{word} {', '.join(names)}" for word, names in words if names)
+
+
+def best_first(suggestions: Iterable[Suggestion]) -> list[Suggestion]:
+    """Return suggestions by their gain; those without a known gain come last, in the given order."""
+    return sorted(suggestions, key=lambda item: -(item.gain_s.value if item.gain_s is not None else -math.inf))
+
+
+def as_measured(suggestions: Iterable[Suggestion], measured: Sequence[Suggestion]) -> list[Suggestion]:
+    """Return suggestions with the figures of the ``measured`` ones, the best first."""
+    by_selectors = {item.selectors: item for item in measured}
+    return best_first(
+        replace(item, gain_s=source.gain_s, compile_s=source.compile_s, why_not=source.why_not)
+        for item in suggestions
+        for source in [by_selectors.get(item.selectors, item)]
+    )

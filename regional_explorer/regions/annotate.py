@@ -12,7 +12,7 @@ from regional_explorer.record.plan import Default, require_name
 from regional_explorer.torch_api.graphs import ANNOTATION
 
 if TYPE_CHECKING:
-    from contextlib import _GeneratorContextManager  # what ``annotate`` returns: a decorator as well
+    from contextlib import _GeneratorContextManager  # the type that ``annotate`` returns, a decorator as well
 
 CONFIG_TYPES = (bool, int, float, str, list, tuple, dict, type(None), Default)
 """The types of config values."""
@@ -31,7 +31,7 @@ def region(name: str, /, *presets: str, **configs: Any) -> _GeneratorContextMana
 
     Raises:
         PlanError: the name is not a string, or is empty.
-        InvalidConfigValueError: there is no such preset, or no config has values of this type; ``explore`` checks
+        InvalidConfigValueError: there is no such preset, or a value has a type that no config has; ``explore`` checks
             which values torch accepts.
 
     Example::

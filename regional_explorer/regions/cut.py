@@ -1,4 +1,4 @@
-"""Cuts graphs into partitions, each of one instance, convex, and free of dependency cycles; each becomes a piece."""
+"""Cuts graphs into partitions, each convex, within one instance, and free of dependency cycles; makes them pieces."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from torch import fx
 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import connected, grouped
-from regional_explorer.record.plan import Cut
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Cut, Prepared
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
     Edges,
@@ -40,7 +39,7 @@ from regional_explorer.torch_api.graphs import (
     runs_random,
 )
 from regional_explorer.torch_api.hidden_state import storage_id
-from regional_explorer.torch_api.prepared import others_than_plain
+from regional_explorer.torch_api.prepared import ops_not_plain
 
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
 
@@ -60,12 +59,12 @@ class ClaimedNodes(NamedTuple):
 
 @dataclass
 class CutGraph:
-    """A graph with its partitions, and the bodies of higher-order ops that stay in it, with theirs.
+    """A graph with its partitions, and the bodies of higher-order ops that stay in it, each cut as well.
 
-    ``units`` are partitions and single ops in an order in which they can run, and so are the partitions, ``parts``.
-    ``cyclic`` are the sets of regions that fed each other in a cycle. ``carved`` are the nodes that run eagerly inside
-    their partition: upstream leaves them there, and Inductor calls the eager kernel (if this torch's Inductor cannot,
-    there are none). ``bodies`` come with the ``get_attr`` nodes that name them.
+    ``units`` are the partitions and single ops, in an order in which they can run; ``parts`` are the partitions in this
+    order. ``cyclic`` are the sets of regions that fed each other in a cycle. ``carved`` are the nodes that run eagerly
+    inside their partition: upstream leaves them there, and Inductor calls the eager kernel. If this torch's Inductor
+    cannot do so, there are none. ``bodies`` come with the ``get_attr`` nodes that name them.
     """
 
     id: str
@@ -77,7 +76,7 @@ class CutGraph:
     bodies: list[tuple[list[fx.Node], CutGraph]]
 
     def graphs(self) -> Iterator[CutGraph]:
-        """Yield this graph and then its bodies, with theirs."""
+        """Yield this graph, then its bodies, each followed by its own."""
         yield self
         for _, body in self.bodies:
             yield from body.graphs()
@@ -94,7 +93,7 @@ def cut_graph(
     """Return the partitions of ``gm``, which is not changed: one per convex piece of an instance, or upstream's cut.
 
     ``records`` are the recorded nodes by graph id and name, bodies of higher-order ops included. ``order`` has the
-    names of the regions as in the plan: if regions feed each other both ways, those named first stay whole.
+    names of the regions as in the plan: if regions feed each other both ways, the regions named first stay whole.
     """
     nodes = records[graph_id]
     upstream = how is Cut.UPSTREAM
@@ -112,7 +111,7 @@ def cut_graph(
     cut = CutGraph(graph_id, gm, ordered_parts, units, cyclic, carved, [])
     for node, body in bodies(gm):
         holders = [holder for holder in gm.graph.find_nodes(op="get_attr") if resolve(gm, holder) is body]
-        users = {user for holder in holders for user in holder.users}  # several calls may share it
+        users = {user for holder in holders for user in holder.users}  # several calls may share a body
         if any(str(user.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES for user in users - inside):
             cut.bodies.append((holders, cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, how)))
     return cut
@@ -134,8 +133,8 @@ def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> 
     for instance in instances:
         finished = [part.nodes for part in settled]
         order_of_nodes = [node for unit in schedule(before, finished) for node in unit]
-        found = by_level(instance.nodes, order_of_nodes, before, finished)
-        settled += [ClaimedNodes(instance.claim, part) for part in found]
+        split_parts = by_level(instance.nodes, order_of_nodes, before, finished)
+        settled += [ClaimedNodes(instance.claim, part) for part in split_parts]
     return settled, before, [frozenset(claim.region for claim in cycle) for cycle in cyclic]
 
 
@@ -188,8 +187,8 @@ def _can_move(node: fx.Node) -> bool:
 def _addresses_storage(node: fx.Node) -> bool:
     """Return whether an op addresses the storage of a tensor that may not start where the storage starts.
 
-    Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either). An
-    input of the graph may start elsewhere in another call: Dynamo does not guard on it (docs/upstream.md).
+    Inductor compiles a piece for inputs that start there (torch 2.13: the offset is not part of its cache's key
+    either). An input of the graph may start elsewhere in another call: Dynamo does not guard on it (docs/upstream.md).
     """
     if "as_strided" not in str(node.target):
         return False
@@ -204,7 +203,7 @@ def _addresses_storage(node: fx.Node) -> bool:
 def computed_from_sizes(node: fx.Node) -> bool:
     """Return whether a node is a symbolic float or bool that follows from sizes, as in ``x / math.sqrt(x.shape[0])``.
 
-    Inductor takes and returns no such numbers, so every partition that uses one computes it from the sizes.
+    Inductor takes and returns no symbolic floats or bools, so every partition that uses one computes it from the sizes.
     """
     if node.op != "call_function" or not isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
         return False
@@ -230,11 +229,11 @@ PieceContent = tuple[str, tuple[str, ...], tuple[str, ...]]
 class Piece:
     """One live partition: its own graph module, and where it came from.
 
-    ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
-    it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
-    ``prepared`` is what the trace has done for Inductor. ``unseen`` are the places of results that only the backward
-    gets: no code of the user can write to them. ``unwritten`` are the inputs of the call among ``inputs`` that no op of
-    its graph writes to: those of them that are weights are to be constants. It is empty if none are to be.
+    ``nodes``, ``inputs``, ``outputs`` and ``carved`` name nodes of the graph that it was cut from: its own nodes, those
+    that feed it, those that it returns as a tuple, and those that run eagerly inside it. ``prepared`` is what the trace
+    has done for Inductor. ``unseen`` are the places of results that only the backward gets: no code of the user can
+    write to them. ``unwritten`` are the inputs of the call among ``inputs`` that no op of its graph writes to: the
+    weights among them become constants. It is empty if no weights are to be constants.
     """
 
     claim: Claim
@@ -287,11 +286,11 @@ def pieces_of(
     for graph in cut.graphs():
         for part in graph.parts:
             carved = [node for node in part.nodes if node in graph.carved]
-            known = (known_pieces or {}).get((graph.id, _names_of(part.nodes), _names_of(carved)))
+            known_piece = (known_pieces or {}).get((graph.id, _names_of(part.nodes), _names_of(carved)))
             pieces.append(
                 _new_piece(graph, part, carved, prepared, unwritten if graph is cut else frozenset())
-                if known is None
-                else copy.copy(known)
+                if known_piece is None
+                else copy.copy(known_piece)
             )
             pieces[-1].claim = part.claim
     return pieces
@@ -308,7 +307,7 @@ def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
 
 
 def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall | None:
-    """Return a function that runs a graph that is a single piece, without code around the piece; None for others."""
+    """Return a function that runs a graph of one piece and nothing else, without code around it; else None."""
     nodes = cut.gm.graph.nodes
     outputs = cut.gm.graph.output_node().args[0]
     piece = next((piece for piece in calls if piece.graph_id == cut.id), None)
@@ -323,14 +322,14 @@ def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall |
     places = {name: place for place, name in enumerate((*piece.outputs, *passed))}
     after = len(piece.outputs) + len(passed)
     picked = [places[value.name] if isinstance(value, fx.Node) else after + others.index(value) for value in outputs]
-    taken, kept, pick = (
+    take_inputs, take_passed, pick = (
         picker([inputs.index(name) for name in piece.inputs]),
         picker([inputs.index(name) for name in passed]),
         picker(picked),
     )
 
     def run(args: list[Any]) -> Any:
-        arguments, through = list(taken(args)), kept(args)
+        arguments, through = list(take_inputs(args)), take_passed(args)
         args.clear()
         return pick((*call(arguments), *through, *others))
 
@@ -379,7 +378,7 @@ def _new_piece(
         if is_only_kept(node) and all(user in inside or user.op == "output" for user in node.users)
     )
     fixed = unwritten.intersection(of_inputs)
-    if fixed and any(others_than_plain(gm)):
+    if fixed and any(ops_not_plain(gm)):
         fixed = frozenset()
     return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared, unseen, fixed)
 
@@ -389,7 +388,7 @@ def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
 
 
 def _inputs_and_copied(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Return the inputs of a partition, and what it copies instead: names of bodies, numbers computed from sizes."""
+    """Return the inputs of a partition, and the nodes that it copies instead: names of bodies, numbers from sizes."""
     inside = set(nodes)
     inputs: dict[fx.Node, None] = {}
     copied: dict[fx.Node, None] = {}

@@ -1,4 +1,4 @@
-"""The inverse of ``picks``: the shortest selectors, as a person would write them, that pick just the selected nodes."""
+"""The inverse of ``picks``: finds the shortest selectors, as a person would write them, for just the selected nodes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COST_OF_NAME = 3
 """The cost of a node's name, in patterns: it says nothing to a reader, and may differ in the next trace."""
 
 BY_POINTER = (SelectorKind.MODULES, SelectorKind.LINES, SelectorKind.OPS)
-"""The kinds of things that can be clicked, in the order in which a person would name nodes that are several."""
+"""The kinds of selectors that a click can make, in the order in which a person prefers them for the same nodes."""
 
-MEANT = (SelectorKind.MODULES, SelectorKind.LINES)
-"""The kinds of things of which a click means the whole."""
+CLICK_MEANS_ALL = (SelectorKind.MODULES, SelectorKind.LINES)
+"""A click on one of these kinds means all of the module or line, not only its part in sight."""
 
 Origins = int
 """A set of origins, as bits."""
@@ -49,15 +49,15 @@ NO_CHOICE = Choice()
 def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None = None) -> Choice:
     """Return the selectors for a selection of ``nodes``, given as ``graph:name``.
 
-    Of several selectors that pick the same, one of the kind ``clicked`` is taken.
+    Among several selectors that pick the same nodes, the kind ``clicked`` is preferred.
     """
     wanted, seen = _selected(nodes, graphs, clicked)
-    if not wanted:  # mark says why nothing can pick these
+    if not wanted:  # ``mark`` says why nothing can pick these nodes
         return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else ())
     patterns = _Patterns(graphs, seen)
-    same = _alike(wanted, graphs)
-    alike = patterns.describe(_bits(itertools.chain(*same)), clicked) if len(same) > 1 else ()
-    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(same)))
+    alike_ops = _alike(wanted, graphs)
+    alike = patterns.describe(_bits(itertools.chain(*alike_ops)), clicked) if len(alike_ops) > 1 else ()
+    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(alike_ops)))
 
 
 def selectors_for(
@@ -65,8 +65,8 @@ def selectors_for(
 ) -> tuple[Selector, ...]:
     """Return the shortest list of selectors that picks just ``nodes``, given as ``graph:name``.
 
-    That is one pattern if possible, else several, or one within or without others; names only of what no pattern picks.
-    Nodes that no selector picks, such as inputs, do not count.
+    That is one pattern if possible, else several, or one that others narrow. Only nodes that no pattern picks are
+    named. Nodes that no selector picks, such as inputs, do not count.
     """
     return choice_for(nodes, graphs, clicked).this
 
@@ -74,9 +74,9 @@ def selectors_for(
 def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None) -> tuple[Origins, Origins]:
     """Return the origins of ``nodes``, and all origins in sight where the nodes were selected.
 
-    An op that runs in no graph is not in sight in those that run, and one that only the backward computes again is not
-    in the forward's: whoever selects all that is in sight of a module means the module. Whoever clicked a module or a
-    line means it, even if only its part in one graph is in sight.
+    Not all ops of a module are in sight: an op may run in no graph, and an op that only the backward computes again is
+    in no forward. A selection of all ops of a module that are in sight means the module. A click on a module or a line
+    means all of it, even if only its part in one graph is in sight.
     """
     names = set(nodes)
     chosen = [
@@ -86,7 +86,7 @@ def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selector
         if node.origin is not None and f"{graph.id}:{node.name}" in names
     ]
     kinds = {graph.kind for graph, _ in chosen}
-    in_sight = {*kinds} if clicked in MEANT else {GraphKind.FORWARD, GraphKind.INFERENCE, *kinds}
+    in_sight = {*kinds} if clicked in CLICK_MEANS_ALL else {GraphKind.FORWARD, GraphKind.INFERENCE, *kinds}
     visible = graphs if GraphKind.DYNAMO in kinds else [graph for graph in graphs if graph.kind in in_sight]
     return _bits(node.origin for _, node in chosen), _bits(node.origin for graph in visible for node in graph.ops)
 
@@ -100,18 +100,18 @@ def _alike(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
     place: dict[int, object] = {}
     for origin, node in ops:
         modules = tuple((form[call.path], call.class_name) for call in node.modules)
-        what = modules, node.stack[-1:], node.target
-        call = what, tuple((call.path, call.call) for call in node.modules)
+        kind = modules, node.stack[-1:], node.target
+        call = kind, tuple((call.path, call.call) for call in node.modules)
         times[call] += 1
-        place[origin] = what, times[call]
+        place[origin] = kind, times[call]
     origins = _members(wanted)
     places = {place.get(origin) for origin in origins}
-    if None in places or len(places) < len(origins):  # some are in no module, or the nodes are of several alike
+    if None in places or len(places) < len(origins):  # outside of modules, or in several equal modules
         return []
-    same = grouped((where, origin) for origin, where in place.items() if where in places)
-    if len(set(map(len, same.values()))) > 1:
+    origins_by_place = grouped((where, origin) for origin, where in place.items() if where in places)
+    if len(set(map(len, origins_by_place.values()))) > 1:
         return []
-    return [list(one) for one in zip(*same.values(), strict=True)]
+    return list(map(list, zip(*origins_by_place.values(), strict=True)))
 
 
 def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
@@ -173,30 +173,32 @@ class _Patterns:
         )
 
     def describe(self, wanted: Origins, clicked: SelectorKind | None) -> tuple[Selector, ...]:
-        """Return selectors that together pick ``wanted`` and nothing else in sight, by node names if no others do."""
+        """Return selectors that together pick ``wanted`` and nothing else in sight, by node names if need be."""
 
         def order(pattern: _Pattern) -> tuple[bool, int, bool, int]:
             return pattern.order(clicked)
 
         patterns = sorted(self._within(wanted), key=order)
         if exact := [pattern for pattern in patterns if pattern.origins == wanted]:
-            found = _selectors(exact[:1])
+            selectors = _selectors(exact[:1])
         else:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
             together = *_selectors(chosen), *self._named(left)
-            found = min([together, *self._combined(wanted, order)], key=_cost)
-        picked = _bits(origin for selector in found for origin in picks(selector, self.graphs))
-        return found if picked & self.seen == wanted else self._named(wanted)
+            selectors = min([together, *self._combined(wanted, order)], key=_cost)
+        picked = _bits(origin for selector in selectors for origin in picks(selector, self.graphs))
+        return selectors if picked & self.seen == wanted else self._named(wanted)
 
     def _named(self, origins: Origins) -> tuple[Selector, ...]:
         names = node_names(self.graphs, _members(origins))
         return (Selector(SelectorKind.NODES, names),) if names else ()
 
     def _combined(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> Iterator[tuple[Selector, ...]]:
-        """Yield patterns around ``wanted``, perhaps within a module, and without what other patterns pick."""
+        """Yield patterns around ``wanted``, perhaps within a module, and without the nodes that other patterns pick."""
         spans = self._line_patterns(wanted, spanning=True)
-        around = sorted((one for one in (*self._modules, *self._ops, *spans) if not wanted & ~one.origins), key=order)
-        modules = sorted((one for one in around if one.kind is SelectorKind.MODULES), key=lambda one: len(one.text))
+        patterns = (*self._modules, *self._ops, *spans)
+        around = sorted((pattern for pattern in patterns if not wanted & ~pattern.origins), key=order)
+        modules = [pattern for pattern in around if pattern.kind is SelectorKind.MODULES]
+        modules.sort(key=lambda module: len(module.text))
         others = _widest(sorted(self._within(self.seen & ~wanted), key=order))
         for pattern in around:
             for within in ([], *([module] for module in modules)):
@@ -228,19 +230,19 @@ class _Patterns:
             yield _Pattern(SelectorKind.MODULES, path, origins, one_instance=path not in called)
         plain = [path.split(".") for path in picked if not set("*?[") & set(path)]
         for paths in grouped((len(parts), parts) for parts in plain).values():
-            numbers = {tuple(at for at, part in enumerate(parts) if part.isdigit()) for parts in paths}
+            numbers = {tuple(index for index, part in enumerate(parts) if part.isdigit()) for parts in paths}
             for stars in {
-                some for one in numbers for size in range(len(one)) for some in itertools.combinations(one, size + 1)
+                some for each in numbers for size in range(len(each)) for some in itertools.combinations(each, size + 1)
             }:
                 globs = grouped((_with_stars(parts, stars), parts) for parts in paths)
                 for glob, matched in globs.items():
-                    if len(matched) > 1 and any(all(parts[at].isdigit() for at in stars) for parts in matched):
+                    if len(matched) > 1 and any(all(parts[index].isdigit() for index in stars) for parts in matched):
                         matches = [".".join(parts) for parts in matched]
                         origins = _union(map(picked.__getitem__, matches))
                         yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(matches))
 
     def _op_patterns(self) -> Iterable[_Pattern]:
-        """Return the names of operators, the program's names first; as in ``picks``, without backward operators."""
+        """Return patterns by operator, the program's names first; backward operators have none, as in ``picks``."""
         forward = (graph for graph in self.graphs if graph.kind is not GraphKind.BACKWARD)
         named = grouped(
             (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)
@@ -256,21 +258,21 @@ class _Patterns:
     def _line_patterns(self, allowed: Origins, *, spanning: bool = False) -> Iterator[_Pattern]:
         """Yield the longest ranges of lines of each function that pick nothing in sight but ``allowed``.
 
-        If ``spanning``, the one that begins and ends with such a line, whatever is between.
+        If ``spanning``, yield the range from the first to the last line that picks any of them, whatever is between.
         """
         namesakes = grouped((line.function, line) for line in self._passing)
         for (function, file, scope, def_line), lines in self._functions.items():
-            name = file.rsplit("/", 1)[-1] if file.endswith(".py") else ""  # numbers alone: of a file without a name
+            name = file.rsplit("/", 1)[-1] if file.endswith(".py") else ""  # a cell: its lines are numbers alone
             place, start = (scope or function, def_line - 1) if def_line else (name, 0)
             others = namesakes[function] if def_line else list(self._passing)
             for innermost, picked in ((False, self._passing), (True, self._own)):
                 ordered = sorted((line for line in lines if picked[line]), key=lambda line: line.line)
                 for first, last in _spans(ordered, picked, allowed) if spanning else _runs(ordered, picked, allowed):
-                    spoken = LineRange(place, first - start, last - start)
-                    meant = [line for line in others if spoken.contains(line)]
-                    if place or len({line.file for line in meant}) == 1:
-                        text = f"{place}:{spoken}" if place else str(spoken)
-                        yield _Pattern(SelectorKind.LINES, text, _union(map(picked.__getitem__, meant)), innermost)
+                    line_range = LineRange(place, first - start, last - start)
+                    covered = [line for line in others if line_range.contains(line)]
+                    if place or len({line.file for line in covered}) == 1:
+                        text = f"{place}:{line_range}" if place else str(line_range)
+                        yield _Pattern(SelectorKind.LINES, text, _union(map(picked.__getitem__, covered)), innermost)
 
 
 def _runs(
@@ -293,16 +295,16 @@ def _spans(
 
 
 def _with_stars(parts: Sequence[str], stars: Collection[int]) -> str:
-    return ".".join("*" if at in stars else part for at, part in enumerate(parts))
+    return ".".join("*" if index in stars else part for index, part in enumerate(parts))
 
 
 def _widest(patterns: Iterable[_Pattern]) -> list[_Pattern]:
     """Return the patterns that no other pattern covers, those that pick most first."""
-    kept: list[_Pattern] = []
+    widest: list[_Pattern] = []
     for pattern in sorted(patterns, key=lambda pattern: -pattern.origins.bit_count()):
-        if all(pattern.origins & ~other.origins for other in kept):
-            kept.append(pattern)
-    return kept
+        if all(pattern.origins & ~other.origins for other in widest):
+            widest.append(pattern)
+    return widest
 
 
 def _cover(wanted: Origins, widest: Sequence[_Pattern], most: int) -> tuple[list[_Pattern], Origins]:

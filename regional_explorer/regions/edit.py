@@ -14,15 +14,16 @@ from msgspec.structs import replace
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean, listing, shown_value
 from regional_explorer.record.graph import (
     Graph,
+    GraphBreak,
     GraphKind,
     Node,
     Role,
     SourceLine,
+    UntracedOps,
     equal_layers,
     subgraph_names,
     subgraphs,
 )
-from regional_explorer.record.graph_break import GraphBreak, UntracedOps
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, configs_text, require_name
 from regional_explorer.regions.instances import direct_feeds
@@ -61,9 +62,9 @@ def require_match(
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
         if selector.is_combined:
-            whole = picks(replace(selector, only=(), within=(), without=()), graphs)
+            unnarrowed = picks(replace(selector, only=(), within=(), without=()), graphs)
             further = (*selector.within, *selector.without)
-            require_match(name, further, graphs, functools.partial(_both, among, whole))
+            require_match(name, further, graphs, functools.partial(_both, among, unnarrowed))
         for node in selector.only:
             if not any(map(among, picks(Selector(SelectorKind.NODES, (node,)), graphs))):
                 hint = _suggestions(SelectorKind.NODES, node, graphs, among)
@@ -94,8 +95,8 @@ def require_match(
             raise SelectorError(f"Region {name!r}: {shown} matches no operation {where}.{hint}")
 
 
-def _both(among: Among, whole: Collection[int], origin: int | None) -> bool:
-    return origin in whole and among(origin)
+def _both(among: Among, unnarrowed: Collection[int], origin: int | None) -> bool:
+    return origin in unnarrowed and among(origin)
 
 
 def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
@@ -157,7 +158,7 @@ def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
     if len(lines) > 1:
         places = (line.in_function if line.in_cell else f"{_file_name(line)}:{line_range}" for line in lines.values())
         raise SelectorError(
-            f"lines={pattern!r} is in {len(lines)} files. Say which one: {' or '.join(sorted(places))}."
+            f"lines={pattern!r} is in {len(lines)} files. Name one of them: {' or '.join(sorted(places))}."
         )
 
 
@@ -199,10 +200,10 @@ def _module_classes(graphs: Sequence[Graph], among: Among) -> dict[str, str]:
 def _module_suggestions(pattern: str, classes: Mapping[str, str]) -> str:
     """Return the paths that a module glob would match if its ``*`` were ``**``, else similar paths, else examples.
 
-    Equal layers are named by one glob, besides the layer of the pattern's own number.
+    One glob names equal layers; the layer with the pattern's own number is named too.
     """
     if not classes:
-        return " None of them is inside a submodule: ops='*' marks all."
+        return " The call runs no op inside a submodule: ops='*' marks all ops."
     deep = re.sub(r"\*+", "**", pattern)
     matches = {path: kind for path, kind in classes.items() if deep != pattern and module_glob(deep).fullmatch(path)}
     if matches:
@@ -210,8 +211,8 @@ def _module_suggestions(pattern: str, classes: Mapping[str, str]) -> str:
         return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {matched}."
     globs = list(equal_layers(classes))
     numbers = _numbers_in(pattern)
-    own = [path for path in classes if numbers and _numbers_in(path) == numbers]
-    return did_you_mean(pattern, [*own, *globs]) or _examples(SelectorKind.MODULES, pattern.strip("*."), globs)
+    same_number = [path for path in classes if numbers and _numbers_in(path) == numbers]
+    return did_you_mean(pattern, [*same_number, *globs]) or _examples(SelectorKind.MODULES, pattern.strip("*."), globs)
 
 
 def _numbers_in(path: str) -> list[str]:
@@ -271,8 +272,8 @@ def selectors(
         for kind, patterns in kinds.items()
         if patterns is not None
     ]
-    parsed = (one if isinstance(one, Selector) else Selector.parse(one) for one in written)
-    chosen = [*(replace(one, only=only_nodes) if only_nodes else one for one in parsed), *chosen]
+    parsed = (selector if isinstance(selector, Selector) else Selector.parse(selector) for selector in written)
+    chosen = [*(replace(selector, only=only_nodes) if only_nodes else selector for selector in parsed), *chosen]
     if not chosen:
         raise SelectorError(f"Say which ops: give {', '.join(f'{kind}=' for kind in kinds)}.")
     return tuple(chosen)
@@ -341,8 +342,8 @@ def marked(
     require_match(name, chosen, graphs, breaks=breaks)
     for region_name, selectors_of_region in _one_per_module(name, chosen, graphs) if each else [(name, chosen)]:
         if region_name in plan:
-            both = (*plan[region_name].selectors, *selectors_of_region)
-            plan = plan.changed(region_name, selectors=tuple(dict.fromkeys(both)))
+            selectors_of_both = (*plan[region_name].selectors, *selectors_of_region)
+            plan = plan.changed(region_name, selectors=tuple(dict.fromkeys(selectors_of_both)))
         else:
             plan = plan.added(Region(region_name, selectors_of_region))
     return plan
@@ -361,9 +362,9 @@ def _one_per_module(
 def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str | None = None) -> Plan:
     """Return the plan with the regions ``names`` merged into one, at the place of the first of them in the plan.
 
-    It has the selectors of all of them and is enabled if any was. Ops of different selectors become one instance if
-    they feed each other directly: merging two modules of each layer gives one instance per layer. The configs must be
-    equal; ``name`` is by default the first of ``names``.
+    The merged region has all their selectors, and is enabled if any of them was. Ops of different selectors become one
+    instance if they feed each other directly: merging two modules of each layer gives one instance per layer. The
+    configs must be equal; ``name`` is by default the first of ``names``.
     """
     if name is not None:
         require_name(name)
@@ -375,7 +376,7 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     if other := next((region for region in regions if region.configs != first.configs), None):
         raise PlanError(
             f"Regions {first.name!r} and {other.name!r} have different configs ({configs_text(first)}, "
-            f"{configs_text(other)}). Say which one counts: config={{…}}."
+            f"{configs_text(other)}). Give the config to use: config={{…}}."
         )
     merged_region = Region(
         name or names[0],
@@ -410,7 +411,7 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     require_match(name, chosen, graphs, region_origins.__contains__)
     new_plan = plan.changed(name, carved=tuple(dict.fromkeys((*region.carved, *chosen))))
     if region_origins <= assign(graphs, new_plan).carved:
-        raise PlanError(f"That is all of region {name!r}: to let it run eagerly, disable it.")
+        raise PlanError(f"These are all ops of region {name!r}: to run it eagerly, disable it.")
     return new_plan
 
 

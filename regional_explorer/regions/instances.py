@@ -1,4 +1,4 @@
-"""Which instance of a region each op belongs to: module calls, connected ops, sums of gradients."""
+"""Finds the instance of a region that each op belongs to: module calls, connected ops, sums of gradients."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def number_instances(
     picked: Mapping[str, Sequence[Picked]],
     joined: Collection[str],
 ) -> None:
-    """Number the instances without a module call: ops that feed each other directly are one instance.
+    """Number the instances outside of module calls: ops that feed each other directly are one instance.
 
-    Dynamo's graphs and the forward decide this (a write in place shows only in the forward). The backward of an
+    Dynamo's graphs and the forward decide this; a write in place shows only in the forward. The backward of an
     instance then belongs to one instance too, even if its ops are not connected. Carved ops connect the ops of an
     instance, as in a module call, and a part of a region is connected as the whole region is. In ``joined``, merged
     regions, what feeds each other directly is one instance, whichever of the region's selectors ``picked`` it.
@@ -96,7 +96,7 @@ Unit = tuple[int, Instance]
 
 
 def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
-    """Return the origins of each unit, in the order in which units begin; the last selector that picks an op has it."""
+    """Return the origins of each unit, in the order in which units begin; an op's last selector decides its unit."""
     selected = grouped((max(n for n, pick in enumerate(picked) if origin in pick.part), origin) for origin in origins)
     unit_of: dict[int, Unit] = {}
     for number, selector_origins in selected.items():
@@ -179,10 +179,11 @@ def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
     if not loose:
         return {}
     node_claims = {name: claim for name, claim in claims.items() if claim.instance is not None}
-    fed = {name: {claim} for name, claim in claims.items()}  # the instances that it feeds through loose ops, or is in
+    # The instances that each node feeds through loose ops, or is in.
+    fed = {name: {claim} for name, claim in claims.items()}
     for name in reversed(loose):
         fed[name] = set[Claim]().union(*(fed.get(user, ()) for user in users[name]))
-    free: set[str] = set()  # what depends on no op of the program: inputs of the graph, and loose ops of nothing else
+    free: set[str] = set()  # nodes that depend on no op of the program: inputs, and loose ops that read only these
     bit = {node.name: 1 << index for index, node in enumerate(graph.nodes)}
     ancestors: dict[str, int] = {}  # all of each node, as bit sets
 

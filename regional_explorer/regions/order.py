@@ -1,4 +1,4 @@
-"""The order in which ops must run: schedules, convex parts, cycles.
+"""Orders ops by their dependencies: schedules, convex parts, cycles.
 
 The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
 runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
@@ -33,7 +33,7 @@ Edges = Mapping[T, Sequence[T]]
 def recorded_dependencies(graph: Graph) -> dict[str, list[str]]:
     """Return the dependencies of each recorded node: its inputs and, for one that draws random numbers, the last draw.
 
-    Those that ``dependencies`` adds for writes are left out: the record does not say what is written.
+    The dependencies that ``dependencies`` adds for writes are left out: the record does not contain writes.
     """
     dependencies: dict[str, list[str]] = {}
     last_random: str | None = None

@@ -118,7 +118,7 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
         key = annotation_key(node.annotation)
         if key in regions:
             continue
-        defaults = sum(known.startswith("default:") for known in regions)
+        defaults = sum(key_.startswith("default:") for key_ in regions)
         name = annotation_name(node.annotation) or (f"default-{defaults + 1}" if defaults else "default")
         selector = Selector(SelectorKind.ANNOTATION, (key,))
         regions[key] = Region(_free_name(name, regions), (selector,), annotated_config(node.annotation))
@@ -233,8 +233,8 @@ def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
 def _instance_of(calls: Chain, rules: Sequence[re.Pattern[str]], shared: Sequence[Sequence[Chain]]) -> Instance:
     """Return the outermost matching module call around an op; if none matches, the outermost matching module.
 
-    The root has no path, so no rule matches it. A module may contain what is called without being called itself, or
-    without a record in the trace: a ModuleList, or a layer that runs in pieces because of a graph break. The calls
+    The root has no path, so no rule matches it. A module may contain called modules without being called itself, as a
+    ModuleList, or without a record of its call, as a layer that runs in pieces because of a graph break. The calls
     around a body that several calls share are left out: ``shared`` has the callers of each.
     """
     skip = max((len(traced_from(calls, callers)) for callers in shared), default=0)
@@ -277,8 +277,8 @@ def module_glob(pattern: str) -> re.Pattern[str]:
 class Assignment:
     """The claim on each origin and node, and the origins that the plan carves out.
 
-    ``overruled`` are the origins that later regions took over, by the region that lost them and the one that has them;
-    ``claims`` are by graph and node, without the carved nodes, whose claims ``carved_claims`` has.
+    ``overruled`` are the origins that later regions took over, by the region that lost them and the region that has
+    them; ``claims`` are by graph and node, without the carved nodes; ``carved_claims`` has the claims of these.
     """
 
     owners: Mapping[int, Claim]
@@ -309,7 +309,7 @@ class Assignment:
 def assign(
     graphs: Sequence[Graph],
     plan: Plan,
-    known: MutableMapping[Selector, Mapping[int, Instance]] | None = None,
+    picked_cache: MutableMapping[Selector, Mapping[int, Instance]] | None = None,
     pending: Sequence[Graph] = (),
 ) -> Assignment:
     """Return the region of each node; a node that two regions pick belongs to the later region in the plan.
@@ -317,12 +317,12 @@ def assign(
     ``known`` holds what selectors pick in these graphs, and is added to. ``pending`` are backwards of these graphs that
     are not among them yet.
     """
-    known = {} if known is None else known
+    picked_cache = {} if picked_cache is None else picked_cache
 
     def picked_by(selector: Selector) -> Mapping[int, Instance]:
-        if selector not in known:
-            known[selector] = picks(selector, graphs, pending)
-        return known[selector]
+        if selector not in picked_cache:
+            picked_cache[selector] = picks(selector, graphs, pending)
+        return picked_cache[selector]
 
     by_annotation = {
         pattern: region.name for region in plan.regions for pattern in region.patterns(SelectorKind.ANNOTATION)
@@ -358,13 +358,13 @@ def assign(
     claims: dict[str, Claims] = {}
     carved_claims: dict[str, Claims] = {}
     assignment = Assignment(owners, by_annotation, lost, carved, claims, carved_claims)
-    whole = next((region.name for region in plan.regions if _has_every_op(region)), None)
-    rest = Claim(whole, _WHOLE_GRAPH) if whole is not None and plan.cut is Cut.INSTANCES else None
+    region_of_all = next((region.name for region in plan.regions if _has_every_op(region)), None)
+    rest = Claim(region_of_all, _WHOLE_GRAPH) if region_of_all is not None and plan.cut is Cut.INSTANCES else None
     for graph in (*graphs, *pending):
-        found = _claims_on(graph, assignment, calls, body_regions(plan), rest)
+        graph_claims = _claims_on(graph, assignment, calls, body_regions(plan), rest)
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}
-        carved_claims[graph.id] = {name: claim for name, claim in found.items() if name in eager}
-        claims[graph.id] = {name: claim for name, claim in found.items() if name not in eager}
+        carved_claims[graph.id] = {name: claim for name, claim in graph_claims.items() if name in eager}
+        claims[graph.id] = {name: claim for name, claim in graph_claims.items() if name not in eager}
         if plan.cut is Cut.INSTANCES and graph.kind is not GraphKind.DYNAMO:
             claims[graph.id] = with_sums(graph, claims[graph.id])
     return assignment
@@ -380,21 +380,21 @@ def _claims_on(
 ) -> Claims:
     """Return the claims on the nodes of a graph, carved ones included, by their origins or marks.
 
-    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. A body that
-    AOTAutograd traced, of one of the regions ``bodies``, which select whole ones, is claimed with its ops without an
-    origin, as upstream compiles it: sums of gradients, and what the body's own partitioner or decompositions made.
-    Other ops without an origin, and without a mark, have the claim ``rest``, but for AOTAutograd's copies into inputs.
+    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` are
+    the regions that select whole bodies. If AOTAutograd traced such a body, the region claims also its ops without an
+    origin, as upstream compiles it: sums of gradients, and ops that the body's own partitioner or decompositions made.
+    Other ops without an origin and a mark get the claim ``rest``, except for AOTAutograd's copies into inputs.
     """
     origins = (op.origin for op in graph.ops if op.origin is not None and op.origin not in calls)
     owners = {origin: assignment.owners.get(origin) for origin in origins}
     distinct = set(owners.values())
-    whole = distinct.pop() if graph.kind is not GraphKind.DYNAMO and graph.parent and len(distinct) == 1 else None
+    single = distinct.pop() if graph.kind is not GraphKind.DYNAMO and graph.parent and len(distinct) == 1 else None
     claims: Claims = {}
     for node in graph.ops:
         if node.origin is not None:
             claim = owners.get(node.origin)
-        elif whole is not None and whole.region in bodies:
-            claim = whole
+        elif single is not None and single.region in bodies:
+            claim = single
         else:
             # A graph break in a callee leaves the forward unmarked while its backward has the mark, without an origin.
             name = assignment.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
@@ -408,13 +408,13 @@ def picks(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] 
     """Return the origins that ``selector`` picks, each with its instance."""
     if selector.only:
         only_origins = _pick_nodes(selector.only, (*graphs, *pending))
-        whole = picks(replace(selector, only=()), graphs, pending)
-        return {origin: instance for origin, instance in whole.items() if origin in only_origins}
+        unnarrowed = picks(replace(selector, only=()), graphs, pending)
+        return {origin: instance for origin, instance in unnarrowed.items() if origin in only_origins}
     if selector.is_combined:
-        whole = picks(replace(selector, within=(), without=()), graphs, pending)
-        kept = set(whole).intersection(*(picks(one, graphs, pending) for one in selector.within))
-        kept = kept.difference(*(picks(one, graphs, pending) for one in selector.without))
-        return {origin: instance for origin, instance in whole.items() if origin in kept}
+        unnarrowed = picks(replace(selector, within=(), without=()), graphs, pending)
+        origins = set(unnarrowed).intersection(*(picks(other, graphs, pending) for other in selector.within))
+        origins = origins.difference(*(picks(other, graphs, pending) for other in selector.without))
+        return {origin: instance for origin, instance in unnarrowed.items() if origin in origins}
     match selector.kind:
         case SelectorKind.ANNOTATION:
             keys = set(selector.patterns)
@@ -464,7 +464,7 @@ def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -
 def operator_names(graph: Graph, node: Node) -> tuple[str, ...]:
     """Return the names by which a pattern can pick the operator of a node; empty for arithmetic on sizes.
 
-    AOTAutograd computes sizes that a linear needs by a ``mul``, say: that is no reason to pick the linear.
+    AOTAutograd may compute a linear's sizes by a ``mul``: that is no reason to pick the linear.
     """
     of_sizes = graph.kind is not GraphKind.DYNAMO and not node.values and "." not in node.target
     return () if of_sizes else node.op_names
@@ -473,8 +473,8 @@ def operator_names(graph: Graph, node: Node) -> tuple[str, ...]:
 def _pick_operators(pattern: str, graphs: Sequence[Graph], pending: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops with a matching name; backward ops count only if no other op matches.
 
-    Else ``aten.cos*`` would pick the sine whose backward is a cosine, too. While backwards are ``pending``, so may be
-    forwards with a cosine, but none with a ``gelu_backward``.
+    Otherwise ``aten.cos*`` would also pick the sine, whose backward is a cosine. Of ``pending`` backwards, only ops
+    called "backward" count: a forward that is still to come may have a cosine, but none has a ``gelu_backward``.
     """
 
     def matches(graph: Graph, node: Node) -> bool:

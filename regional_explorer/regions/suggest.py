@@ -17,7 +17,7 @@ from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import NONCOMPUTING_OPS
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind, as_measured
+from regional_explorer.record.tuning import Suggestion, SuggestionKind, as_measured
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.instances import Instance, direct_feeds
 from regional_explorer.regions.select import picks
@@ -41,7 +41,7 @@ NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "l
 FEWEST_FUSED = 2
 """The minimum number of fusable ops of a suggestion."""
 CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
-"""Classes that say nothing of their contents: such modules are alike only in equal places."""
+"""Classes that say nothing about their contents: their modules are alike only in equal places."""
 
 
 def suggestions_of(session: Session) -> list[Suggestion]:
@@ -55,31 +55,30 @@ def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> 
     Without a profile, the number of fusable ops counts. Of regions with the same ops only the first is returned.
     """
     program = _Program(graphs, profile)
-    found = {suggestion: origins for suggestion, origins in program.suggested() if origins}
-    first = {frozenset(origins): suggestion for suggestion, origins in reversed(found.items())}
-    kept = {suggestion: frozenset(found[suggestion]) for suggestion in found if suggestion in first.values()}
-    names = _unique_names(list(kept))
+    suggested = {suggestion: frozenset(origins) for suggestion, origins in program.suggested() if origins}
+    first = {origins: suggestion for suggestion, origins in reversed(suggested.items())}
+    distinct = {suggestion: origins for suggestion, origins in suggested.items() if suggestion in first.values()}
+    names = _unique_names(list(distinct))
+    by_size = sorted(distinct, key=lambda suggestion: len(distinct[suggestion]))
     related = [
         replace(
-            one,
-            name=names[one],
-            inside=tuple(
-                names[other] for other in sorted(kept, key=lambda other: len(kept[other])) if kept[one] < kept[other]
-            ),
+            suggestion,
+            name=names[suggestion],
+            inside=tuple(names[other] for other in by_size if origins < distinct[other]),
             overlaps=tuple(
                 names[other]
-                for other in kept
-                if kept[one] & kept[other] and kept[one] - kept[other] and kept[other] - kept[one]
+                for other, shared in distinct.items()
+                if origins & shared and origins - shared and shared - origins
             ),
         )
-        for one in kept
+        for suggestion, origins in distinct.items()
     ]
-    return tuple(sorted(related, key=lambda one: (-(one.fusable_share or 0.0), -one.fusable)))
+    return tuple(sorted(related, key=lambda suggestion: (-(suggestion.fusable_share or 0.0), -suggestion.fusable)))
 
 
-def _unique_names(found: Sequence[Suggestion]) -> dict[Suggestion, str]:
+def _unique_names(suggestions: Sequence[Suggestion]) -> dict[Suggestion, str]:
     names: dict[Suggestion, str] = {}
-    for suggestion in found:
+    for suggestion in suggestions:
         names[suggestion] = next(fresh_names(suggestion.name, set(names.values())))
     return names
 
@@ -143,17 +142,17 @@ class _Program:
         """Yield every suggestion with the origins that it picks."""
         everything = Selector(SelectorKind.OPS, ("*",))
         single = len(self.fusable) < FEWEST_FUSED
-        whole = (
+        why_whole = (
             "there is no other op to fuse it with: little to gain"
             if single and not self.products
             else "everything that is traced, as plain torch.compile compiles it: the plan to beat"
         )
-        yield self._suggestion("whole", SuggestionKind.WHOLE, (everything,), whole)
+        yield self._suggestion("whole", SuggestionKind.WHOLE, (everything,), why_whole)
         if single:
             return
         modules = self._repeated_modules()
-        for one in modules:
-            yield self._suggestion(one.name, SuggestionKind.MODULES, (_of_modules(one),), self._why_modules(one))
+        for group in modules:
+            yield self._suggestion(group.name, SuggestionKind.MODULES, (_of_modules(group),), self._why_modules(group))
         if left_out := self._left_out():
             chains = self._between(everything, left_out)
             why = f"all but the matrix products ({len(self.products)}), which are library calls compiled or not"
@@ -163,19 +162,21 @@ class _Program:
                 inside = f"the ops between the matrix products of each {block.class_name}"
                 yield self._suggestion(f"{block.name}-chains", SuggestionKind.CHAINS, (chains,), inside)
         yield from self._norms()
-        yield from self._loss({origin for one in modules for origin in one.origins})
+        yield from self._loss({origin for group in modules for origin in group.origins})
 
     def _suggestion(
         self, name: str, kind: SuggestionKind, selectors: tuple[Selector, ...], why: str
     ) -> tuple[Suggestion, Collection[int]]:
-        picked = {origin: instance for one in selectors for origin, instance in picks(one, self.graphs).items()}
+        picked: dict[int, Instance] = {}
+        for selector in selectors:
+            picked |= picks(selector, self.graphs)
         instances = self._instances(picked)
         picked = {origin: instance for origin, instance in picked.items() if origin in self.parts}
-        likeness = {tuple((self.ops[origin].target, self.ops[origin].values) for origin in one) for one in instances}
+        likeness = {tuple((self.ops[origin].target, self.ops[origin].values) for origin in ops) for ops in instances}
         fusable = self.fusable & picked.keys()
         whole_s = self.profile.whole_s if self.profile else 0.0
         share, fusable_share = (
-            (sum(self.seconds[origin] for origin in some) / whole_s if whole_s else None) for some in (picked, fusable)
+            (sum(self.seconds[origin] for origin in ops) / whole_s if whole_s else None) for ops in (picked, fusable)
         )
         return (
             Suggestion(
@@ -197,7 +198,7 @@ class _Program:
         """Return the ops of each module call, and of each connected piece outside of modules."""
         calls = grouped((instance, origin) for origin, instance in picked.items())
         pieces = self._pieces(calls.pop(None, []))
-        running = ([origin for origin in sorted(some) if origin in self.parts] for some in (*calls.values(), *pieces))
+        running = ([origin for origin in sorted(ops) if origin in self.parts] for ops in (*calls.values(), *pieces))
         return list(filter(None, running))
 
     def _pieces(self, origins: Collection[int]) -> list[list[int]]:
@@ -209,7 +210,7 @@ class _Program:
     def _repeated_modules(self) -> list[_Modules]:
         """Return the modules that occur several times: the outermost, and the modules inside them with several ops.
 
-        Deeper ones count only where there are several in each: the experts of a mixture.
+        Modules inside these count only if there are several in each, such as the experts of a mixture.
         """
         classes = {call.path: call.class_name for node in self.ops.values() for call in node.modules if call.path}
         inside: defaultdict[str, set[int]] = defaultdict(set)
@@ -222,23 +223,23 @@ class _Program:
             for glob, paths in globs.items()
             for cls in [classes[paths[0]]]
         )
-        found = []
-        for (class_name, _), some in by_class.items():
-            paths = [path for _, paths in some for path in paths]
+        groups = []
+        for (class_name, _), members in by_class.items():
+            paths = [path for _, paths in members for path in paths]
             origins = frozenset(chain.from_iterable(inside[path] for path in paths))
             fusable, products = len(origins & self.fusable), len(origins & self.products)
             enough = fusable >= len(paths) and fusable + products >= FEWEST_FUSED * len(paths)
             if len(paths) > 1 and enough and "Norm" not in class_name:
-                found.append(_Modules(class_name, dict(some), origins))
-        found.sort(key=lambda one: -len(one.origins))
-        kept: list[_Modules] = []
-        for one in found:
-            around = [other for other in kept if one.origins <= other.origins]
-            if any(one.origins == other.origins for other in around):
+                groups.append(_Modules(class_name, dict(members), origins))
+        groups.sort(key=lambda group: -len(group.origins))
+        outer: list[_Modules] = []
+        for group in groups:
+            around = [other for other in outer if group.origins <= other.origins]
+            if any(group.origins == other.origins for other in around):
                 continue
-            if len(around) < 2 or one.stars > max(other.stars for other in around):  # noqa: PLR2004 - two levels
-                kept.append(one)
-        return kept
+            if len(around) < 2 or group.stars > max(other.stars for other in around):  # noqa: PLR2004 - two levels
+                outer.append(group)
+        return outer
 
     def _why_modules(self, modules: _Modules) -> str:
         number = len(modules.paths)
@@ -267,14 +268,14 @@ class _Program:
     def _between(self, around: Selector, left_out: Sequence[str]) -> Selector:
         """Return the selector of ``around`` without its ops ``left_out``."""
         inside = picks(around, self.graphs)
-        found = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
-        return replace(around, without=(Selector(SelectorKind.OPS, tuple(found)),))
+        names = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
+        return replace(around, without=(Selector(SelectorKind.OPS, tuple(names)),))
 
     def _name(self, product: int) -> str:
-        """Return the name of a matrix product in the program, or its ATen name if other ops share the former."""
+        """Return the name of a matrix product in the program, or its ATen name if other ops share that name."""
         op = self.ops[product].op
-        same = {origin for origin, node in self.ops.items() if node.op == op and origin in self.parts}
-        return op if same <= self.products else next(part for part in self.parts[product] if _is_product(part))
+        ops = {origin for origin, node in self.ops.items() if node.op == op and origin in self.parts}
+        return op if ops <= self.products else next(part for part in self.parts[product] if _is_product(part))
 
     # --------------------------------------------------------------------------------------------- norms and loss
 
@@ -311,14 +312,14 @@ class _Program:
     def _tail(self, graph: Graph) -> list[int]:
         """Return the ops that a scalar output depends on and no matrix product does."""
         outputs = [name for node in graph.nodes if node.role is Role.OUTPUT for name in node.inputs]
-        wanted = {name for name in outputs if [value.shape for value in graph.by_name[name].values] == [()]}
-        before: set[str] = set()  # what matrix products depend on, and these
+        losses = {name for name in outputs if [value.shape for value in graph.by_name[name].values] == [()]}
+        before: set[str] = set()  # matrix products, and the ops that they depend on
         tail = []
         for node in reversed(graph.nodes):
             if node.name in before or node.origin in self.products:
                 before |= {node.name, *node.inputs}
-            elif node.name in wanted and node.role is Role.OP:
-                wanted.update(node.inputs)
+            elif node.name in losses and node.role is Role.OP:
+                losses.update(node.inputs)
                 tail.append(node)
         return [node.origin for node in tail if node.origin in self.parts and node.origin is not None]
 

@@ -32,7 +32,7 @@ class Tone:
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """The look of one region. ``hue`` is the number of its colour, ``letter`` stands for a name that does not fit."""
+    """The look of one region. ``hue`` is the number of its colour, ``letter`` replaces a name that does not fit."""
 
     hue: int
     letter: str
@@ -84,7 +84,7 @@ _UNDECIDED = ':root:not([data-theme="light"]):not(:has([data-jp-theme-light="tru
 
 PICTURE = "rx-graph"
 PAGE = "rx"
-"""The classes under which the styles of pictures and of pages are scoped."""
+"""The classes that scope the styles of pictures and of pages."""
 
 _CSS_FOLDER = Path(__file__).resolve().parent
 
@@ -171,16 +171,16 @@ TONES: dict[str, str] = {
     Severity.WARNING: "warn",
     Severity.INFO: "quiet",
 }
-"""The tone of states, verdicts and severities: good, bad, warn or quiet. Words say the same."""
+"""The tone of states, verdicts and severities: good, bad, warn or quiet. The words always say the same."""
 
 SIGNS = {"good": "✓ ", "bad": "✗ ", "warn": "! "}
-"""The sign before a word of each tone."""
+"""The sign before a word, by its tone."""
 TRENDS = {"good": "▲ ", "bad": "▼ "}
-"""The sign before a speedup of each tone."""
+"""The sign before a speedup, by its tone."""
 
 
 def toned(text: object, tone: str, signs: dict[str, str] = SIGNS, **attributes: object) -> Node:
-    """Return ``text`` in a tone, after the sign of the state if it is a state, else after the tone's sign."""
+    """Return ``text`` in a tone, after a sign: a state's own sign, else the tone's."""
     sign = f"{STATE_GLYPHS[text]} " if isinstance(text, State) else signs.get(tone, "")
     if isinstance(text, State) and word(text) != text:
         attributes = {"title": text, **attributes}

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG; text of users is escaped."""
+"""Elements of HTML and SVG; they escape all text, because some of it comes from users."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def markup(text: object, limit: int = LONG) -> str:
 
 
 def _without_invisible(text: str) -> str:
-    # Nearly all texts are plain ASCII, and need not be checked character by character.
+    # Nearly all texts are plain ASCII, so they need no check of each character.
     if text.isascii() and text.isprintable():
         return text
     return "".join(one for one in text if one.isspace() or unicodedata.category(one) not in _INVISIBLE)
@@ -76,10 +76,10 @@ _ALLOWED_ATTRIBUTES = re.compile(
 def node(tag: str, /, *children: object, **attributes: object) -> Node:
     """Return an element with cleaned texts; ``_`` in attribute names becomes ``-``, a trailing ``_`` is dropped.
 
-    Attributes that are None or False are left out, and so are children that are None or empty texts.
+    Attributes that are None or False are left out, and so are None and empty texts among the children.
 
     Raises:
-        ValueError: the tag or an attribute is not among the allowed ones.
+        ValueError: the tag or an attribute is not allowed.
     """
     if tag not in TAGS:
         raise ValueError(f"<{tag}> is not among the elements of a page.")

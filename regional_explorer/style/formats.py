@@ -1,4 +1,4 @@
-"""Formats values for people: durations, sizes, shares, speedups and bounds of their CI, configs; signs of states."""
+"""Formats values for people: durations, sizes, shares, speedups with their CI, configs; words and signs of states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regional_explorer.record.regions import RegionTiming
 from regional_explorer.style.element import SHORT, clean
 
 NONE = "–"
-"""Shown where there is no figure."""
+"""The text in place of a missing figure."""
 
 STATE_GLYPHS = {
     State.FAILED: "✗",
@@ -60,7 +60,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return NONE
     for below, factor, unit in _TIME_UNITS:
-        # Rounded first: 999.9996 µs is 1.00 ms, not 1000 µs.
+        # Round first: 999.9996 µs is 1.00 ms, not 1000 µs.
         if float(f"{abs(seconds):.3g}") < below:
             return f"{significant(seconds * factor)} {unit}"
     return NONE
@@ -83,7 +83,7 @@ def percent(share: float) -> str:
 def size(number: int) -> str:
     """Return a number of bytes; from 1 KiB on with three significant digits in KiB, MiB or GiB."""
     for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        # Rounded first: one byte less than 1 MiB is 1.00 MiB, not 1,020 KiB.
+        # Round first: one byte less than 1 MiB is 1.00 MiB, not 1,020 KiB.
         if float(f"{number / (1 << shift):.3g}") >= 1:
             return f"{significant(number / (1 << shift))} {unit}"
     return f"{number} B"
@@ -93,7 +93,8 @@ def size(number: int) -> str:
 class Unit:
     """The unit of a DataFrame's column: the end of its name, and the factor from seconds or bytes.
 
-    ``text`` writes a value in a unit that fits, where the name is not shown. ``whole`` numbers have no fractions.
+    ``text`` writes a value in a unit that fits, for views without the column's name. ``whole`` numbers have no
+    fractions.
     """
 
     ending: str
@@ -135,7 +136,7 @@ def times(ratio: float) -> str:
 
 
 def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
-    """Return the bounds of a figure's CI, formatted by ``text``: ``1.21–1.27×``, ``12 µs to 13 µs``; empty without."""
+    """Return the bounds of a figure's CI, formatted by ``text``: ``1.21–1.27×``, ``12 µs to 13 µs``; empty if none."""
     if figure.bounds is None:
         return ""
     low, high = map(text, figure.bounds)
@@ -143,7 +144,7 @@ def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
 
 
 def interval_note(figure: Figure, text: Callable[[float], str] = times) -> str:
-    """Return the note after a figure: the bounds of its CI, `` (1.21–1.27)``, or why there are none."""
+    """Return the note after a figure: the bounds of its CI, `` (1.21–1.27)``, or why it has none."""
     note = interval(figure, text).removesuffix("×") or figure.why
     return f" ({note})" if note else ""
 
@@ -158,9 +159,9 @@ Compared = Timing | RegionTiming
 
 
 def speedup(timing: Compared | None) -> str:
-    """Return ``1.24×``, with its baseline if that is not the program; a dash if the numerics check failed.
+    """Return ``1.24×``, with a note if it is over the trace; a dash if the numerics check failed.
 
-    ``not comparable`` is added if that is the check's verdict.
+    A second note says ``not comparable`` if that is the check's verdict.
     """
     if timing is None or timing.speedup is None or is_withheld(timing):
         return NONE
@@ -178,12 +179,12 @@ def against_trace(comparison: Comparison | None) -> str:
 
 
 def is_withheld(timing: Compared) -> bool:
-    """Return whether no speedup is shown because the numerics check failed, or cannot fail."""
+    """Return whether the numerics check withholds the speedup: it failed, or rounding decides it."""
     return bool(timing.numerics and timing.numerics.withholds_speedup)
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """Return a config as ``key=value`` pairs, cut to the first ones."""
+    """Return the first entries of a config as ``key=value`` pairs."""
     return listing([clean(text, 2 * SHORT) for text in config_texts(config)], MOST_ENTRIES)
 
 

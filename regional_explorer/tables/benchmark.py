@@ -1,19 +1,18 @@
-"""Tables of measurements: the call, regions, partitions, how they add up, numerics, memory, compile costs."""
+"""Tables of measurements: the call, regions, partitions, their sums, numerics, memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from math import isinf
+from math import isinf, log
 from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.benchmark import (
     LEAST_SAMPLES,
     Comparison,
-    CompileCost,
     MemoryPeak,
     Numerics,
     NumericsVerdict,
@@ -36,8 +35,8 @@ from regional_explorer.record.regions import (
     whole_region_timings,
 )
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import TONES
-from regional_explorer.style.element import clean
+from regional_explorer.style.css import LIGHT, TONES
+from regional_explorer.style.element import Node, clean, node
 from regional_explorer.style.formats import (
     NONE,
     Compared,
@@ -54,7 +53,6 @@ from regional_explorer.style.formats import (
     with_interval,
     word,
 )
-from regional_explorer.tables.chart import whiskers
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_FAILED = 8
@@ -63,7 +61,7 @@ MOST_FAILED = 8
 MOST_NAMES = 4
 
 MOST_DETECTABLE = 0.5
-"""A larger detectable difference is not shown: it would be of no use."""
+"""A larger detectable difference is not shown as a figure: it would be useless."""
 
 _DIGITS = re.compile(r"\d+")
 
@@ -79,24 +77,24 @@ def _interval_text(timing: Compared) -> str:
 
 
 def trace_note(session: Session) -> str:
-    """Return the note that regions' speedups are over the traced ops, if these are slower than the program; else empty.
+    """Return a note if tracing is slower than the program: on regions' speedups, else on its cost; empty if neither.
 
-    Each region whose ops take longer, run eagerly, than the program's own call is named. That what tracing costs is
-    half of what the regions gain, or more, is said where there is none.
+    The note names each region whose traced ops, run eagerly, take longer than the program's own call. If there is none,
+    the note gives the cost of tracing, if that is at least half of what the regions gain.
     """
     cost_s, timings = tracing_cost_s(session, session.whole_phase), list(whole_region_timings(session).values())
     faster = [timing for timing in timings if timing.verdict is Verdict.FASTER]
     if cost_s is None or not faster:
         return ""
     cost = f"{with_interval(cost_s, duration)} longer than the program's own, before anything is compiled"
-    means = "guards, wrappers, and traced ops in place of the program's (traced − eager)"
+    causes = "guards, wrappers, and traced ops in place of the program's (traced − eager)"
     if over_trace := [clean(timing.region) for timing in faster if timing.over_trace]:
         return (
-            f"The speedup of {listing(over_trace)} is over traced ops, not over the program: run eagerly, they take "
-            f"longer than the program's own call. Traced, the call takes {cost}: {means}."
+            f"The speedup of {listing(over_trace)} is over traced ops, not over the program: run eagerly, traced ops "
+            f"take longer than the program's own call. Traced, the call takes {cost}: {causes}."
         )
     if (cost_s.low or 0.0) >= TRACING_MATTERS * gain_alone_s(faster):
-        return f"Traced, the call takes {cost}: {means}. Regions have to gain that back first."
+        return f"Traced, the call takes {cost}: {causes}. Regions have to gain that back first."
     return ""
 
 
@@ -134,10 +132,10 @@ TRACE_NOTE = (
 
 
 def timings_table(session: Session) -> Table[Timing]:
-    """One row per variant and phase; without speedup if the numerics check failed.
+    """One row per variant and phase; there is no speedup if the numerics check failed.
 
-    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan. The columns ``trace_…`` compare
-    with the captured graphs, where these differ from eager and the variant does not differ from them.
+    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan. If the captured graphs differ
+    from eager, the columns ``trace_…`` compare the variants that agree with these graphs against them.
     """
     rows, whole = sorted(session.timings, key=lambda t: list(Phase).index(t.phase)), session.whole_phase
     return Table(
@@ -149,7 +147,7 @@ def timings_table(session: Session) -> Table[Timing]:
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
             *COMPARED,
             *columns_of(lambda t: t.against_trace, AGAINST_TRACE),
-            Column("", lambda _: "", "against eager", drawn=whiskers),
+            Column("", lambda _: "", "against eager", drawn=lambda timings: Scale.of(timings).chart),
             Number("samples", lambda t: len(t.samples_s), text=_samples_text, tone="quiet"),
             Number("calls_per_sample", lambda t: t.calls_per_sample),
             Column("warnings", lambda t: "; ".join(t.warnings)),
@@ -159,11 +157,11 @@ def timings_table(session: Session) -> Table[Timing]:
         "your plan and torch.compile.",
         lambda: [
             conditions(session),
-            f"{str(Verdict.WITHHELD).capitalize()}: wrong results, and those that rounding decides, get no speedup."
+            f"{str(Verdict.WITHHELD).capitalize()}: wrong results get no speedup, nor do results that rounding decides."
             if any(map(is_withheld, rows))
             else "",
             TRACE_NOTE if any(t.against_trace for t in rows) else "",
-            f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
+            f"Fewer than {LEAST_SAMPLES} samples give no ratio and no spread."
             if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows)
             else "",
             *warning_lines((f"{word(t.variant)}{'' if t.phase is whole else f' {t.phase}'}", t.warnings) for t in rows),
@@ -194,17 +192,17 @@ def _samples_text(timing: Timing) -> str:
 
 
 def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield each kind of warning once: the first one's text, and the names of the others that have it."""
+    """Yield each kind of warning once: the text of the first, and the names of all that have it."""
     kinds: dict[str, dict[str, str]] = {}
     for name, warnings in warned:
         for warning in warnings:
             kinds.setdefault(_DIGITS.sub("", warning.partition(":")[0]), {}).setdefault(clean(name), clean(warning))
     for texts in kinds.values():
-        first, *others = texts
+        first, *names = texts
         if len(set(texts.values())) == 1:
             yield f"{listing(texts, MOST_NAMES)}: {texts[first]}"
-        else:  # with other numbers
-            yield f"{first}: {texts[first]}; likewise {listing(others, MOST_NAMES)}"
+        else:  # the numbers in the texts differ
+            yield f"{first}: {texts[first]}; likewise {listing(names, MOST_NAMES)}"
 
 
 def conditions(session: Session) -> str:
@@ -266,9 +264,9 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
 
 
 def regions_table(session: Session) -> Table[RegionSummary]:
-    """One row per region; its times are per call (forward + backward if gradients are taken).
+    """One row per region; its times are per call (forward + backward if the call takes gradients).
 
-    The times are NaN before ``ex.benchmark(regions=True)``, and again once the region has been changed.
+    The times are NaN before ``ex.benchmark(regions=True)``, and again once the region has changed.
     """
     summaries = region_summaries(session)
     return Table(
@@ -288,11 +286,11 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
     """One row per region and phase: the sum of its partitions, each measured alone, eager against compiled.
 
     ``compile_s`` are the seconds waited for its own artifacts (``compile_cold_s`` plus ``compile_warm_s``): less than
-    the sum of their compiles where these overlap. ``pays_off_after_calls`` is the number of calls that save as much, by
-    the part of the gain that the whole call keeps: inf if no number does, NaN if unknown, or if the whole call was not
-    measured to be faster. ``measured`` of its ``partitions`` were measured themselves, the others share an artifact
-    with one that was. ``over_trace`` says that the speedup is over the traced ops, which are slower than the program's
-    own. Filled by ``ex.benchmark()``.
+    the sum of their compiles if these overlap. ``pays_off_after_calls`` is the number of calls that save as much time,
+    by the part of the gain that the whole call keeps: inf if there is no such number, NaN if it is unknown or if the
+    whole call was not measured to be faster. Of its ``partitions``, ``measured`` were measured themselves; the others
+    share an artifact with a measured one. ``over_trace`` says that the speedup is over the traced ops, which are slower
+    than the program's own. Filled by ``ex.benchmark()``.
     """
     rows, region_numbers = region_timings(session), session.plan.numbers
     whole = [t for t in rows if t.phase is session.whole_phase]
@@ -301,8 +299,8 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
         phases = "Forward + backward" if session.grad else "Forward"
         equal = " Equal partitions were measured once." if any(t.measured < t.partitions for t in whole) else ""
         several = (
-            " The bounds of a region with several partitions take all of them at their bounds at once: they are wider "
-            "than a CI of the sum."
+            " The bounds of a region with several partitions assume that all of them are at their bounds at once, so "
+            "they are wider than a CI of the sum."
         )
         yield (
             f"{phases}, all partitions of a region together; ex.region_timings has each phase.{equal}"
@@ -381,9 +379,9 @@ def partition_timings_table(session: Session) -> Table[PartitionTiming]:
 
 
 def reconciliation_table(session: Session) -> Table[Reconciled]:
-    """How the regions and the rest add up to the whole call, from one variant (``total``) to the next."""
+    """How the regions and the rest add up to the call: each ``total`` is a variant, the rows below lead to the next."""
     region_numbers = session.plan.numbers
-    # Totals without a note are among the run times already.
+    # The table of run times already has the totals without a note.
     has_parts = any(not row.total or row.note for row in session.reconciliation)
     return Table(
         "How it adds up",
@@ -423,7 +421,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
     """
     left_out = listing(session.conditions.memory_left_out) if session.conditions else ""
     why = f"Not measured for {left_out}: one call takes too long for this budget_s." if left_out else ""
-    about = "Memory above what was in use before the call: outputs, gradients and intermediates."
+    meaning = "Memory above the amount in use before the call: outputs, gradients and intermediates."
     return Table(
         "Memory",
         (
@@ -437,7 +435,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         ),
         session.memory,
         why,
-        lambda: [about, why],
+        lambda: [meaning, why],
         heads=("variant", "peak of one call", "CI", "read from"),
         outdated=session.is_outdated,
         fold="unless bad",
@@ -450,7 +448,7 @@ def _peak_text(peak: MemoryPeak) -> str:
 
 
 def _peak_interval(peak: MemoryPeak) -> str:
-    """Return the bounds of a peak's CI, or why there are none; empty for a peak too small to measure."""
+    """Return the bounds of a peak's CI, or why it has none; a dash for a peak too small to measure."""
     if peak.peak_bytes.value < peak.least_bytes:
         return NONE
     return " to ".join(size(int(end)) for end in peak.peak_bytes.bounds or ()) or peak.peak_bytes.why
@@ -496,7 +494,7 @@ def numerics_table(session: Session) -> Table[Numerics]:
             if c.verdict in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)
         )
         sentences = (
-            f"Checked: {checked}. The closest to failing, and {which_failed}, are shown; ex.numerics has every one."
+            f"Checked: {checked}. The table shows the closest to failing, and {which_failed}; ex.numerics has all."
             if len(shown) < len(session.numerics)
             else "",
             f"Not compared: {listing(opaque, MOST_NAMES)}." if opaque else "",
@@ -529,27 +527,52 @@ def region_numerics_table(session: Session) -> Table[Numerics]:
     )
 
 
-def compile_costs_table(session: Session) -> Table[CompileCost]:
-    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm.
+# ----------------------------------------------------------------------------------------------- the chart of a speedup
 
-    ``waited_s`` is its part of the seconds that were waited for: partitions are compiled side by side.
+
+CHART_WIDTH = 130
+CHART_HEIGHT = 14
+CHART_MARGIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The range of speedups that a column of charts shows, on a log axis: 2× is as far from 1 as 0.5×.
+
+    It always includes 1, where a variant equals eager.
     """
-    return Table(
-        "Compile time",
-        (
-            Column("what", lambda cost: variant(cost.what)),
-            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
-            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
-            Column("cache", lambda cost: cost.cache),
-        ),
-        (
-            *([session.toolchain] if session.toolchain else []),
-            *(
-                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
-                for part, made in session.compiled_partitions
-                if made.seconds
-            ),
-            *session.variant_costs,
-        ),
-        fold="unless bad",
-    )
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, timings: Iterable[Timing]) -> Scale:
+        """Return a scale that includes all ``timings``."""
+        ends = [end for t in timings if t.speedup and not is_withheld(t) for end in t.speedup.bounds or ()]
+        low, high = min([1.0, *ends]), max([1.0, *ends])
+        margin = max((high / low) ** 0.06, 1.02)
+        return cls(low / margin, high * margin)
+
+    def at(self, ratio: float) -> float:
+        """Return the position of ``ratio``, in pixels from the left."""
+        return CHART_MARGIN + log(ratio / self.low) / log(self.high / self.low) * (CHART_WIDTH - 2 * CHART_MARGIN)
+
+    def chart(self, timing: Timing) -> Node | None:
+        """Return the chart of one timing as SVG; None if it may show no speedup, or the speedup has no interval."""
+        if timing.speedup is None or timing.speedup.bounds is None or is_withheld(timing):
+            return None
+        middle, (low, high) = timing.speedup.value, timing.speedup.bounds
+        half = CHART_HEIGHT / 2
+        ends = f"M{self.at(low):.1f} {half}H{self.at(high):.1f}M{self.at(low):.1f} 4v6M{self.at(high):.1f} 4v6"
+        return node(
+            "svg",
+            node("path", d=f"M{self.at(1):.1f} 0V{CHART_HEIGHT}", stroke=LIGHT.edge, stroke_dasharray="2 2"),
+            node("path", d=ends, stroke="currentColor", stroke_width="1.5"),
+            node("circle", cx=f"{self.at(middle):.1f}", cy=str(half), r="3", fill="currentColor"),
+            class_=f"rx-chart rx-{TONES.get(timing.verdict, 'even')}",
+            width=str(CHART_WIDTH),
+            height=str(CHART_HEIGHT),
+            viewBox=f"0 0 {CHART_WIDTH} {CHART_HEIGHT}",
+            role="img",
+            aria_label=f"{speedup(timing)}, CI {interval(timing.speedup)}",
+        )

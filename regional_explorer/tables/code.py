@@ -1,4 +1,4 @@
-"""Tables of generated code: kernels, their times, what they use of a GPU; and the stages that led to it."""
+"""Tables of compiles (costs, caches, patterns) and of generated code: kernels, their times, the stages before."""
 
 from __future__ import annotations
 
@@ -9,29 +9,192 @@ from typing import NamedTuple
 from regional_explorer.errors import count, listing
 from regional_explorer.record.artifact import (
     ArtifactCode,
+    ArtifactCompile,
     ArtifactKernelTimes,
+    CacheAnswer,
+    CompilePhase,
     GpuResources,
     Kernel,
     KernelTime,
     RefusedFusion,
 )
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.benchmark import CompileCost
+from regional_explorer.record.figure import Figure, measured_once
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_code import (
     LinkedKernel,
     PartitionCode,
+    PatternMatches,
     by_artifact,
+    full_compile,
     is_idle,
+    pattern_match_counts,
     region_code,
+    region_patterns,
     total_coverage,
 )
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text, significant, size
+from regional_explorer.tables.benchmark import variant
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
+
+# ------------------------------------------------------------------------------------------------------------- compiles
+
+
+MOST_CHANGES = 6
+
+_ANSWER_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
+
+
+def compile_costs_table(session: Session) -> Table[CompileCost]:
+    """One row per compile: its subject, its seconds, and whether the cache was cold or warm.
+
+    ``waited_s`` is the compile's part of the elapsed time: partitions are compiled side by side.
+    """
+    return Table(
+        "Compile time",
+        (
+            Column("what", lambda cost: variant(cost.what)),
+            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
+            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
+            Column("cache", lambda cost: cost.cache),
+        ),
+        (
+            *([session.toolchain] if session.toolchain else []),
+            *(
+                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
+                for part, made in session.compiled_partitions
+                if made.seconds
+            ),
+            *session.variant_costs,
+        ),
+        fold="unless bad",
+    )
+
+
+def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
+    """One row per artifact: whether Inductor's cache had it, and why.
+
+    ``answer`` is hit, miss, bypass or off. ``changed`` lists the inputs, ops, configs and settings that differ from
+    ``nearest``, the most similar artifact that this process compiled before; ``why`` gives their values too.
+    ``pre_grad_passes`` says when the passes before autograd run, ``pre_grad_s`` how long they took in this compile.
+    """
+    return Table(
+        "Caches",
+        (
+            Column("partition", lambda row: row[0].id),
+            Column("region", lambda row: row[0].region),
+            Column("answer", lambda row: row[1].answer, tone=lambda row: _ANSWER_TONES.get(row[1].answer, "quiet")),
+            Column("why", lambda row: row[1].why, text=lambda row: _answer_reason(row[1])),
+            Column("changed", lambda row: ", ".join(change.part for change in row[1].changes)),
+            Column("nearest", lambda row: row[1].nearest),
+            Column("artifact", lambda row: row[0].artifact),
+            Number("compile_s", lambda row: measured_once(row[1].seconds)),
+            Column("pre_grad_passes", lambda row: row[1].pre_grad_passes, "passes before autograd", tone="quiet"),
+            Number("pre_grad_s", lambda row: row[1].pre_grad_s),
+        ),
+        tuple(session.compiled_partitions),
+        heads=("partition", "answer", "why", "passes before autograd"),
+        fold="unless bad",
+    )
+
+
+def _answer_reason(compiled: ArtifactCompile) -> str:
+    if compiled.answer is not CacheAnswer.MISS or not compiled.changes or compiled.cold:
+        return clean(compiled.why, LONG_TEXT)
+    return clean(listing([str(change) for change in compiled.changes], MOST_CHANGES), LONG_TEXT)
+
+
+RegionCompiles = tuple[str, Sequence[ArtifactCompile]]
+"""The name of a region, and the compiles of its own artifacts."""
+
+
+def compile_times_table(session: Session) -> Table[RegionCompiles]:
+    """One row per region with its compile time by phase; the phases add up to ``compile_s``.
+
+    ``tracing_s`` is AOTAutograd and the graph passes, ``code_s`` code generation, ``build_s`` the C++ compiler or
+    Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the time that belongs to no phase.
+    """
+    region_numbers = session.plan.numbers
+    compiles = [compiled for _, compiled in session.compiled_partitions]
+    waited = duration(sum(compiled.waited_s for compiled in compiles))
+    side_by_side = any(compiled.overlapped_s for compiled in compiles)
+    return Table(
+        "Where compile time goes",
+        (
+            Column("region", lambda row: row[0], region=lambda row: region_numbers.get(row[0])),
+            Number("artifacts", lambda row: len(row[1])),
+            Number("compile_s", lambda row: measured_once(sum(compiled.seconds for compiled in row[1])), "all"),
+            *map(_phase_column, CompilePhase),
+        ),
+        tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
+        notes=lambda: [
+            "Tracing includes the graph passes; code is its generation, build the C++ compiler or Triton.",
+            "The toolchain's first start is not included.",
+            f"Partitions were compiled side by side: {waited} were waited for." if side_by_side else "",
+        ],
+        heads=("region", "all", *(phase.name.lower() for phase in CompilePhase)),
+        fold="unless bad",
+    )
+
+
+def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
+    return Number(
+        f"{phase.name.lower()}_s",
+        lambda row: sum(compiled.phases.get(phase, 0.0) for compiled in row[1]),
+        write=lambda seconds: duration(seconds or None),
+        tone="quiet",
+    )
+
+
+def patterns_table(session: Session) -> Table[PatternMatches]:
+    """One row per pattern of Inductor's passes: how often it matched in the trace, in each region, in torch.compile.
+
+    Only a trace with ``joint_passes`` runs such passes. A number is None if it is not known.
+    """
+    regions, full = _unknown_regions(session), _unknown_full(session)
+    return Table(
+        "Patterns that matched",
+        (
+            Column("pattern", lambda row: row.name, write=pattern_text),
+            Number("trace", lambda row: row.trace),
+            Column("regions", lambda row: row.regions, text=_matches_by_region),
+            Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
+        ),
+        pattern_match_counts(session),
+        full if full_compile(session) else "",
+        lambda: [regions, full],
+        fold="closed",
+    )
+
+
+def _matches_by_region(row: PatternMatches) -> str:
+    texts = {name: NONE if matches is None else str(matches) for name, matches in row.regions.items() if matches != 0}
+    return listing([f"{name} {matches}" for name, matches in texts.items()]) or "0"
+
+
+def _unknown_regions(session: Session) -> str:
+    compiled = {part.region for part in session.partitions if part.artifact is not None}
+    unknown = [
+        repr(name) for name, patterns in region_patterns(session).items() if patterns is None and name in compiled
+    ]
+    return f"Not known for {listing(unknown)}: the code came from a cache. ex.code(…) finds out." if unknown else ""
+
+
+def _unknown_full(session: Session) -> str:
+    cost = full_compile(session)
+    if cost is None:
+        return "Not known for torch.compile: it has not compiled the call. ex.benchmark() does that."
+    came = "its code came" if cost.cache == "warm" else "some of its code may have come"
+    return f"Not known for torch.compile: {came} from Inductor's cache." if cost.patterns is None else ""
+
+
+# -------------------------------------------------------------------------------------------------------------- kernels
 
 
 def resource_texts(resources: GpuResources) -> Mapping[str, str]:
@@ -61,18 +224,18 @@ class LinkedRow(NamedTuple):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel alone."""
+        """The kernel, without its links."""
         return self.linked.kernel
 
     @property
     def bound_s(self) -> float | None:
-        """The least seconds that it takes, by the data sheet of the GPU that the code is for."""
+        """The least seconds that the kernel takes, by the data sheet of the GPU that the code is for."""
         kernel, target = self.kernel, GPU_TARGETS.get(self.code.code.target)
         return target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
 
     @property
     def refusals(self) -> str:
-        """The kernels that Inductor would not fuse it with, why, and how many bytes they share."""
+        """The kernels that Inductor refused to fuse with this kernel, why, and the bytes they share."""
         index = self.linked.number - 1
         own = [pair for pair in self.code.code.refused if index in (pair.first, pair.second)]
         by_reason = grouped((clean(p.reason, LONG_TEXT), p) for p in sorted(own, key=lambda p: -p.shared_bytes))
@@ -84,21 +247,22 @@ class LinkedRow(NamedTuple):
 
 def _partner(pair: RefusedFusion, index: int) -> str:
     if pair.first == pair.second:
-        return "another loop of it"
+        return "another loop of this kernel"
     return str((pair.second if index == pair.first else pair.first) + 1)
 
 
 def patterns_note(code: ArtifactCode) -> str:
-    """Return the patterns that matched and compute something; empty if none did or it is unknown."""
-    found = (code.patterns or {}).items()
-    matched = [f"{pattern_text(name)} ({times}×)" for name, times in found if not is_idle(name)]
+    """Return the patterns that matched and compute something; empty if none did, or if that is unknown."""
+    counts = (code.patterns or {}).items()
+    matched = [f"{pattern_text(name)} ({times}×)" for name, times in counts if not is_idle(name)]
     return f"Patterns that matched: {listing(matched)}." if matched else ""
 
 
 def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
     """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
 
-    For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
+    Code for a GPU that is not there has more columns: bound, registers, spilled and shared bytes, occupancy, launch
+    config.
     """
     target = next((GPU_TARGETS[code.code.target] for code in codes if code.code.target), None)
     rows = [LinkedRow(code, linked) for code in codes for linked in code.kernels]
@@ -117,8 +281,8 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
             Number("operations", lambda row: row.kernel.operations, write=_operations_text, dtype="Int64"),
             Column(
                 "nodes",
-                lambda row: ", ".join(found.name for found in row.linked.nodes),
-                text=lambda row: listing([found.name for found in row.linked.nodes], 4) or NONE,
+                lambda row: ", ".join(node.name for node in row.linked.nodes),
+                text=lambda row: listing([node.name for node in row.linked.nodes], 4) or NONE,
             ),
             Column(
                 "lines",
@@ -152,7 +316,7 @@ def _operations_text(number: int) -> str:
 
 
 def _resource(name: str, title: str, dtype: str = "") -> Column[LinkedRow]:
-    """Return a column of a GPU resource that kernels take."""
+    """Return a column with a GPU resource of kernels."""
     return Number(
         name,
         lambda row: getattr(row.kernel.gpu, name, None),
@@ -178,13 +342,13 @@ GPU_COLUMNS: tuple[Column[LinkedRow], ...] = (
 BETWEEN_KERNELS = "between kernels"
 """The row with the time of the generated code outside its kernels; it has no bound."""
 AROUND_CODE = "around the generated code"
-"""The row with the time of the wrapper that calls the generated code: checks of inputs, and of what autograd needs."""
+"""The row with the time of the wrapper around the generated code: it checks inputs, and what autograd needs."""
 
 
 class TimedRow(NamedTuple):
     """A kernel of the partitions ``equal``, whose times are ``times``, or the code outside of all kernels.
 
-    ``time`` is None if the kernel was not timed; only what runs outside of all has ``outside``.
+    ``time`` is None if the kernel was not timed. ``outside`` is the time of the code outside of all kernels.
     """
 
     equal: Sequence[PartitionCode]
@@ -196,18 +360,18 @@ class TimedRow(NamedTuple):
 
     @property
     def seconds(self) -> Figure | None:
-        """Its time."""
+        """The time of the row."""
         return self.time.seconds if self.time else self.outside
 
 
 def kernel_times_table(session: Session, region: str | None) -> Table[TimedRow]:
     """One row per kernel of each distinct partition of a region, or of all regions, most wasted time first.
 
-    ``runs`` counts the partitions that run this code. ``share`` is the share of the kernels, the time between
-    and that around them, so that all shares add up to 1; ``with_clocks`` is how many times as long the clocks make the
-    call. Without a known bound, no time counts as wasted.
+    ``runs`` counts the partitions that run this code. ``share`` is a part of all the time in, between and around the
+    kernels, so that all shares add up to 1. ``with_clocks`` is the call's time with clocks around the kernels ÷ without
+    them. Without a known bound, no time counts as wasted.
     """
-    names = [one.name for one in session.plan.regions] if region is None else [session.plan[region].name]
+    names = [each.name for each in session.plan.regions] if region is None else [session.plan[region].name]
     parts = [equal for name in names for equal in by_artifact(region_code(session, name))]
     rows = [row for equal in parts if equal[0].times is not None for row in _timed_rows(equal, equal[0].times)]
     return Table(
@@ -249,11 +413,14 @@ def _timed_rows(equal: Sequence[PartitionCode], times: ArtifactKernelTimes) -> I
     yield TimedRow(equal, times, AROUND_CODE, outside=times.around)
 
 
+# --------------------------------------------------------------------------------------------------------------- stages
+
+
 COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")
 
 
 class StageRow(NamedTuple):
-    """A stage of a partition, and its nodes that belong to the followed nodes."""
+    """A stage of a partition, and the nodes in it that the followed nodes became or come from."""
 
     part: PartitionStages
     stage: Stage
@@ -280,15 +447,15 @@ def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ())
             Number("views", lambda row: len(row.stage.ops) - row.stage.computing),
             *map(_count_column, COUNTS),
             Column(
-                "in_words", lambda row: str(row.stage.change or ""), "what it changed", write=lambda told: told or NONE
+                "in_words", lambda row: str(row.stage.change or ""), "what it changed", write=lambda text: text or NONE
             ),
             Column("", lambda row: listing(sorted(row.followed), 8) or "none", head),
         ),
         [
-            StageRow(part, one, ops[one.kind])
+            StageRow(part, stage, ops[stage.kind])
             for part in parts
             for ops in [part.followed(followed)]
-            for one in part.stages
+            for stage in part.stages
         ],
         next((part.problem for part in parts if part.problem), "Nothing is known."),
         notes,
@@ -297,14 +464,14 @@ def stages_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ())
 
 
 def _count_column(name: str) -> Column[StageRow]:
-    """Return a column that counts a kind of change from the previous stage's nodes."""
+    """Return a column with the number of one kind of change since the previous stage."""
     return Number(name, lambda row: getattr(row.stage.change, name, None), dtype="Int64")
 
 
 class NodeRow(NamedTuple):
     """A node of a stage, and the source lines that it comes from."""
 
-    row: StageRow
+    stage_row: StageRow
     node: Node
     lines: Sequence[object]
 
@@ -312,21 +479,21 @@ class NodeRow(NamedTuple):
 def stage_nodes_table(parts: Sequence[PartitionStages], followed: Sequence[str] = ()) -> Table[NodeRow]:
     """One row per node of each stage: its op, the previous stage's nodes that it comes from, and their lines."""
     lines = {part.partition.id: part.lines() for part in parts}
-    is_followed: Column[NodeRow] = Column("followed", lambda found: found.node.name in found.row.followed)
+    is_followed: Column[NodeRow] = Column("followed", lambda row: row.node.name in row.stage_row.followed)
     return Table(
         "Nodes of stages",
         (
-            Column("partition", lambda found: found.row.part.partition.id),
-            Column("stage", lambda found: found.row.stage.kind),
-            Column("node", lambda found: found.node.name),
-            Column("op", lambda found: found.node.op),
-            Column("comes_from", lambda found: ", ".join(found.row.stage.sources.get(found.node.name, ()))),
-            Column("lines", lambda found: ", ".join(map(str, found.lines))),
+            Column("partition", lambda row: row.stage_row.part.partition.id),
+            Column("stage", lambda row: row.stage_row.stage.kind),
+            Column("node", lambda row: row.node.name),
+            Column("op", lambda row: row.node.op),
+            Column("comes_from", lambda row: ", ".join(row.stage_row.stage.sources.get(row.node.name, ()))),
+            Column("lines", lambda row: ", ".join(map(str, row.lines))),
             *([is_followed] if followed else []),
         ),
         [
-            NodeRow(row, found, lines[row.part.partition.id][row.stage.kind].get(found.name, ()))
+            NodeRow(row, op, lines[row.part.partition.id][row.stage.kind].get(op.name, ()))
             for row in stages_table(parts, followed).rows
-            for found in row.stage.ops
+            for op in row.stage.ops
         ],
     )

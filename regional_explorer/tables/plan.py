@@ -12,10 +12,10 @@ from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import GraphBreak, Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.partition import Partition, keys_of_same_code
+from regional_explorer.record.region_code import nodes_of_region
 from regional_explorer.record.session import Session, derived
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
@@ -45,9 +45,9 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
     return Table(
         "Graph breaks",
         (
-            Column("where", lambda found: found.source or "unknown line"),
-            Column("code", lambda found: found.source.text if found.source else ""),
-            Column("reason", lambda found: f"{found.place}: {found.reason}" if found.is_elsewhere else found.reason),
+            Column("where", lambda row: row.source or "unknown line"),
+            Column("code", lambda row: row.source.text if row.source else ""),
+            Column("reason", lambda row: f"{row.place}: {row.reason}" if row.is_elsewhere else row.reason),
         ),
         session.breaks,
         notes=lambda: [f"{more} more are in the saved session."] if more > 0 else [],
@@ -56,23 +56,34 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
     )
 
 
+@derived
+def kept_tensors(session: Session) -> list[Kept]:
+    """Return the tensors that forwards keep for their backward, largest first."""
+    return kept_for_backward(session.graphs)
+
+
 def kept_table(session: Session) -> Table[Kept]:
     """One row per tensor that a forward keeps for its backward, largest first."""
-    kept, numbers = kept_for_backward(session), session.plan.numbers
-    more = len(kept) - MOST_KEPT
+    tensors, numbers = kept_tensors(session), session.plan.numbers
+    more = len(tensors) - MOST_KEPT
+    regions = {node: region for region in session.members for node in nodes_of_region(session, region)}
+
+    def region_of(tensor: Kept) -> str | None:
+        return regions.get(f"{tensor.graph}:{tensor.node.name}")
+
     return Table(
         "Kept for the backward",
         (
             Column("tensor", lambda tensor: tensor.node.name),
-            Column("region", lambda tensor: tensor.region, region=lambda tensor: numbers.get(tensor.region or "")),
+            Column("region", region_of, region=lambda tensor: numbers.get(region_of(tensor) or "")),
             Column("op", lambda tensor: tensor.node.op),
             Column("values", lambda tensor: ", ".join(map(str, tensor.node.values)), "shape"),
             Number("kept_bytes", lambda tensor: tensor.size_bytes, dtype="Int64"),
             Column("line", lambda tensor: str(tensor.node.source) if tensor.node.source else None),
         ),
-        kept,
+        tensors,
         notes=lambda: [f"{kept_text(session)}{f'; {more} more: ex.kept' if more > 0 else ''}"],
-        shown=kept[:MOST_KEPT],
+        shown=tensors[:MOST_KEPT],
         heads=("tensor", "region", "op", "shape", "kept", "line"),
         fold="unless bad",
     )
@@ -80,20 +91,20 @@ def kept_table(session: Session) -> Table[Kept]:
 
 @derived
 def kept_text(session: Session) -> str:
-    """Return how much the forwards keep for their backwards, and how many ops are recomputed; empty if nothing is."""
-    kept, recomputed = kept_for_backward(session), len(recomputed_ops(session))
-    if not kept and not recomputed:
+    """Return how much the forwards keep for their backwards, and how many ops are recomputed; empty if neither."""
+    tensors, recomputed = kept_tensors(session), len(recomputed_ops(session.graphs))
+    if not tensors and not recomputed:
         return ""
-    known = sum(tensor.size_bytes or 0 for tensor in kept)
-    dynamic = sum(tensor.size_bytes is None for tensor in kept)
+    total_bytes = sum(tensor.size_bytes or 0 for tensor in tensors)
+    dynamic = sum(tensor.size_bytes is None for tensor in tensors)
     unknown = f", {dynamic} of a size that may change" if dynamic else ""
     again = f"; {count(recomputed, 'op')} computed again" if recomputed else ""
-    in_graphs = " in the graphs" if session.breaks else ""  # what runs outside of them may keep more
-    return f"{size(known)} in {count(len(kept), 'tensor')}{in_graphs}{unknown}{again}"
+    in_graphs = " in the graphs" if session.breaks else ""  # code outside of the graphs may keep more
+    return f"{size(total_bytes)} in {count(len(tensors), 'tensor')}{in_graphs}{unknown}{again}"
 
 
 Equal = tuple[Partition, ...]
-"""Equal partitions of a region, which share a row in texts and pages; the DataFrame has a row for each."""
+"""Equal partitions of a region: texts and pages show them in one row, the DataFrame has a row for each."""
 
 
 def partitions_table(session: Session) -> Table[Equal]:
@@ -135,16 +146,18 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("shared_with", lambda parts: shared_with(parts[0])),
             Number(
                 "compile_s",
-                lambda parts: measured_once(made.seconds) if (made := session.compile_of(parts[0])) else None,
-                text=lambda parts: _compile_text([made for part in parts if (made := session.compile_of(part))]),
+                lambda parts: measured_once(compiled.seconds) if (compiled := session.compile_of(parts[0])) else None,
+                text=lambda parts: _compile_text(
+                    [compiled for part in parts if (compiled := session.compile_of(part)) is not None]
+                ),
             ),
-            Column("cache", lambda parts: made.cache if (made := session.compile_of(parts[0])) else None),
+            Column("cache", lambda parts: compiled.cache if (compiled := session.compile_of(parts[0])) else None),
             Column("error", lambda parts: parts[0].error),
         ),
         [(part,) for part in session.partitions],
-        "Nothing of the regions could be cut out: ex.diagnostics says why."
+        "No op of the regions could be cut out: ex.diagnostics says why."
         if session.plan.regions
-        else "No region, so nothing is cut.",
+        else "There is no region, so nothing is cut.",
         lambda: [
             "Equal partitions share a row." if len(groups) < len(session.partitions) else "",
             *(
@@ -165,8 +178,8 @@ def _equality_key(partition: Partition, applied: Mapping[str, Any] | None) -> Ha
 
 
 def _compile_text(compiles: Sequence[ArtifactCompile]) -> str:
-    caches = "/".join(sorted({made.cache for made in compiles}))
-    return f"{duration(sum(made.seconds for made in compiles))} {caches}" if compiles else NONE
+    caches = "/".join(sorted({compiled.cache for compiled in compiles}))
+    return f"{duration(sum(compiled.seconds for compiled in compiles))} {caches}" if compiles else NONE
 
 
 def _requested_text(requested: Mapping[str, Any]) -> str:
@@ -178,9 +191,9 @@ def _applied_tone(requested: Mapping[str, Any], applied: Mapping[str, Any] | Non
 
 
 def _applied_text(requested: Mapping[str, Any], applied: Mapping[str, Any] | None) -> str:
-    """Return the applied config, with keys marked that differ from the requested one."""
+    """Return the applied config as text, which marks the keys that differ from the requested config."""
     if applied is None:
-        return "not seen yet"
+        return "not compiled"
     if applied == requested:
         return "same"
     texts = (clean(_applied_key(key, requested, applied), 2 * SHORT) for key in {**requested, **applied})
@@ -195,7 +208,7 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
 
 
 class ComparedSession(NamedTuple):
-    """A session among others: how its plan and shapes differ from the others', and what changed since the first.
+    """A session among others: the differences of its plan and shapes from the others', and its change since the first.
 
     ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
     """
@@ -217,7 +230,7 @@ class ComparedSession(NamedTuple):
 
     @property
     def change(self) -> SpeedChange:
-        """How the speedup changed from the first session, or why it cannot be compared."""
+        """The change of the speedup since the first session, or why it cannot be compared."""
         if self.session.is_outdated:
             return SpeedChange(problem="measured for another plan")
         if self.session is self.first:
@@ -305,8 +318,9 @@ def measured_plans(
 ) -> list[Node]:
     """Return a table with one row per run; empty for fewer than two runs, unless one has the code of ``current``.
 
-    The plan of ``current`` is marked, or where that was not measured itself, those of the same code, whose figures it
-    has. ``use`` returns the button that switches to a plan, given its number; a saved page has none.
+    The table marks the plan of ``current``. If that plan was not measured itself, the table marks the plans with the
+    same code, whose figures it has. ``use`` returns the button that switches to a plan, given its number; a saved page
+    has no such button.
     """
     equals_current = [run.plan == current.plan and run.shapes == current.shapes for run in sessions]
     has_its_code = [not any(equals_current) and same_code(run, current) for run in sessions]
@@ -361,7 +375,7 @@ Extra = Callable[[int, Diagnostic], Node | None]
 def diagnostics_nodes(
     diagnostics: Sequence[Diagnostic], extra: Extra = lambda _n, _diagnostic: None, *, infos_open: bool = False
 ) -> list[Node]:
-    """Return warnings and errors as a titled list, and infos as one that folds."""
+    """Return warnings and errors as a titled list, and infos as a folded list."""
     items = [(finding.severity, diagnostic_item(finding, extra(n, finding))) for n, finding in enumerate(diagnostics)]
     severe = [item for severity, item in items if severity is not Severity.INFO]
     infos = [item for severity, item in items if severity is Severity.INFO]
@@ -373,7 +387,7 @@ def diagnostics_nodes(
 
 
 def diagnostic_item(diagnostic: Diagnostic, extra: Node | None = None, *, short: bool = False) -> Node:
-    """Return one diagnostic as a list item; ``short`` leaves out its lines and the upstream issue."""
+    """Return one diagnostic as a list item; ``short`` leaves out its lines and what upstream does."""
     facts = (
         ("At ", "" if short else ", ".join(str(place) for place in diagnostic.where[:MOST_PLACES])),
         ("Upstream torch: ", "" if short else diagnostic.upstream),

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from regional_explorer.errors import count
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.profile import Profile, ProfileKind
+from regional_explorer.record.profile import Profile, ProfileKind, TimeShare, TimeShares
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, percent, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
@@ -16,7 +15,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 MOST_PROFILE_ROWS = 12
 """The maximum number of rows shown of each kind; ``ex.op_times`` has all."""
 
-AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
+AROUND_THE_GRAPHS = "Compiled regions do not change this time: it is spent outside of the captured graphs."
 
 _TITLE = "Where the time goes"
 _KIND_TITLES = {
@@ -29,7 +28,7 @@ _KIND_TITLES = {
 
 def profile_tables(session: Session) -> list[Table[TimeShare]]:
     """Return a table for each kind of row, with equal layers in one row; empty if nothing was profiled."""
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     return [] if shares is None else [_kind_table(shares, kind) for kind in ProfileKind]
 
 
@@ -58,10 +57,10 @@ def op_times_table(session: Session) -> Table[TimeShare]:
     """One row per module (including those inside it), source line and op (``by``), the longest of each first.
 
     Then come rows ``by`` ``around``: the code around the graphs. Together with these, the rows of all lines add up to
-    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
-    part of the call, and ``copy_us`` the least time in which this machine copied ``moved_bytes``, op by op; NaN where
-    the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 8
-    rounds, or if the machine was too busy.
+    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, and ``share`` is
+    the part of the call that ``eager_us`` takes. ``copy_us`` is the least time in which this machine copied
+    ``moved_bytes``, op by op; it is NaN where the ops take less, so that it bounds nothing. ``ex.profile()`` fills the
+    table; the bounds are NaN if it had fewer than 8 rounds, or if the machine was too busy.
     """
     rows = session.profile.rows if session.profile else ()
     return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="unless bad")
@@ -72,7 +71,7 @@ def profile_table(session: Session) -> Table[TimeShare]:
 
     ``layers`` counts the modules that a row sums.
     """
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     rows = [] if shares is None else [share for kind in ProfileKind for share in shares.by(kind)]
     by, name, *figures = _COLUMNS
     return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="unless bad")

@@ -1,4 +1,4 @@
-"""Tables of a plan's roofline: how much of the gain of full Inductor it reaches, and what it loses at borders."""
+"""Tables of a plan's roofline: how much of full Inductor's gain the plan reaches, and what it loses at borders."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _launched(launches: Launches) -> str:
     kernels = "" if launches.region_kernels is None else f" and {count(launches.region_kernels, 'kernel')} of regions"
     return (
         f"One call launches {count(launches.eager_ops, 'eager op')}{kernels}; "
-        f"in full Inductor, {count(launches.full_kernels, 'kernel')}."
+        f"under full Inductor it launches {count(launches.full_kernels, 'kernel')}."
     )
 
 
 def region_reach_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
     """One row per region: its gain, and its share of the gain of full."""
     return Table(
-        "What each region brings, measured alone",
+        "What each region gains, measured alone",
         (
             Column("region", lambda row: row.region),
             Number("gain_s", lambda row: row.gain_s, "gain over eager", text=lambda row: _ends(row.gain_s, duration)),
@@ -77,15 +77,15 @@ def region_reach_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
         ),
         regions,
         "No region was measured alone: ex.benchmark(regions=True).",
-        lambda: ["How long a region's ops take inside full cannot be measured: there they share kernels with others."],
+        lambda: ["The time of a region's ops inside full cannot be measured: there they share kernels with other ops."],
         heads=("region", "gain over eager", "of full's gain"),
     )
 
 
 def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach: Sequence[PhaseReach]) -> Table[Border]:
-    """One row per border: its tensors and bytes, the part that full fuses away, and the most time that saves.
+    """One row per border: its tensors and bytes, the part that full fuses away, and the most time that this saves.
 
-    That is never more than the call takes under the plan.
+    The saved time is never more than the call takes under the plan.
     """
     whole_s = [phase.regional_s.value for phase in reach[-1:]]
     worth = (
@@ -99,7 +99,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
         return None if bandwidth is None else min([row.fused_bytes / bandwidth.bytes_per_s.value, *whole_s])
 
     return Table(
-        "What crosses borders",
+        "Tensors that cross borders",
         (
             Column("source", lambda row: row.source, "from"),
             Column("reader", lambda row: row.reader, "to"),
@@ -142,12 +142,12 @@ def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table[OpDiff
         ),
         ops,
         "None: Inductor decomposes no op of these graphs.",
-        lambda: ["Both were run on the values of the call, the decomposition op by op.", rounded],
+        lambda: ["Op and decomposition were run on the values of the call, the decomposition op by op.", rounded],
     )
 
 
 def trials_table(trials: Sequence[BitwiseTrial]) -> Table[BitwiseTrial]:
-    """Under which configs full Inductor is bitwise equal to eager."""
+    """One row per tried config: whether full Inductor is bitwise equal to eager under it."""
     return Table(
         "Full Inductor against eager, bit by bit",
         (
@@ -177,7 +177,7 @@ def _difference_text(difference: float) -> str:
 
 
 def _gain_reached(row: PhaseReach) -> str:
-    """Return the share of full's gain, or a note that full gains nothing, or nothing certain."""
+    """Return the share of full's gain, or a note if full gains nothing, or nothing certain."""
     if row.share is not None:
         low, high = row.share.bounds or (row.share.value, row.share.value)
         if low > 1:

@@ -1,4 +1,4 @@
-"""Tables: columns declared once, and rows that are records; as DataFrame, text and elements."""
+"""Tables: columns declared once, and a record per row; shown as DataFrame, text and elements."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ LONGEST_WORD = 24
 class Column(Generic[R]):
     """A column of a table: the value it takes from a record, and how texts and pages show it.
 
-    ``name`` is its name in the DataFrame, with the unit of the numbers there at its end: ``eager_us``, ``compile_s``,
-    ``peak_bytes``; without a name it is not in the DataFrame. ``value`` is exact, in seconds or bytes. ``head`` is the
-    title in texts and pages, by default the name without unit; ``text`` writes a row there, or ``write`` a value, if
-    there is one; by default by the unit. ``tone`` is good, bad, warn or quiet. ``region`` is the number of the region
-    whose letter stands before the text. ``drawn`` makes, of all rows that are shown, the function that draws one of
-    them in place of the text. ``right`` columns are aligned to the right and never wrapped. ``dtype`` is that of the
-    DataFrame, if pandas would not find it.
+    ``name`` is the column's name in the DataFrame, and ends with the unit of its numbers: ``eager_us``, ``compile_s``,
+    ``peak_bytes``. A column without a name is not in the DataFrame. ``value`` is exact, in seconds or bytes. ``dtype``
+    is the DataFrame's, if pandas would not find it.
+
+    ``head`` is the title in texts and pages, by default the name without unit. There ``text`` writes a row, or
+    ``write`` a value that is not None; by default, the unit says how. ``tone`` is good, bad, warn or quiet. ``region``
+    is the number of the region whose letter stands before the text. ``drawn`` takes all rows that are shown, and
+    returns the function that draws a row in place of the text. ``right`` columns are aligned to the right and never
+    wrapped.
     """
 
     name: str
@@ -54,14 +56,14 @@ class Column(Generic[R]):
 
     @property
     def title(self) -> str:
-        """Its title in texts and pages."""
+        """The title in texts and pages."""
         if self.head is not None:
             return self.head
         unit = unit_of(self.name)
         return self.name.removesuffix(unit.ending if unit else "").replace("_", " ")
 
     def exact(self, row: R) -> Any:
-        """Return the value of a row for the DataFrame, in the unit that the name says."""
+        """Return the value of a row for the DataFrame, in the unit at the end of the column's name."""
         value, unit = number_of(self.value(row)), unit_of(self.name)
         if isinstance(value, StrEnum):
             return str(value)
@@ -104,13 +106,13 @@ class Column(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Number(Column[R]):
-    """A column of numbers, or of figures."""
+    """A column of numbers or figures."""
 
     right: bool = True
 
 
 def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tuple[Column[R], ...]:
-    """Return the columns for a part of each record; their cells are empty if the part is None."""
+    """Return the columns applied to a part of each record; the cells of a row are empty if its part is None."""
 
     def of(column: Column[S]) -> Column[R]:
         text, tone = column.text, column.tone
@@ -128,7 +130,7 @@ def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> t
 
 
 def why_no_interval(value: Any) -> str:
-    """Return why a figure has no interval; empty if it has one, and for values that are no figure."""
+    """Return why a figure has no interval; empty if it has an interval, or if the value is no figure."""
     return value.why if isinstance(value, Figure) and value.bounds is None else ""
 
 
@@ -152,11 +154,13 @@ def bound_columns(
 class Table(Generic[R]):
     """A titled table with one row per record.
 
-    ``heads`` are the titles of the columns that texts and pages show, in their order: all columns if empty. ``shown``
-    are the records that they show: all if None. ``empty`` is said if there are none, ``notes`` makes the lines below.
-    ``outdated`` is None if the figures are always those of the plan; otherwise the DataFrame says of which plan they
-    are, and so does the title if it is another. ``fold`` says whether the rows are in a fold: never, in one that is
-    closed unless one of them is bad or a warning, or in one that is closed.
+    Texts and pages show the columns with the titles ``heads``, in this order, or all columns if it is empty. They show
+    the records ``shown``, or all if it is None, and the text ``empty`` in place of an empty table. ``notes`` returns
+    the lines below the table.
+
+    ``outdated`` says whether the figures are of another plan than the current one: the DataFrame says so in a column
+    ``plan``, and the title in words. It is None if the figures are always of the current plan. ``fold`` puts the rows
+    into a fold: "unless bad" opens it if a row is bad or a warning, "closed" never.
     """
 
     title: str
@@ -171,7 +175,7 @@ class Table(Generic[R]):
 
     def dataframe(self) -> ShownFrame:
         """Return all rows with exact values."""
-        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
+        from regional_explorer.tables.frame import ShownFrame  # imports pandas
 
         columns = [column for column in self.columns if column.name]
         frame = ShownFrame(
@@ -180,7 +184,7 @@ class Table(Generic[R]):
         )
         if self.outdated is not None:
             frame["plan"] = "another" if self.outdated else "current"
-        # Without a number in it, pandas does not know that a column has numbers.
+        # A column of numbers that has none yet has another dtype in pandas.
         unknown = {column.name for column in columns if column.right and frame[column.name].dtype == object}
         dtypes = {
             column.name: column.dtype or "float64" for column in columns if column.dtype or column.name in unknown
@@ -213,7 +217,7 @@ class Table(Generic[R]):
         return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
 
     def unsure(self) -> Iterator[str]:
-        """Yield why shown figures have no interval, each reason once."""
+        """Yield each reason why shown figures have no interval, with the titles of their columns."""
         heads: dict[str, dict[str, None]] = {}
         for column in self.shown_columns:
             for row in self.shown_rows:
@@ -277,7 +281,7 @@ def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -
             max(map(_text_width, [head, *(line for lines in column for line in lines)]))
             for head, column in zip(heads, cells, strict=True)
         ]
-        # The widest column is narrowed first; none becomes narrower than its head and its longest word.
+        # Narrow the widest column first, and no column below its head and its longest word.
         shrinkable = [n for n, wide in enumerate(widths) if min(wide, limits[n]) > minimums[n]]
         if sum(widths) + 2 * len(widths) <= width or not shrinkable:
             break
@@ -285,7 +289,7 @@ def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -
         limits[widest] = min(limits[widest], widths[widest]) - 1
     row_lines = (zip_longest(*row, fillvalue="") for row in zip(*cells, strict=True))
     for line in [heads, ["─" * wide for wide in widths], *chain.from_iterable(row_lines)]:
-        # A wide character takes two columns of a terminal, and is one to Python.
+        # A wide character takes two columns of a terminal, but Python counts it as one.
         padded = (
             (text.rjust if column.right else text.ljust)(wide + len(text) - _text_width(text))
             for text, wide, (column, _) in zip(line, widths, columns, strict=True)
@@ -302,7 +306,7 @@ def _longest_word(text: str) -> int:
 
 
 def _text_width(text: str) -> int:
-    """Return how many columns of a terminal ``text`` takes: wide characters take two, marks none."""
+    """Return how many columns of a terminal ``text`` takes: wide characters take two, combining marks none."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
@@ -317,47 +321,47 @@ def chip(region: int, **attributes: object) -> Node:
 ABOUT: Mapping[str, str] = {
     # what was measured
     "phase": "The part of the call: forward, backward, or the whole step",
-    "variant": "What was run: the name of the variant in Python is in the tooltip of its cell",
-    "median": "The time of one call: the middle one of all samples",
+    "variant": "A way to run the call; the tooltip of its cell has the variant's name in Python",
+    "median": "The time of one call: the median of all samples",
     "IQR": "Half of all samples lie within this range around the median",
     "speedup": "eager ÷ this, from the same rounds; above 1 is faster",
     "CI": "Confidence interval: where the true figure lies, at the confidence given below",
     "against eager": "The speedup with its interval; the dashed line is eager",
-    "verdict": "What the samples, or the comparison of results, allow to conclude",
-    "numerics": "Results compared with eager's, which themselves are compared with float64",
-    "against trace": "traced ÷ this: compared with the captured graphs, where those differ from eager",
-    "verdict (trace)": "What the samples allow to conclude against the captured graphs",
+    "verdict": "The conclusion that the samples, or the comparison of results, allow",
+    "numerics": "The verdict on the results: compared with eager's, and both with float64",
+    "against trace": "traced ÷ this: the speedup over the captured graphs, if these differ from eager",
+    "verdict (trace)": "The conclusion that the samples allow against the captured graphs",
     "samples": "How many blocks of calls were timed",
     "your plan: speedup": "eager ÷ your plan, from the same rounds",
     # regions and their pieces
-    "region": "What was marked, under one name and config",
-    "partition": "One piece cut out of one graph: region, instance, graph",
-    "graph": "The captured graph that it was cut from",
-    "instances": "Which occurrences of the region: a module call, say",
-    "selector": "What picks its ops",
+    "region": "The ops that were marked under one name; they share a config",
+    "partition": "A piece cut out of one graph: its region, instance and graph",
+    "graph": "The captured graph that the piece was cut from",
+    "instances": "The occurrences of the region, such as module calls",
+    "selector": "The rule that picks the region's ops",
     "state": "One of: not compiled, compiled, measured, eager, failed",
-    "ops": "How many ops it has",
-    "ops forward": "How many ops it has in forward graphs",
-    "ops backward": "How many ops it has in backward graphs",
-    "partitions": "How many pieces were cut out of the graphs",
-    "config": "Inductor config keys that it is compiled under",
+    "ops": "The ops of the row, or their number",
+    "ops forward": "The number of ops in forward graphs",
+    "ops backward": "The number of ops in backward graphs",
+    "partitions": "The number of pieces cut out of the graphs",
+    "config": "The Inductor config that the region is compiled under",
     "requested": "The config in the plan",
     "applied": "The config that was read back inside the compile",
-    "artifacts": "How many compiled codes they run: equal pieces share one",
+    "artifacts": "The number of compiled callables that the pieces run: equal pieces share one",
     "eager": "Time of one call, run op by op",
     "compiled": "Time of one call, compiled",
-    "gain per call": "What compiling saves in each call, measured alone",
+    "gain per call": "The time that compiling saves in each call, measured alone",
     "worst": "The tensor whose results are farthest from eager's",
-    "compile": "Seconds waited for its compiles, and whether a cache had them",
-    "paid for after": "After how many calls the compile time is regained",
+    "compile": "Seconds waited for the compiles, and whether a cache had them (warm) or not (cold)",
+    "paid for after": "The number of calls that regain the compile time",
     # how it adds up, memory, numerics
-    "part": "Sums begin with =; what stands below one leads to the next",
-    "time": "Seconds that it takes",
+    "part": "A sum begins with =; the parts below it lead to the next sum",
+    "time": "The time of the row",
     "what it is": "Where this time is spent",
-    "peak of one call": "Memory above what was in use before the call",
-    "read from": "Which counter was read",
+    "peak of one call": "Memory above the amount in use before the call",
+    "read from": "The counter that was read",
     "tensor": "An output or a gradient, or what a forward keeps",
-    "dtype": "The type of its numbers",
+    "dtype": "The tensor's dtype",
     "bitwise": "Whether every bit equals eager's",
     "− eager": "Root mean square of the differences from eager",
     "largest": "The largest difference from eager",
@@ -367,11 +371,11 @@ ABOUT: Mapping[str, str] = {
     "note": "What the check took into account",
     # compiles
     "what": "What was compiled",
-    "waited": "Its part of the seconds waited, where compiles ran side by side",
-    "new code": "Seconds waited for compiling what no plan above it has",
-    "cache": "Whether a cache had it (warm) or not (cold)",
-    "answer": "What Inductor's cache answered",
-    "why": "Why it was compiled again, or not",
+    "waited": "This compile's part of the elapsed time, if compiles ran side by side",
+    "new code": "Seconds waited for compiling code that no plan above has",
+    "cache": "Whether a cache had the code (warm) or not (cold)",
+    "answer": "The answer of Inductor's cache: hit, miss, bypass or off",
+    "why": "Why the code was compiled again, or not",
     "passes before autograd": "Whether passes before autograd ran",
     "all": "The whole compile",
     "tracing": "Tracing and graph passes",
@@ -382,27 +386,27 @@ ABOUT: Mapping[str, str] = {
     "load": "Loading the built code",
     "other": "The rest",
     "pattern": "The function in Inductor that makes the pattern, or that replaces its matches",
-    "trace": "How often it matched when the call was traced",
-    "regions": "How often it matched in the compiles of each region",
+    "trace": "How often the pattern matched when the call was traced",
+    "regions": "How often the pattern matched in the compiles of each region",
     # what is kept, and graph breaks
     "op": "The operator",
-    "shape": "Its sizes",
+    "shape": "The tensor's sizes",
     "kept": "Bytes kept for the backward",
     "line": "The line of the source",
     "where": "The line at which the graph breaks",
-    "reason": "What Dynamo says of it",
+    "reason": "Dynamo's reason for the graph break",
     # where the time goes
-    "module": "A module with all inside it; equal layers are one row",
-    "around": "What runs around the graphs",
-    "share": "Its part of the call",
-    "forward": "Time of its ops in the forward",
-    "backward": "Time of its ops in the backward",
-    "moves": "Bytes that its ops read and write",
+    "module": "A module with everything inside it; equal layers are one row",
+    "around": "Code that runs around the graphs",
+    "share": "The row's part of the call's time",
+    "forward": "Time of the row's ops in the forward",
+    "backward": "Time of the row's ops in the backward",
+    "moves": "Bytes that the row's ops read and write",
     "copying that takes": "The least time in which this machine copies as many bytes",
     # plans side by side
-    "plan": "The number of the plan, in the order measured",
+    "plan": "The number of the plan, in the order of measuring",
     "differences": "What differs between these plans",
-    "against plan 1": "Time of plan 1 ÷ time of this one; above 1 is faster",
+    "against plan 1": "Time of plan 1 ÷ time of this plan; above 1 is faster",
     "traced": "The captured graphs, run op by op: nothing is compiled",
     "your plan": "Each region compiled under its config, the rest op by op",
     "torch.compile": "The whole call under plain torch.compile",

@@ -1,6 +1,6 @@
 """The one package that uses private torch APIs and knows how torch versions differ.
 
-Everything here is a thin wrapper; the packages that use it say what it is for.
+Everything here is a thin wrapper; the packages that use a wrapper say what it is for.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from regional_explorer.torch_api.graphs import BoxedCall, computes_nothing
 
 
 def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
-    """Return a check that arguments are like ``values``: tensors of equal class, dtype, device, sizes and strides.
+    """Return a function that checks whether arguments have the class, dtype, device, sizes and strides of ``values``.
 
     It is the check of Dynamo's guards, in C++: 90 tensors take 6 µs instead of 59. None if a value is no plain strided
     tensor.
@@ -24,7 +24,7 @@ def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
     if not values or not all(type(value) in _PLAIN and value.layout is torch.strided for value in values):
         return None
     sizes, strides = [list(value.shape) for value in values], [list(value.stride()) for value in values]
-    # Without both lists it reads memory that is not its own (torch 2.11 to 2.15).
+    # Without both lists, TensorGuards reads memory that is not its own (torch 2.11 to 2.15).
     guards = TensorGuards(*values, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]  # lists of lists
     check: Callable[..., bool] = guards.check
     return check
@@ -55,10 +55,10 @@ def settled_call(call: BoxedCall, unseen: Collection[int]) -> BoxedCall:
 
 
 def without_wrapper(call: Callable[..., Any], gm: fx.GraphModule) -> BoxedCall | None:
-    """Return Inductor's function inside AOTAutograd's wrappers of ``gm``, if these have nothing to do.
+    """Return Inductor's function inside AOTAutograd's wrappers of ``gm``, if the wrappers have nothing to do.
 
-    AOTAutograd's wrapper copies results into inputs that the graph writes, and makes those results that are views of an
-    input, so that a later write to the input is noticed. A graph that does neither needs none of it.
+    AOTAutograd's wrapper copies results into inputs that the graph writes. It also recreates results that are views of
+    an input, so that a later write to the input is noticed. A graph with neither needs no wrapper.
     """
     outputs = gm.graph.output_node().args[0]
     if not isinstance(outputs, (tuple, list)) or any(map(_may_be_input, outputs)):
@@ -91,7 +91,7 @@ def _compiled_graph(call: Callable[..., Any]) -> CompiledFxGraph | None:
 
     Which wrappers there are differs from torch 2.11 to 2.15: all of their closures are searched.
     """
-    found: list[CompiledFxGraph] = []
+    graphs: list[CompiledFxGraph] = []
     seen: set[int] = set()
     waiting: list[Any] = [call]
     while waiting:
@@ -100,12 +100,12 @@ def _compiled_graph(call: Callable[..., Any]) -> CompiledFxGraph | None:
             continue
         seen.add(id(function))
         if isinstance(function, CompiledFxGraph):
-            found.append(function)
+            graphs.append(function)
         elif callable(function):
             cells = getattr(function, "__closure__", None) or ()
             waiting += [value for cell in cells if callable(value := _content(cell))]
             waiting.append(getattr(function, "__wrapped__", None))
-    return found[0] if len(found) == 1 else None
+    return graphs[0] if len(graphs) == 1 else None
 
 
 def _content(cell: Any) -> Any:

@@ -17,9 +17,9 @@ _COMPILE_LOCK_POLL_S = 0.1
 """Seconds between checks whether a wait was cancelled."""
 _WAITS_AFTER_S = 0.5
 _STUCK_AFTER_S = 10.0
-"""Seconds without a step after which a thread counts as waiting: inside Python's own waiting code, and elsewhere."""
+"""Seconds without a step after which a thread counts as waiting: in Python's own waiting code, and in other code."""
 _LOOK_AGAIN_S = 0.4
-"""Seconds after which a look at a thread is outdated: the thread may have come back to the same step."""
+"""Seconds after which an observation of a thread is outdated: the thread may have come back to the same step."""
 _WAITING_FILES = (threading.__file__, selectors.__file__)
 
 
@@ -38,9 +38,9 @@ def compile_lock(
 def compile_lock_for_user_code() -> Iterator[None]:
     """Context manager: run the user's code while no other thread of this process compiles or traces.
 
-    Except for threads that this code waits for: a pool of its own that calls compiled functions. Autograd runs a
-    backward on devices other than the CPU on threads of its own, where one that is not compiled yet would wait for the
-    lock. In this block it runs on the calling thread.
+    Threads that this code waits for are an exception, such as its own pool that calls compiled functions. On devices
+    other than the CPU, autograd runs a backward on threads of its own, where a backward that is not compiled yet would
+    wait for the lock. In this block a backward runs on the calling thread.
     """
     with compile_lock(), torch.autograd.set_multithreading_enabled(False):
         lock = convert_frame.compile_lock
@@ -48,7 +48,7 @@ def compile_lock_for_user_code() -> Iterator[None]:
             yield
             return
         lent = _LentLock(lock)
-        convert_frame.compile_lock = lent  # type: ignore[assignment]  # has what torch uses of a lock
+        convert_frame.compile_lock = lent  # type: ignore[assignment]  # it has the methods of a lock that torch uses
         try:
             yield
         finally:
@@ -59,7 +59,7 @@ def compile_lock_for_user_code() -> Iterator[None]:
 class _LentLock:
     """The compile lock while its owner runs the user's code: a thread that the owner waits for may borrow it.
 
-    Otherwise the two would wait for each other forever. The owner takes turns with the borrower.
+    Otherwise the two threads would wait for each other forever. The owner takes turns with the borrower.
     """
 
     def __init__(self, lock: threading.RLock) -> None:
@@ -85,10 +85,10 @@ class _LentLock:
         return True
 
     def _owner_waits(self) -> bool:
-        """Return whether the owner has made no step for long, by the frequent looks of threads that want the lock."""
+        """Return whether the owner has made no step for long; threads that want the lock observe it often."""
         step, now = _step_of(self._owner), time.monotonic()
-        seen, since, last_look = self._looked
-        if step != seen or now - last_look > _LOOK_AGAIN_S:
+        seen_step, since, last_look = self._looked
+        if step != seen_step or now - last_look > _LOOK_AGAIN_S:
             since = now
         self._looked = step, since, now
         if step is None:

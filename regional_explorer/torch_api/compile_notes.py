@@ -1,4 +1,4 @@
-"""What Inductor tells during a compile: warnings, matched patterns, its phases, and the answers of its caches."""
+"""Records what Inductor reports during a compile: warnings, matched patterns, its phases, and its caches' answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN: set[str] = set()
 
 
 class _Recorder(logging.Handler):
-    """Records each warning of this thread once, by ``warnings`` or by ``logging``."""
+    """Records each warning of this thread once, whether given by ``warnings`` or ``logging``."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -76,7 +76,7 @@ def recording_warnings() -> Iterator[dict[str, None]]:
 
 
 def _forget_warned() -> None:
-    """Let Inductor repeat warnings that it gives once per process: they may be about another region now.
+    """Let Inductor repeat warnings that it gives once per process, because they may be about another region now.
 
     Such warnings are in cached functions, ``_warn_complex_not_supported`` of ``lowering`` for one (torch 2.11 to 2.15).
     """
@@ -121,7 +121,7 @@ def counting_patterns() -> Iterator[Counter[str]]:
 def _name(entry: Any) -> str:
     """Return the name of the function that a pattern was traced from, else of the function that replaces its matches.
 
-    The first stands in the closure of the check: ``pattern_name`` (torch 2.13) is another one for each dtype and mode.
+    The first name stands in the closure of the check; ``pattern_name`` (torch 2.13) differs for each dtype and mode.
     """
     check, function = entry.extra_check, getattr(entry, "handler", None)
     if function is None and isfunction(check):
@@ -175,7 +175,7 @@ _CUSTOM_PASS_KEYS = (
 
 
 class Times:
-    """Sums this thread's time in each of torch's events, without nested events (``own``) and with (``whole``)."""
+    """Sums this thread's time in each of torch's events, without nested events (``own``) and with them (``whole``)."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -217,7 +217,7 @@ class Times:
 class CompileNotes:
     """The notes about one compile.
 
-    ``reason`` is why a cache was bypassed, ``warned`` what Inductor warned of, ``matched`` the patterns that matched.
+    ``reason`` is why a cache was bypassed, ``warned`` are Inductor's warnings, ``matched`` the patterns that matched.
     """
 
     reason: str = ""
@@ -286,11 +286,11 @@ def _uncached_reason(answer: CacheAnswer, note: str) -> str:
             return "force_disable_caches is set"
         off = [
             name
-            for name, on in (
+            for name, is_on in (
                 ("fx_graph_cache", inductor_config.fx_graph_cache),
                 ("enable_autograd_cache", functorch_config.enable_autograd_cache),
             )
-            if not on
+            if not is_on
         ]
         return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not consulted"
     if answer is CacheAnswer.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
@@ -339,7 +339,7 @@ class CacheAnswers:
         )
 
     def answer(self) -> CacheAnswer:
-        """Return the worst answer since these counts, of Inductor's cache if AOTAutograd's was not consulted."""
+        """Return the worst answer since these counts: from AOTAutograd's cache, or else from Inductor's."""
         answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
         return next(answers, CacheAnswer.OFF)
 
@@ -354,5 +354,5 @@ class CacheAnswers:
         return None if any(counts[CacheAnswer.HIT] for counts in self._new_counts()) else dict(matched)
 
     def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
-        now = CacheAnswers.now()
-        return now.aot - self.aot, now.inductor - self.inductor
+        current = CacheAnswers.now()
+        return current.aot - self.aot, current.inductor - self.inductor

@@ -1,4 +1,4 @@
-"""Traces apart from the user's own compiles: marks, breaks, folds, subgraph options, the call being traced."""
+"""Traces without touching the user's own compiles: marks, breaks, folds, subgraph options, the call being traced."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 from torch.fx.traceback import get_current_meta
 
+from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import SubgraphOptions
-from regional_explorer.record.json_file import json_safe
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.plan import Tracing
 from regional_explorer.torch_api.compile_notes import counting_patterns
 from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
 from regional_explorer.torch_api.releasing import forget_metric_edits, release_when_dropped
@@ -99,7 +99,7 @@ class Folded:
 @contextlib.contextmanager
 def reporting_folds(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
     """Context manager: report every elimination of common subexpressions, graph by graph."""
-    original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
+    original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module declares no exports
 
     def eliminate(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Graph:
         result: fx.Graph = original(graph, *args, **kwargs)
@@ -154,11 +154,12 @@ def compile_isolated(
     fresh code object does, except behind graph breaks. What Dynamo keeps for the result is released with it.
     """
     if backend == "inductor":
-        # Isolated or not, a compile runs what was compiled before for an equal backend, under whatever config that was
-        # (torch 2.13 and 2.15, docs/upstream.md). This object is wrapped once more, so it is equal to none.
+        # Isolated or not, a compile runs the code compiled before for an equal backend, under whatever config that was
+        # (torch 2.13 and 2.15, docs/upstream.md). This backend is wrapped once more, so that it equals no other.
         backend = torch._TorchCompileInductorWrapper(None, None, dynamic)
     if getattr(fn, "__name__", "") == "_call_impl":
-        # Of a module that was compiled in place. Torch traces no method of its own from its first frame (until 2.15).
+        # ``fn`` is the call of a module that was compiled in place. Torch traces no method of its own from its first
+        # frame (until 2.15).
         fn = wrap_inline(fn)
     if ISOLATES:
         options: dict[str, Any] = {"isolate_recompiles": True}
@@ -201,8 +202,8 @@ def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
 class _EagerStance:
     """The stance ``usual``, except that in the thread that made this object compiled functions run uncompiled.
 
-    Operators such as flex_attention still compile what their own eager run needs: without it they have no right
-    gradient, and what Dynamo traces for them runs op by op.
+    Operators such as flex_attention still compile what their own eager run needs: otherwise their gradient is wrong.
+    What Dynamo traces for them runs op by op.
     """
 
     def __init__(self, usual: Any) -> None:
@@ -285,8 +286,8 @@ def aot_backend(
 ) -> Any:
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
 
-    A backward is mostly handed over when it first runs. ``before_forward`` gets it, to be read and not kept, before
-    its forward is handed over.
+    A backward is mostly handed over when it first runs. ``before_forward`` gets the backward before its forward is
+    handed over, to read it and not to keep it.
 
     The min-cut partitioner folds equal ops into one, which is reported to ``on_fold``; the default one switches to it
     for a checkpoint in a graph that writes in place, and here for an unused dropout, which it cannot split
@@ -313,8 +314,8 @@ def aot_backend(
 
     def compile_forward(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
         nonlocal backward
-        # Bodies are partitioned before the graph around them: this is the backward of the last one. AOTAutograd still
-        # changes what the partitioner returns, until now.
+        # Bodies are partitioned before the graph around them, so this is the backward of the graph. Up to this point
+        # AOTAutograd still changes the partitioner's results.
         if backward is not None:
             before_forward(backward)
             backward = None
@@ -354,12 +355,12 @@ def after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule
         get_cuda_device_context(gm),
     ):
         changed = _recursive_joint_graph_passes(gm, not in_bodies, next(devices, None))
-    # A replacement has no origin: it takes the origin of an op that reads it, or that it reads.
+    # A replacement has no origin: it takes the origin of an op that reads it, or of an op that it reads.
     for node in (*reversed(changed.graph.nodes), *changed.graph.nodes):
         custom = node.meta.setdefault("custom", {})
         if node not in before and ORIGIN not in custom:
             around = (other.meta.get("custom") or {} for other in (*node.users, *node.all_input_nodes))
-            node.meta["custom"] = {**custom, **next((known for known in around if ORIGIN in known), {})}
+            node.meta["custom"] = {**custom, **next((neighbour for neighbour in around if ORIGIN in neighbour), {})}
     return changed
 
 
@@ -381,7 +382,8 @@ def _without_second_draws(forward: fx.GraphModule, backward: fx.GraphModule) -> 
 def recompile_reason() -> str:
     """Return which guard failed, when called inside the resulting compile; empty if Dynamo did not say.
 
-    A guard of each earlier trace failed. That of the newest says most: where sizes differ, it is the most general one.
+    A guard of each earlier trace failed. The newest trace's guard says most: where sizes differ, it is the most
+    general.
     """
     reason = str(getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason") or "")
     reason = max(_reasons_since(reason), key=_number_of_trace)
@@ -393,14 +395,14 @@ def recompile_reason() -> str:
 
 def _reasons_since(first: str) -> list[str]:
     """Return ``first``, the reason that Dynamo reports, and the later reasons that it found for other traces."""
-    found = [text for code in traced_code()[:1] for text in guard_failures.get(code, ())]
-    return found[len(found) - 1 - found[::-1].index(first) :] if first in found else [first]
+    reasons = [text for code in traced_code()[:1] for text in guard_failures.get(code, ())]
+    return reasons[len(reasons) - 1 - reasons[::-1].index(first) :] if first in reasons else [first]
 
 
 def _number_of_trace(reason: str) -> int:
     """Return the number of the trace that a reason is about, which begins with ``frame/trace:``."""
-    found = re.match(r"\D*\d+/(\d+)", reason)
-    return int(found[1]) if found else -1
+    match = re.match(r"\D*\d+/(\d+)", reason)
+    return int(match[1]) if match else -1
 
 
 def frame_module() -> nn.Module | None:
@@ -432,7 +434,7 @@ class Break:
 def _modules_around(translator: Any, error: BaseException | None) -> Iterator[tuple[int, str]]:
     """Yield the ids and class names of the modules that Dynamo was in when ``error`` was raised, outermost first.
 
-    It reports the break for the frame that can go on, and has left those of the modules below: they are in the
+    Dynamo reports the break for the frame that can go on. It has left the frames of the modules below, which are in the
     traceback.
     """
     if (module := frame_module()) is not None:
@@ -451,7 +453,7 @@ def graph_breaks() -> Iterator[list[Break]]:
     """Collect the graph breaks of everything Dynamo traces inside.
 
     ``counters["graph_break"]`` has no locations, and a break inside ``annotate`` drops the whole frame without a log
-    line (torch 2.13); the method that writes the log sees every one.
+    line (torch 2.13); the method that writes the log sees every break.
     """
     breaks: list[Break] = []
     translator = symbolic_convert.InstructionTranslatorBase
@@ -504,7 +506,7 @@ def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], No
 
 
 def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], None]:
-    outer_error = sys.exc_info()[1]  # of an except block that the call is in
+    outer_error = sys.exc_info()[1]  # the error of an except block around the call
 
     def cleanup() -> None:
         raises = sys.exc_info()[1] is not outer_error  # torch 2.11 does not note whether the call succeeded
@@ -516,8 +518,8 @@ def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], No
 def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
     """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return a stop function.
 
-    Also of a call that Dynamo traces nothing of, but not where compiled functions are to run eagerly. A copy of
-    ``compiled`` does not run it.
+    It also runs after a call in which Dynamo traces nothing, but not where compiled functions are to run eagerly. A
+    copy of ``compiled`` does not run it.
     """
     hooks = getattr(_context_of(compiled), "enter_exit_hooks", [])  # none with TORCHDYNAMO_DISABLE
 
@@ -615,7 +617,7 @@ def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] 
 
 
 def _is_inductor(compiler: Any) -> TypeGuard[functools.partial[Any]]:
-    """Return whether a compiler is the one that torch makes of options: Inductor under some configs."""
+    """Return whether torch made a compiler from options: it is then Inductor under some configs."""
     # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
     inductor_compile = getattr(module, "invoke_subgraph_inductor_compile", None)

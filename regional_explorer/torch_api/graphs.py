@@ -140,11 +140,11 @@ def target_key(node: fx.Node) -> str:
 
 
 def user_kernel(node: fx.Node) -> Mapping[str, Any]:
-    """Return what the index arguments stand for in a call of a user's Triton kernel; empty for other nodes.
+    """Return the values of the index arguments in a call of a user's Triton kernel; empty for other nodes.
 
     The indices refer to the kernel and its constant arguments in tables of this process. As in the keys of Inductor's
-    caches (``FxGraphHashDetails``, torch 2.13), a kernel is its source, with the source of the functions it calls, and
-    the configs that it is tuned over.
+    caches (``FxGraphHashDetails``, torch 2.13), a kernel is identified by its source, the source of the functions it
+    calls, and the configs that it is tuned over.
     """
     if node.target not in (triton_kernel_wrapper_functional, triton_kernel_wrapper_mutation):
         return {}
@@ -152,7 +152,7 @@ def user_kernel(node: fx.Node) -> Mapping[str, Any]:
 
     kernel: Any = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])  # type: ignore[arg-type]  # an int
     constants = kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"])  # type: ignore[arg-type]  # an int
-    configs = getattr(kernel, "configs", None)  # of an autotuner, whose ``fn`` is the kernel
+    configs = getattr(kernel, "configs", None)  # an autotuner has them; its ``fn`` is the kernel
     tuned_over = sorted(sorted(map(str, config.all_kwargs().items())) for config in configs or ())
     source = user_defined_triton_kernel_transitive_closure_source_code(kernel if configs is None else kernel.fn)
     return {"kernel_idx": (source, tuned_over), "constant_args_idx": constants}
@@ -170,15 +170,15 @@ def draws_random(node: fx.Node) -> bool:
 def runs_random(node: fx.Node) -> bool:
     """Return whether a node draws from a random generator, itself or in a body or checkpointed op that it runs.
 
-    What repeats that op in the backward, ``run_with_rng_state``, leaves the generator as it was.
+    ``run_with_rng_state``, which repeats that op in the backward, leaves the generator as it was.
     """
     if node.target is run_and_save_rng_state:
         operator, *args = node.args
         return _draws(operator, args, node.kwargs)
     gm = node.graph.owning_module
-    held = [resolve(gm, source) for source in node.all_input_nodes if gm is not None and source.op == "get_attr"]
+    attributes = [resolve(gm, source) for source in node.all_input_nodes if gm is not None and source.op == "get_attr"]
     return draws_random(node) or any(
-        runs_random(inner) for body in held if isinstance(body, fx.GraphModule) for inner in body.graph.nodes
+        runs_random(inner) for body in attributes if isinstance(body, fx.GraphModule) for inner in body.graph.nodes
     )
 
 
@@ -261,8 +261,8 @@ def computes_nothing(node: fx.Node) -> bool:
 def only_computes(gm: fx.GraphModule) -> bool:
     """Return whether a second run of a graph on the same inputs would have no effect, except on random generators.
 
-    Ops of libraries may count or send something, collectives wait for their peers, and what has an effect token has an
-    effect. A higher-order op does what its bodies do; one without bodies may call any op.
+    Ops of libraries may count or send something, collectives wait for their peers, and an op with an effect token has
+    an effect. A higher-order op has the effects of its bodies; without bodies it may call any op.
     """
     return all(map(_only_computes, gm.graph.nodes)) and all(only_computes(body) for _, body in bodies(gm))
 
@@ -315,7 +315,7 @@ _KEPT = "regional_explorer_kept"
 
 
 def note_kept(forward: fx.GraphModule, returned: int) -> None:
-    """Note the results of a forward that only its backward gets, which are those after the first ``returned``."""
+    """Note the results of a forward that only its backward gets: those after the first ``returned``."""
     results: Any = forward.graph.output_node().args[0]
     for node in {*results[returned:]} - {*results[:returned]}:
         if isinstance(node, fx.Node):
@@ -355,7 +355,7 @@ class WatchingMode(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True: functions that the user compiled, and ops such as flex_attention, run what they compile."""
+        """Return True: functions that the user compiled, and ops such as flex_attention, run their compiled code."""
         return True
 
     def __init__(self) -> None:
@@ -401,9 +401,9 @@ def fake_mode_with_symbols() -> FakeTensorMode:
 
 
 def new_size(mode: FakeTensorMode, hint: int, name: str, *, is_number: bool = False) -> torch.SymInt | int:
-    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``; torch has 0 and 1 static.
+    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``; torch treats 0 and 1 as static.
 
-    Of a number that is no size nothing is assumed: it may be 0, 1 or negative.
+    Nothing is assumed about a number that is no size: it may be 0, 1 or negative.
     """
     env = mode.shape_env
     assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
@@ -450,13 +450,13 @@ def size_hint(size: int | torch.SymInt) -> int:
 def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Guard | None:
     """Return a test of the guards that a compile left in the ShapeEnv of ``mode``; None without guards.
 
-    The test takes the current values of ``sizes``, as ``new_size`` made them; static ones have to be as they were.
+    The test takes the current values of ``sizes``, which ``new_size`` made; static sizes have to be unchanged.
     Dynamo does not know these guards (2.13), so the caller of the artifact has to check them.
     """
     env = mode.shape_env
     if env is None or not sizes:
         return None
-    # ``node.expr`` is a number where the compile found that the size has only one value: the guard is ``Eq(s40, 6)``.
+    # ``node.expr`` is a number if the compile specialized the size: the guard is then ``Eq(s40, 6)``.
     exprs = [
         sympy.Symbol(f"static_{index}") if isinstance(size, int) else size.node._expr
         for index, size in enumerate(sizes)
@@ -499,8 +499,8 @@ Sizes = Mapping[str, tuple[int, ...]]
 class SizeGuards:
     """The sizes that a trace was made for, and the conditions on them.
 
-    ``seen`` are the sizes of the traced call, ``sizes`` the same as expressions of symbols, ``guards`` the conditions
-    on the symbols, ``ranges`` the range of each symbol. ``code`` identifies the traced function.
+    ``seen`` are the sizes of the traced call, ``sizes`` the same sizes as expressions of symbols, ``guards`` the
+    conditions on the symbols, ``ranges`` the range of each symbol. ``code`` identifies the traced function.
     """
 
     seen: Sizes
@@ -515,7 +515,7 @@ class SizeGuards:
         traced = (code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
         # The inputs that a backend is given may be the real ones.
         values = {node.name: node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")}
-        # Of a jagged tensor one size is no number.
+        # One size of a jagged tensor is no number.
         tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor) and not v.is_nested}
         seen = {name: tuple(map(size_hint, tensor.shape)) for name, tensor in tensors.items()}
         sizes = {name: tuple(map(_expression, tensor.shape)) for name, tensor in tensors.items()}
@@ -523,7 +523,7 @@ class SizeGuards:
         env = next((mode.shape_env for mode in modes if mode is not None and mode.shape_env is not None), None)
         if env is None:
             return cls(seen, sizes, traced)
-        ranges = {symbol: (found.lower, found.upper) for symbol, found in env.var_to_range.items()}
+        ranges = {symbol: (bounds.lower, bounds.upper) for symbol, bounds in env.var_to_range.items()}
         return cls(seen, sizes, traced, tuple(guard.expr for guard in env.guards), ranges)
 
     @property
@@ -558,11 +558,11 @@ def _expression(size: Any) -> sympy.Expr:
 def share_a_dynamic_trace(first: Sizes, later: Sizes) -> bool:
     """Return whether sizes that are equal in the first call are equal in the later call too.
 
-    With ``dynamic=True`` equal sizes get one symbol, and 0 and 1 are no sizes like others.
+    With ``dynamic=True`` equal sizes get one symbol, and sizes 0 and 1 stay fixed.
     """
-    now: dict[int, int] = {}
+    later_sizes: dict[int, int] = {}
     pairs = [pair for name in first if name in later for pair in zip(first[name], later[name], strict=True)]
     return all(
-        now.setdefault(before, after) == after and (before == after or min(before, after) > 1)
+        later_sizes.setdefault(before, after) == after and (before == after or min(before, after) > 1)
         for before, after in pairs
     )

@@ -1,4 +1,4 @@
-"""What torch keeps of tensors, modules and autograd nodes without a public way to read it: storages, writes, hooks."""
+"""Reads what torch keeps about tensors, modules and autograd nodes without a public way: storages, writes, hooks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def has_buffers(module: torch.nn.Module) -> bool:
     return "_buffers" in vars(module)
 
 
-def storage_key(of: torch.Tensor | torch.UntypedStorage) -> int:
-    """Return a number that identifies a storage while it is alive: tensors that share memory have the same one."""
-    return int((of.untyped_storage() if isinstance(of, torch.Tensor) else of)._cdata)
+def storage_key(holder: torch.Tensor | torch.UntypedStorage) -> int:
+    """Return a number that identifies a storage while it is alive: tensors that share memory have the same number."""
+    return int((holder.untyped_storage() if isinstance(holder, torch.Tensor) else holder)._cdata)
 
 
 def storage_id(node: fx.Node) -> int | None:
@@ -110,7 +110,7 @@ _SHARED_STORES = [name for name in vars(ALL_MODULES) if name.startswith("_global
 def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[int, Any]]:
     """Return the dicts that hold the hooks of a tensor, of a module or of ``ALL_MODULES``, by their names there.
 
-    Some hold what is known of a hook, under its key: whether it takes keyword arguments, for example.
+    Some of them hold facts about a hook, under its key: whether it takes keyword arguments, for example.
     """
     match owner:
         case torch.Tensor():
@@ -125,7 +125,7 @@ def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[
 def functions_held(value: object) -> tuple[Callable[..., Any], ...]:
     """Return the user's functions that an object of torch calls, if it is made of hooks."""
     match value:
-        case ALL_MODULES._WrappedHook():  # of hooks that run before a state dict is loaded
+        case ALL_MODULES._WrappedHook():  # it wraps hooks that run before a state dict is loaded
             return (value.hook,)
         case saved_tensors_hooks():
             return value.pack_hook, value.unpack_hook

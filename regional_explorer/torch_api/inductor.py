@@ -38,7 +38,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import CacheAnswers, noting_compile
@@ -66,8 +66,8 @@ POLL_S = 0.1
 class Builds:
     """The builds that the generated modules of one compile under ``config`` start.
 
-    A module starts them when it is loaded, and then waits for them. In the block ``put_off`` it does not wait: ``load``
-    does so later, and only then the module can be called.
+    A module starts its builds when it is loaded, and then waits for them. In the block ``put_off`` it does not wait:
+    ``load`` waits later, and only then the module can be called.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -80,11 +80,11 @@ class Builds:
 
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
-        """Context manager around the lowering: let modules not wait for their builds; hold the compile lock."""
+        """Context manager around the lowering: modules do not wait for their builds; hold the compile lock."""
         wait, submit = AsyncCompile.wait, AsyncCompile.submit
 
         def wait_later(compiler: AsyncCompile, scope: dict[str, Any]) -> None:
-            if "__file__" not in scope:  # no module, but code that tunes kernels and calls them at once
+            if "__file__" not in scope:  # it is no module, but code that tunes kernels and calls them at once
                 wait(compiler, scope)
                 return
             self._waits.append(functools.partial(wait, compiler, scope))
@@ -103,7 +103,7 @@ class Builds:
         with (
             mock.patch.object(AsyncCompile, "wait", wait_later),
             mock.patch.object(AsyncCompile, "submit", classmethod(submit_build)),
-            # A module that another compile has loaded, and maybe never waited for, is loaded anew.
+            # A module is loaded anew if another compile has loaded it, because that compile may not have waited for it.
             mock.patch.object(codecache.PyCodeCache, "modules_no_attr", {}),
         ):
             yield
@@ -112,8 +112,8 @@ class Builds:
     def _build(self, task: Callable[[], Any]) -> None:
         """Build a kernel, on a thread of Inductor's.
 
-        Loading it repeats the task, which does what is left to do or raises what this one has raised: Inductor keeps
-        the result for the rest of the process, and with it an error that an interrupt has caused.
+        Loading the kernel repeats the task, which then finishes the work or raises the same error. Inductor keeps the
+        result of a task for the rest of the process, even an error that an interrupt has caused.
         """
         if self._is_abandoned:
             self._is_incomplete = True
@@ -121,7 +121,7 @@ class Builds:
         began = time.perf_counter()
         try:
             task()
-        except Exception:  # noqa: BLE001 - raised when it is loaded
+        except Exception:  # noqa: BLE001 - raised again when the kernel is loaded
             self._is_incomplete = True
         self._spans.append((began, time.perf_counter()))
 
@@ -150,8 +150,8 @@ class Builds:
     def load(self) -> float:
         """Wait for the builds and load them; return the seconds of building and loading besides the lowering.
 
-        They are those of this compile alone: not those in which its builds wait for others. Hold the compile lock.
-        Zero if that is done already.
+        They are the seconds of this compile alone, without those in which its builds wait for others. Hold the compile
+        lock. Zero if it was loaded before.
 
         Raises:
             Exception: a build failed.
@@ -200,7 +200,7 @@ def without_autotune_reports() -> Iterator[None]:
 def empty_caches() -> Iterator[None]:
     """Context manager: Inductor's caches are empty, in memory and on disk, and keep nothing on disk from the block.
 
-    What all compiles share, such as precompiled headers, is in another directory and stays.
+    Files that all compiles share, such as precompiled headers, are in another directory and stay.
 
     Raises:
         CompileEnvironmentError: an empty cache directory cannot be created.
@@ -221,8 +221,8 @@ class Compiled:
     """The result of one run of Inductor over one piece.
 
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
-    it is None if that moment never came. ``made`` has the time and the caches' answer. ``pack`` serializes it to be
-    saved. ``call`` can be used after ``finished``, which waits for the ``builds``; ``build`` is their command.
+    None if the compile never came that far. ``made`` has the time and the caches' answer. ``pack`` serializes the code
+    to be saved. ``call`` can be used after ``finished``, which waits for the ``builds``; ``build`` is their command.
     ``constants`` are those of frozen code.
     """
 
@@ -260,7 +260,7 @@ def start_compile(
     """Run Inductor over ``gm`` with fake ``inputs`` of ``mode``, under ``config`` only; do not wait for its builds.
 
     ``prepared`` is what the trace has done with the graph. Inductor does not take the compile lock by itself; waiting
-    for it is not part of the time.
+    for the lock is not part of the time.
     """
     builds = Builds(config)
 
@@ -332,7 +332,7 @@ def _noted_compile(
         record = notes.compiled(seconds, answers)
     settings = {**changed_config(), **config}
     is_as_it_is = isinstance(artifact, InductorGraph)
-    if is_as_it_is:  # which comes after those passes
+    if is_as_it_is:  # it is lowered after those passes
         record = replace(record, pre_grad_passes="", reason=UNCACHED if artifact.frozen else record.reason)
 
     def pack() -> Packed:
@@ -389,13 +389,13 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
         functorch_config.patch({_REMATERIALISATION: False} if hasattr(functorch_config, _REMATERIALISATION) else {}),
         mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
         tracing(TracingContext(mode)),
-        # So that AOTAutograd can trace while a compiled graph is running. In training, it runs a graph for the first
-        # time under a dispatch mode of its own, which checks what custom ops return (_AnalyzeCustomOpInputOutputMode,
-        # torch 2.13); a trace inside it ends in "Attempting to use FunctionalTensor on its own": docs/upstream.md. The
-        # user may have such modes open too, or inference mode.
+        # AOTAutograd has to trace while a compiled graph is running. In training, it runs a graph for the first time
+        # under a dispatch mode of its own, which checks what custom ops return (_AnalyzeCustomOpInputOutputMode, torch
+        # 2.13); a trace inside it ends in "Attempting to use FunctionalTensor on its own": docs/upstream.md. The user
+        # may have such modes open too, or inference mode.
         torch.inference_mode(mode=False),
         _disable_current_modes(),
-        # AOTAutograd would add its casts to the graph, which has those of its call already.
+        # AOTAutograd would add autocast's casts to the graph, which already contains those of its call.
         outside_autocast(),
         torch.no_grad(),
     ):
@@ -412,7 +412,7 @@ def _boxed_call(call: Callable[..., Any]) -> BoxedCall:
     """Return ``call`` as a function of one argument list, which it empties.
 
     AOTAutograd compiles such a function, and wraps it into one that takes its arguments one by one and so keeps them
-    alive until it returns (as torch 2.13 says in ``aot_module_simplified``). The wrapped function is called instead.
+    alive until it returns (as torch 2.13 says in ``aot_module_simplified``). So the wrapped function is called instead.
     """
     entry = getattr(call, "_torchdynamo_orig_callable", call)
     inner: BoxedCall | None = getattr(entry, "__wrapped__", None)
@@ -463,7 +463,7 @@ def _compile_error(error: Exception) -> RegionCompileError:
 def _environment_error(error: BaseException | None) -> BaseException | None:
     """Return the operating system's error among an error and its causes, or None."""
     while error is not None:
-        disk_full = "No space left on device" in str(error)  # from the C++ compiler: there is only its output
+        disk_full = "No space left on device" in str(error)  # of the C++ compiler there is only the output
         if disk_full or isinstance(error, MemoryError | OSError):
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if disk_full else error
         error = error.__cause__ or getattr(error, "inner_exception", None)  # an InductorError has no cause
@@ -504,10 +504,11 @@ def inductor_cache_directory() -> str:
 def compiler_version() -> str | None:
     """Return the first line of ``--version`` of Inductor's C++ compiler; None if none can be run."""
     try:
-        done = subprocess.run([cpp_builder.get_cpp_compiler(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603 - the compiler that Inductor itself would run
+        command = [cpp_builder.get_cpp_compiler(), "--version"]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - Inductor's own compiler
     except Exception:  # noqa: BLE001 - Inductor raises errors of its own if it finds none
         return None
-    return done.stdout.partition("\n")[0]
+    return process.stdout.partition("\n")[0]
 
 
 def probe_instruction_set() -> None:

@@ -28,7 +28,7 @@ from torch._inductor.virtualized import V
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, draws_random
@@ -75,8 +75,8 @@ class Structure:
         """Return for each kernel the nodes that it must compute although no kernel names them.
 
         The replacement of a pattern names only some of its nodes (``mm`` and ``add`` become an ``addmm`` that names
-        ``add``), and of equal nodes one is computed. Any other node is computed in the kernels that read it, or, at the
-        end of a partition, in those that compute its inputs.
+        ``add``), and only one of several equal nodes is computed. Any other node is computed in the kernels that read
+        it or, at the end of a partition, in the kernels that compute its inputs.
         """
         kernels = {
             node: set(indices)
@@ -87,7 +87,7 @@ class Structure:
         downstream = [(node, (*self.twins.get(node, ()), *self.readers[node])) for node in reversed(ordered)]
         upstream = [(node, self.inputs[node]) for node in ordered]
         for node, neighbours in downstream + upstream:
-            if node not in kernels and (of_neighbours := [kernels[one] for one in neighbours if one in kernels]):
+            if node not in kernels and (of_neighbours := [kernels[near] for near in neighbours if near in kernels]):
                 kernels[node] = set().union(*of_neighbours)
         inferred = grouped(
             (index, node) for node in kernels.keys() - named_nodes - set(self.views) for index in kernels[node]
@@ -120,7 +120,7 @@ NO_ARITHMETIC = frozenset(
 
 @dataclass
 class Launch:
-    """One launch of a kernel: its name, and the scheduler's nodes it is made of or the IR node of an extern call."""
+    """One launch of a kernel: its name, and the scheduler's nodes in it, or the IR node of an extern call."""
 
     name: str
     graph: Any
@@ -318,7 +318,7 @@ def _operation_count(launch: Launch) -> int | None:
 
 def _size_hint(size: Any) -> int:
     sizevars: Any = V.graph.sizevars
-    # torch 2.13 renamed it.
+    # torch 2.13 renamed the method.
     hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
     return int(hint(size, fallback=0))
 
@@ -431,7 +431,7 @@ def lower_piece(
 ) -> ArtifactCode:
     """Return the code that Inductor generates for ``gm``; ``positions`` has the position of each node by name.
 
-    Its kernels do not know their lines in it. Nothing is compiled, and no cache of Inductor's is read or written.
+    The kernels do not know their lines in the code. Nothing is compiled, and no cache of Inductor's is read or written.
 
     Raises:
         NoCompilerError: there is no working C++ compiler.
@@ -451,7 +451,7 @@ def lower_piece(
         recording_warnings() as warned,
         counting_patterns() as matched,
         _recording_launches(launches, refusals),
-        # Results of autotuning come from the cache all the same, because they affect the code.
+        # Results of autotuning still come from the cache, because they affect the code.
         inductor_config.patch(fx_graph_cache=False),
         functorch_config.patch(enable_autograd_cache=False),
         contextlib.suppress(_CodeIsWritten),

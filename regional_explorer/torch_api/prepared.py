@@ -1,7 +1,7 @@
-"""Lowers pieces that their trace has prepared for Inductor, as torch.compile does its graphs.
+"""Lowers pieces that their trace has prepared for Inductor, as torch.compile lowers its graphs.
 
-What is decomposed needs no AOTAutograd of its own: it would trace the piece again, which loses by what ops its kernels
-are called and runs passes twice. Weights that are constants are folded and packed, as Inductor does for whole graphs.
+A decomposed piece needs no AOTAutograd of its own, which would trace it again: that runs passes twice, and loses the
+ops that its kernels are named by. Weights that are constants are folded and packed, as Inductor does for whole graphs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch._subclasses import FakeTensor
 from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.tracing import Prepared
+from regional_explorer.record.plan import Prepared
 from regional_explorer.torch_api.cheap_calls import picker, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
@@ -56,7 +56,7 @@ UNCACHED = "weights are constants, and the key of the cache leaves out what they
 def is_weight(value: Any) -> TypeGuard[torch.Tensor]:
     """Return whether a value is a parameter, or a tensor that Dynamo found in a module: a buffer.
 
-    Not one that was made in inference mode: torch does not count what is written to it.
+    A tensor that was made in inference mode does not count: torch does not count writes to it.
     """
     if type(value) not in (torch.Tensor, nn.Parameter) or value.layout is not torch.strided or value.is_inference():
         return False
@@ -90,7 +90,7 @@ class Constants:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that they take; of those that a library has packed what torch tells of it."""
+        """The bytes that they take; for constants that a library has packed, the bytes that torch reports."""
         tensors = [value for value in self.values.values() if isinstance(value, torch.Tensor)]
         packed: int = sum(torch.ops.mkldnn._nbytes(tensor) for tensor in tensors if tensor.is_mkldnn)
         storages = {storage_key(tensor): tensor.untyped_storage() for tensor in tensors if not tensor.is_mkldnn}
@@ -101,7 +101,7 @@ class Constants:
 class Frozen:
     """A piece whose weights are constants; ``inputs`` are the places of the inputs that are left.
 
-    ``layout_opt`` is whether it has its convolutions in channels-last layout.
+    ``layout_opt`` says whether its convolutions are in channels-last layout.
     """
 
     gm: fx.GraphModule
@@ -112,7 +112,8 @@ class Frozen:
 def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
     """Return a piece with the constants among its ``inputs`` folded, as ``fw_compiler_freezing`` does (torch 2.13).
 
-    That one finds weights in the tracing context of a whole model. A weight that a result is a view of stays an input.
+    That function finds weights in the tracing context of a whole model. A weight stays an input if a result is a view
+    of it.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     fakes = [node.meta["val"] for node in placeholders]
@@ -125,7 +126,7 @@ def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
         left = []
         for place, (node, value) in enumerate(zip(placeholders, inputs, strict=True)):
             if is_constant(value) and storage_id(node) not in shown:
-                # A copy: code is kept by the content of its constants, which the user may write to.
+                # Constants are copied: code is kept by their content, and the user may write to the weights.
                 replace_node_with_constant(gm, node, value.detach().clone())
             else:
                 left.append(place)
@@ -148,14 +149,14 @@ def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
     with inductor_config.patch(dict(config)):
         if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
             return False
-    return not any(others_than_plain(gm))
+    return not any(ops_not_plain(gm))
 
 
-def others_than_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
-    """Yield the ops that keep a piece from being lowered as it is.
+def ops_not_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    """Yield the ops that prevent a piece from being lowered as it is.
 
-    Random ops are left by every trace, so that they draw what eager draws; a higher-order op has bodies, and an op of a
-    library may need what AOTAutograd notes about it.
+    Every trace leaves random ops undecomposed, so that they draw what eager draws. A higher-order op has bodies, and an
+    op of a library may need AOTAutograd's notes about it.
     """
     return (node for node in gm.graph.nodes if node.op == "call_function" and not _is_plain(node))
 
@@ -188,7 +189,7 @@ class Alias:
 class _WithViews:
     """Runs a graph, and turns results that share memory into views.
 
-    Generated code returns a view without telling autograd: a later write to what it shows would not be noticed.
+    Generated code returns a view without telling autograd, which would not notice a later write to the viewed tensor.
     """
 
     graph: BoxedCall
@@ -293,7 +294,7 @@ def lower_as_it_is(
         outputs = gm.graph.output_node()
         results: Any = outputs.args[0]
         aliases = tuple(_aliases(gm.graph.find_nodes(op="placeholder"), results))
-        # Every result of a piece is read by other code, which was made for these strides.
+        # Other code, made for these strides, reads every result of a piece.
         outputs.meta["user_visible_output_idxs"] = list(range(len(results)))
         with contextlib.nullcontext() if frozen is None else with_constants(mode):
             graph: Any = compile_fx.compile_fx_inner(
@@ -320,7 +321,7 @@ def _passes(mode: FakeTensorMode) -> Iterator[None]:
     """Context manager: run Inductor's passes on a piece in the block."""
     with (
         V.set_fake_mode(mode),
-        CacheArtifactManager.with_fresh_cache(),  # not among those that the user saves
+        CacheArtifactManager.with_fresh_cache(),  # kept out of the artifacts that the user saves
         enable_python_dispatcher(),
     ):
         yield

@@ -1,6 +1,6 @@
 """Releases what torch keeps of a compile (guards, cache entries, backends, modules), now or when it is dropped.
 
-``torch._dynamo.reset()`` would do so for all compiles, and drop the user's own compiled functions.
+``torch._dynamo.reset()`` would release all compiles, and drop the user's own compiled functions.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakr
 
 
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
-    """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, once it is dropped."""
+    """Let Dynamo forget its traces for ``compiled``, a ``torch.compile`` with ``backend``, once it is dropped."""
     _BACKEND_BY_COMPILED[compiled] = backend
     weakref.finalize(compiled, _release_dropped, _isolation_id(compiled), backend).atexit = False
 
 
 def release_compiled(compiled: Callable[..., Any]) -> None:
-    """Let Dynamo forget what it traced for ``compiled`` now: code, guards, fake tensors and graphs.
+    """Let Dynamo forget its traces for ``compiled`` now: code, guards, fake tensors and graphs.
 
     Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
     """
@@ -61,8 +61,8 @@ def _release_dropped(isolation_id: int, backend: Any) -> None:
     ``_free_invalidated`` would free.
     """
     _DROPPED.append((isolation_id, backend))
-    with acquired(convert_frame.compile_lock, cancelled=lambda: True) as held:
-        if held:
+    with acquired(convert_frame.compile_lock, cancelled=lambda: True) as is_free:
+        if is_free:
             _release_all_dropped()
 
 
@@ -74,15 +74,15 @@ def _release_all_dropped() -> None:
 def _free_invalidated() -> None:
     """Free invalidated cache entries: Dynamo counts them, and gives up on a function at 256.
 
-    That is ``accumulated_recompile_limit``. The entries of a function can only be freed together, and not while it is
-    compiled: Dynamo keeps a pointer to them meanwhile, also while it waits for the compile lock (docs/upstream.md).
+    The limit is ``accumulated_recompile_limit``. The entries of a function can only be freed together, and not while it
+    is compiled: Dynamo keeps a pointer to them meanwhile, even while it waits for the compile lock (docs/upstream.md).
     """
     frames = (frame for innermost in sys._current_frames().values() for frame, _ in traceback.walk_stack(innermost))
     if any(frame.f_code.co_filename == convert_frame.__file__ for frame in frames):
         return
     for code in _traced_codes():
         managers = [entry.guard_manager for entry in _cache_entries(code)]
-        if _DELETED_GUARDS in managers and all(isinstance(one, DeletedGuardManagerWrapper) for one in managers):
+        if _DELETED_GUARDS in managers and all(isinstance(manager, DeletedGuardManagerWrapper) for manager in managers):
             reset_code(code)
 
 
@@ -135,7 +135,7 @@ def forget_metric_edits() -> None:
     """Clear the list in which Dynamo records where each metric of a compile was set, for an error message.
 
     No torch up to 2.15 clears it. Each item is a traceback, which keeps the code of its frames alive: behind a graph
-    break that is compiled code, and with it everything that is released here: docs/upstream.md.
+    break these frames are compiled code, which keeps everything that is released here: docs/upstream.md.
     """
     context: Any = get_metrics_context()
     if not context.in_progress():
@@ -164,8 +164,8 @@ def _detach_finalizers(guard_ids: set[int]) -> None:
 class GeneratedCode:
     """The Python code that torch generates inside ``collected`` blocks, and would keep until the process ends.
 
-    That is the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor loads.
-    It is released when this object is dropped, together with the fake tensors of the traces around these blocks.
+    It consists of the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor
+    loads. It is released when this object is dropped, together with the fake tensors of the traces around these blocks.
     """
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class GeneratedCode:
             self._modules += [module for module in _inductor_modules() if id(module) not in known_ids]
 
     def release(self) -> None:
-        """Let torch forget the code now. Functions that still exist keep working; tracebacks lose source lines."""
+        """Let torch forget the code now. Existing functions keep working, but tracebacks lose their source lines."""
         _forget_code(self._sources, self._modules, self._fake_modes)
 
 

@@ -26,14 +26,14 @@ from regional_explorer.torch_api.torch_config import undoing_changes
 
 
 class ShipmentError(Exception):
-    """A piece or compiled code cannot be packed, or what was packed cannot be loaded."""
+    """A piece or compiled code cannot be packed, or cannot be loaded."""
 
 
 @dataclass(frozen=True)
 class Packed:
     """The compiled code of one partition: torch's own pickle, and the shared objects by a hash of their source.
 
-    ``sizes`` is what ``compiler.artifact`` notes of its dynamic sizes.
+    ``sizes`` are the dynamic sizes as ``compiler.artifact`` packs them.
     """
 
     code: bytes
@@ -127,8 +127,8 @@ def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
     """Return a piece and the fakes for its inputs as bytes.
 
     Raises:
-        ShipmentError: it has what may differ in another process: dynamic sizes, other devices than the CPU,
-            constants, bodies of higher-order ops, or operators of other libraries.
+        ShipmentError: the piece has parts that may differ in another process: dynamic sizes, other devices than the
+            CPU, constants, bodies of higher-order ops, or operators of other libraries.
     """
     for why in (*map(_why_no_plain_tensor, inputs), *map(_why_no_plain_node, gm.graph.nodes)):
         if why:
@@ -143,13 +143,13 @@ def dump(value: Any) -> bytes:
     """Return configs or settings as bytes.
 
     Raises:
-        ShipmentError: there is something in them that cannot be sent, such as a pass of the user's.
+        ShipmentError: they contain a value that cannot be sent, such as a pass of the user's.
     """
     try:
         return pickle.dumps(value)
     except _UNSENDABLE as error:
-        what = "a setting of Inductor's in this process, such as a pass of yours, cannot be sent"
-        raise ShipmentError(f"{what} ({type(error).__name__}: {error})") from error
+        problem = "a setting of Inductor's in this process, such as a pass of yours, cannot be sent"
+        raise ShipmentError(f"{problem} ({type(error).__name__}: {error})") from error
 
 
 def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:

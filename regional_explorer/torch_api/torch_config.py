@@ -79,7 +79,7 @@ def read_config(keys: Iterable[str], module: Any = inductor_config) -> dict[str,
 def changed_config(module: Any = inductor_config) -> dict[str, Any]:
     """Return the configs that differ from their default in this context, as the cache key sees them.
 
-    The defaults are those without environment variables: what these set differs too.
+    The defaults are those without environment variables, so that configs set by variables count as changed.
     """
     copies, defaults = sorted(module.get_config_copy().items()), _defaults(module)
     return read_config([key for key, value in copies if value != defaults[key]], module)
@@ -98,32 +98,32 @@ def _defaults(module: Any) -> Mapping[str, Any]:
 
 _READ_AGAIN = f"{__name__}.inductor_config"
 _PROGRAMS = {"CXX"}
-"""Environment variables that say where a program is, and nothing of the code."""
+"""Environment variables with the path of a program, which do not affect the code."""
 
 
 def _without_environment() -> dict[str, Any]:
     """Return the defaults that Inductor's configs have in an environment without their variables, where these differ.
 
-    Most variables make another default as Inductor is imported, and torch keeps no other: the module is executed once
-    more. Configs that the keys of Inductor's caches leave out stay what they are.
+    Most variables change a default while Inductor is imported, and torch keeps only the changed one. So the module is
+    executed once more. Configs that the keys of Inductor's caches leave out stay as they are.
     """
     path = Path(inductor_config.__file__)
     names = os.environ.keys() & set(re.findall(r'"([A-Z][A-Z0-9_]+)"', path.read_text())) - _PROGRAMS
     spec = importlib.util.spec_from_file_location(_READ_AGAIN, path)
     assert spec is not None and spec.loader is not None  # noqa: S101 - it is a file of Python
-    again: Any = importlib.util.module_from_spec(spec)
+    module: Any = importlib.util.module_from_spec(spec)
     with compile_lock():
         variables = {name: os.environ.pop(name) for name in names}
-        sys.modules[_READ_AGAIN] = again  # which the module looks itself up in
+        sys.modules[_READ_AGAIN] = module  # the module looks itself up there
         try:
-            spec.loader.exec_module(again)
+            spec.loader.exec_module(module)
         finally:
             del sys.modules[_READ_AGAIN]
             os.environ.update(variables)
     left_out = tuple(inductor_config._cache_config_ignore_prefix)
     return {
         key: entry.default
-        for key, entry in again._config.items()
+        for key, entry in module._config.items()
         if entry.default != inductor_config._config[key].default  # type: ignore[attr-defined]
         and not key.startswith(left_out)
     }
@@ -157,7 +157,7 @@ def _float32_precision() -> Any:
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
-        # It was set per backend, so it is read per backend.
+        # The precision was set per backend, so it is read per backend.
         return tuple(knob.read() for knob in _MATMUL_KNOBS.values())
 
 
@@ -205,7 +205,7 @@ _FLAGS = {
 
 
 class TorchFlags:
-    """A snapshot of torch's process-wide flags, by which a call's changes are undone."""
+    """A snapshot of torch's process-wide flags, which undoes a call's changes."""
 
     def __init__(self) -> None:
         self._values = {name: knob.read() for name, knob in _FLAGS.items()}
@@ -251,7 +251,7 @@ class Settings:
         """Context manager: apply these settings instead of the process's own.
 
         Raises:
-            Exception: of some kind, if this process cannot have them.
+            Exception: of any kind, if this process cannot have them.
         """
         before = Settings.now()
         with (

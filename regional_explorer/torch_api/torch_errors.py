@@ -1,4 +1,4 @@
-"""Reads errors of torch: where a trace failed, and what an assert of generated code is about."""
+"""Reads errors of torch: finds where a trace failed, and what an assert of generated code is about."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def original_error(error: BaseException) -> BaseException:
 def stacks_at(error: BaseException, nodes: Iterable[fx.Node]) -> Iterator[str]:
     """Yield the stack traces of an error, innermost first: code that torch ran, traced, or made a graph of.
 
-    ``nodes`` are those of the graphs made so far: a guard is known by torch's own line alone, and a node has the rest.
+    ``nodes`` are those of the graphs made so far: a guard has only torch's own line, and a node the rest of the stack.
     """
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         yield f'File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n'
@@ -35,15 +35,15 @@ def stacks_at(error: BaseException, nodes: Iterable[fx.Node]) -> Iterator[str]:
             if isinstance(value, fx.Node):
                 yield value.stack_trace or ""
             elif name == "self" and isinstance(value, InstructionTranslatorBase):
-                at = value.frame_summary()
-                yield f'File "{at.filename}", line {at.lineno}, in {at.name}\n'
+                summary = value.frame_summary()
+                yield f'File "{summary.filename}", line {summary.lineno}, in {summary.name}\n'
             elif isinstance(value, ShapeGuard):
                 yield from _stacks_of_guard(value, nodes)
 
 
 def _stacks_of_guard(guard: ShapeGuard, nodes: Iterable[fx.Node]) -> Iterator[str]:
-    found = re.search(r"# (\S+\.py):(\d+) in ", str(guard.sloc.maybe_user_loc))
-    yield from (node.stack_trace or "" for node in nodes if found and _is_at(node, found[1], found[2]))
+    match = re.search(r"# (\S+\.py):(\d+) in ", str(guard.sloc.maybe_user_loc))
+    yield from (node.stack_trace or "" for node in nodes if match and _is_at(node, match[1], match[2]))
 
 
 def _is_at(node: fx.Node, file: str, line: str) -> bool:
@@ -86,22 +86,22 @@ _INPUT = "input"
 def op_of_assert(text: str) -> str:
     """Return the op that returned other sizes or strides than its fake kernel, or an empty text.
 
-    ``text`` is that of an error of generated code, or contains its line about the op. An op is named as a node's target
-    is, without ``torch.ops``.
+    ``text`` is the text of an error of generated code, or contains its line about the op. An op is named like a node's
+    target, without ``torch.ops``.
     """
-    found = _OP_LINE.search(text) or re.search(r"\(Error in op: (?P<op>.+?)\)", text)
-    op = found["op"].strip() if found else ""
+    match = _OP_LINE.search(text) or re.search(r"\(Error in op: (?P<op>.+?)\)", text)
+    op = match["op"].strip() if match else ""
     return "" if op == _INPUT else op.removeprefix("torch.ops.")
 
 
 def is_about_an_input(error: Exception) -> bool:
     """Return whether an error of generated code is an assert about an input. A C++ wrapper raises RuntimeErrors."""
-    found = _OP_LINE.search(str(error))
-    return found["op"].strip() == _INPUT if found else isinstance(error, AssertionError)
+    match = _OP_LINE.search(str(error))
+    return match["op"].strip() == _INPUT if match else isinstance(error, AssertionError)
 
 
 def in_one_line(error: Exception) -> str:
     """Return the first line of an error, with torch's line about the op behind it."""
     first = (str(error).strip().splitlines() or [""])[0]
-    found = _OP_LINE.search(str(error))
-    return f"{first} ({found[0].strip()})" if found and found["op"].strip() != _INPUT else first
+    match = _OP_LINE.search(str(error))
+    return f"{first} ({match[0].strip()})" if match and match["op"].strip() != _INPUT else first

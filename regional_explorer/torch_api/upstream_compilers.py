@@ -1,4 +1,4 @@
-"""Upstream's own ways to compile annotated ops (``regional_inductor``, lite mode), patched to note what they do."""
+"""Compiles annotated ops in upstream's own ways (``regional_inductor``, lite mode), and notes what these do."""
 
 from __future__ import annotations
 

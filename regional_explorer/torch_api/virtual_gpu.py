@@ -1,4 +1,4 @@
-"""Code for a GPU that is not there: patches of torch, attention, resources of its kernels."""
+"""Generates code for a GPU that is not there: patches of torch, attention, resources of its kernels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
             node.args = (*qkv, args["dropout_p"], args["is_causal"])
         else:
             node.target = aten._scaled_dot_product_efficient_attention.default
-            # True: with the log-sum-exp that the backward needs.
+            # True: compute the log-sum-exp, which the backward needs.
             node.args = (*qkv, args["attn_mask"], True, args["dropout_p"], args["is_causal"])
         node.kwargs = {"scale": args["scale"]}
     for node in backwards:
@@ -59,7 +59,7 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
         gradient = (args["grad_out"], args["query"], args["key"], args["value"])
         saved, drop, causal = (args["out"], args["logsumexp"]), args["dropout_p"], args["is_causal"]
         with gm.graph.inserting_before(node):
-            # The random state that the forward returns for its backward; without dropout nothing reads it.
+            # The forward returns a random state for its backward; without dropout nothing reads it.
             state: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(DEVICE)}
             seed, offset = (gm.graph.call_function(aten.empty.memory_format, ([0],), state) for _ in range(2))
             if _uses_flash(args):
@@ -145,8 +145,8 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
             patch(torch.version, "cuda", "12.8")
         patch(torch._C, "_cuda_getCurrentRawStream", lambda _device: 0, create=True)
         patch(fake_tensor.FakeTensorMode, "avoid_device_init", property(lambda _self: True))
-        patch(fake_tensor, "init_gpu_context", lambda _device: None)  # it allocates there
-        # They warm up patterns with real tensors on the GPU.
+        patch(fake_tensor, "init_gpu_context", lambda _device: None)  # it allocates memory on the GPU
+        # These functions warm up patterns with real tensors on the GPU.
         for module in (joint_graph, post_grad):
             patch(module, "lazy_init", _without_gpu(module.lazy_init))
         patch(PythonWrapperCodegen, "generate_and_run_autotune_block", lambda _self: None)
@@ -350,7 +350,7 @@ _REGISTERS = {
 }
 """Match the registers of a thread, and its spills in bytes or in registers of four bytes.
 
-What ``ptxas`` says of local memory is not enough: ``sin`` has a table there, and no spill.
+The local memory that ``ptxas`` reports is not enough: ``sin`` has a table there, and no spill.
 """
 
 
@@ -366,9 +366,9 @@ def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> flo
 
     Args:
         target: the GPU.
-        registers: those of each thread.
+        registers: registers of each thread.
         shared: bytes of shared memory of each block.
-        warps: those of each block.
+        warps: warps of each block.
     """
     # A warp's registers are allocated in one of the four parts of a multiprocessor, in units of eight per thread.
     warps_per_part = target.registers_per_multiprocessor // 4 // (max(1, -(-registers // 8)) * 8 * target.warp_size)

@@ -11,9 +11,8 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.plan import Direction, Plan, Tracing
+from regional_explorer.record.tuning import Suggestion
 
 
 class CutPlan(Protocol):
@@ -29,7 +28,7 @@ class CutPlan(Protocol):
 
     @property
     def constant_bytes(self) -> int:
-        """What the frozen weights in its code take, once it is compiled."""
+        """The bytes of the frozen weights in its code, once it is compiled."""
 
 
 P = TypeVar("P", bound=CutPlan)
@@ -54,23 +53,23 @@ class Checked(NamedTuple):
 
 
 class TimedPiece(NamedTuple):
-    """A kind of partition of a plan, with equal code on equal layouts; ``what`` identifies it for the bench."""
+    """One kind of partition of a plan: equal code on equal layouts. ``handle`` identifies it for the bench."""
 
     partition: str
     region: str
     direction: Direction
     runs: int
     seconds: float
-    what: Any = None
+    handle: Any = None
 
     @property
-    def in_a_call(self) -> float:
+    def seconds_per_call(self) -> float:
         """The estimated seconds of this kind of partition in a call: its runs × the seconds of one run, timed alone."""
         return self.runs * self.seconds
 
 
 class Raced(NamedTuple):
-    """A piece's speedup by another config, the median over rounds of the time before ÷ after, and the verdict."""
+    """A piece's speedup under another config (the median over rounds of the time before ÷ after), with the verdict."""
 
     speedup: Figure
     verdict: Verdict
@@ -89,7 +88,7 @@ class Bench(Protocol[P]):
         """Return a context manager for a step in which nobody else uses the exploration; between steps others may."""
 
     def start(self) -> None:
-        """Start the toolchain, once per process, so that no plan is charged with it."""
+        """Start the toolchain, once per process, so that no plan is charged for its start."""
 
     def prepare(self, plan: Plan) -> P:
         """Trace the call with a plan's tracing, and cut it; raise if that is impossible."""
@@ -113,7 +112,7 @@ class Bench(Protocol[P]):
         """Record the inputs of each kind of partition of a compiled plan, and time it alone."""
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, P], budget_s: float) -> Mapping[str, Raced]:
-        """Race a piece against itself under other plans of the same cut, without pieces whose results are wrong."""
+        """Race a piece against the same piece under other plans of the same cut, unless its results there are wrong."""
 
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if it cannot be measured."""
@@ -125,7 +124,7 @@ class Bench(Protocol[P]):
         """Return what has gone wrong since a plan was checked, such as a new trace; empty if nothing."""
 
     def keep(self, prepared: P) -> None:
-        """Keep the artifacts of a plan, which is going to be applied."""
+        """Keep the artifacts of a plan that is going to be applied."""
 
     def free(self, keep: Collection[Tracing]) -> None:
-        """Free the traces of all other tracings."""
+        """Free the traces of all tracings except those to ``keep``."""

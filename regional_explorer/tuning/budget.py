@@ -1,4 +1,4 @@
-"""What a search may spend, what it has spent on what, and what a plan has to keep to."""
+"""The budget of a search, the limits that its plans have to keep, and where its time went."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Limits:
     budget_s: float
     numbers: Numbers = Numbers.CLOSE
     max_memory: int | None = None
-    """The most bytes of a plan's peak and its frozen weights together; None: of the peak alone eager's."""
+    """The most bytes that a plan's peak and frozen weights may take together; None: the peak may not exceed eager's."""
 
     max_compile_s: float | None = None
     keys: Sequence[Mapping[str, Any]] = ()
@@ -47,12 +47,12 @@ def checked_limits(
     """Return the checked limits; without ``keys``, all configs that may make code for the device faster are tried.
 
     Raises:
-        MeasureError, InvalidArgumentError: one is invalid.
+        MeasureError, InvalidArgumentError: a limit is invalid.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid.
     """
     if not isinstance(numerics, str) or numerics not in tuple(Numbers):
         raise InvalidArgumentError(
-            f"numerics={shown_value(numerics)}: give {' or '.join(repr(str(one)) for one in Numbers)}."
+            f"numerics={shown_value(numerics)}: give {' or '.join(repr(str(number)) for number in Numbers)}."
             f"{did_you_mean(numerics, map(str, Numbers))}"
         )
     memory = _checked_number("max_memory", max_memory, "bytes, such as 2**30")
@@ -96,13 +96,14 @@ def _checked_keys(keys: object) -> Iterable[Mapping[str, Any]]:
 
 
 WRAPPER_COSTS = 2.5
-"""The assumed factor by which a C++ wrapper lengthens a compile, until one was seen."""
+"""The factor by which a C++ wrapper is assumed to lengthen a compile, until one was timed."""
 
 
 class Spending:
     """The clock of a search with a budget: it reports each step, runs it, and charges its time to a task.
 
-    ``so_far`` returns the beginning of each report; ``first_cost_s`` is what a plan costs until one was compiled.
+    ``so_far`` returns the beginning of each report; ``first_cost_s`` is the assumed cost of a plan until one was
+    compiled.
     """
 
     def __init__(self, bench: Bench[Any], budget_s: float, so_far: Callable[[], str]) -> None:
@@ -133,26 +134,28 @@ class Spending:
     # ---------------------------------------------------------------------------------------------------------- steps
 
     @contextmanager
-    def step(self, what: str, doing: str, *, timed: bool = False) -> Iterator[None]:
-        """Context manager: run a step whose time is charged to ``what``; report it first.
+    def step(self, task: str, doing: str, *, timed: bool = False) -> Iterator[None]:
+        """Context manager: report a step, run it, and charge its time to ``task``.
 
         Raises:
-            CancelledError: the search was cancelled before.
+            CancelledError: the search was cancelled before the step.
         """
         self.stop_if_cancelled()
-        self._report(self._bench.context.run, doing)
+        self._report(doing)
         began_s = self.now()
         try:
             with self._bench.step(timed=timed):
                 yield
         finally:
-            self.spent_on[what] = self.spent_on.get(what, 0.0) + self.now() - began_s
+            self.spent_on[task] = self.spent_on.get(task, 0.0) + self.now() - began_s
 
-    def reporting(self, run: Run, doing: str = "") -> Run:
-        """Return the run that reports as part of the search."""
+    def reporting(self, doing: str = "", until_s: float = math.inf) -> Run:
+        """Return the bench's run, with its reports made as reports of the search, and cancelled at ``until_s``."""
+        run = self._bench.context.run
         return dataclasses.replace(
             run,
-            progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
+            cancelled=lambda: run.cancelled() or self.now() > until_s,
+            progress=lambda text, _: self._report(": ".join(filter(None, (doing, text)))),
             estimate=lambda _: None,
         )
 
@@ -161,29 +164,32 @@ class Spending:
         if self._bench.context.run.cancelled():
             raise CancelledError
 
-    def _report(self, run: Run, doing: str) -> None:
+    def _report(self, doing: str) -> None:
+        run = self._bench.context.run
         run.estimate(max(0.0, self.budget_s - self.spent_s))
         run.progress(f"{self._so_far()}{doing}", min(1.0, self.spent_s / self.budget_s))
 
     # ---------------------------------------------------------------------------------------------------------- costs
 
-    def note_cost(self, one: Candidate, seconds: float) -> None:
-        """Remember the cost of a plan: of tracing, compiling, checking and timing it."""
-        self._costs.setdefault(_cost_kind(one), []).append(seconds)
+    def note_cost(self, candidate: Candidate, seconds: float) -> None:
+        """Remember how long it took to trace, compile, check and time a plan."""
+        self._costs.setdefault(_cost_kind(candidate), []).append(seconds)
 
-    def cost_s(self, one: Candidate) -> float:
+    def cost_s(self, candidate: Candidate) -> float:
         """Return the expected cost of a plan in seconds, from the plans most like it."""
-        wrapped, has_keys = _cost_kind(one)
+        wrapped, has_keys = _cost_kind(candidate)
         alike = ((wrapped, has_keys), (wrapped, not has_keys), (not wrapped, has_keys), (not wrapped, not has_keys))
-        known = next((kind for kind in alike if kind in self._costs), (False, False))
-        costs = self._costs.get(known, [self.first_cost_s])
-        return sum(costs) / len(costs) * (WRAPPER_COSTS if wrapped and not known[0] else 1.0)
+        nearest = next((kind for kind in alike if kind in self._costs), (False, False))
+        costs = self._costs.get(nearest, [self.first_cost_s])
+        return sum(costs) / len(costs) * (WRAPPER_COSTS if wrapped and not nearest[0] else 1.0)
 
 
-def _cost_kind(one: Candidate) -> tuple[bool, bool]:
+def _cost_kind(candidate: Candidate) -> tuple[bool, bool]:
     """Return whether C++ calls the kernels of a candidate, and whether only its config is new.
 
-    Such kernels are built longer, and of such a config most kernels are built already.
+    A C++ wrapper takes longer to build. If only the config is new, most kernels are built already.
     """
-    wrapped = any(WRAPPER.items() <= config.items() for region in one.plan.regions for _, config in region.configs)
-    return wrapped, one.stage in (SearchStage.KEYS, SearchStage.TOGETHER)
+    wrapped = any(
+        WRAPPER.items() <= config.items() for region in candidate.plan.regions for _, config in region.configs
+    )
+    return wrapped, candidate.stage in (SearchStage.KEYS, SearchStage.TOGETHER)

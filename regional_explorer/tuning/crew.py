@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 
 from regional_explorer.compiler.artifact import ArtifactStore, failure_text
-from regional_explorer.compiler.compilation import share_wait, warm_toolchain
+from regional_explorer.compiler.compilation import note_overlap, warm_toolchain
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.shipment import Delivery, Values, compile_shipment, receive, shipment_of, unload
 from regional_explorer.compiler.workers import (
@@ -30,7 +30,7 @@ MOST_PROCESSES = 4
 """The maximum number of processes started in place of a broken executor."""
 PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
-"""A piece is given up if no process has answered for so many times the longest compile so far, and at least so long."""
+"""A piece is given up if no process answers for the longer of this time and ``PATIENCE`` times the longest compile."""
 
 Sent = Mapping[str, tuple[Wanted, bytes]]
 """The items that were sent, by the key of their artifact."""
@@ -40,10 +40,10 @@ Sent = Mapping[str, tuple[Wanted, bytes]]
 class Crew:
     """Compiles pieces in other processes, where a crash, a hang or too much memory costs one piece only.
 
-    What an executor that was given loses, or cannot do, is done by a process of our own; so is all that follows once it
-    is broken. What cannot be sent is left to this process: ``remarks`` has the reasons, with how many pieces each was
-    of. ``given_up`` are the keys of failures that may not be the fault of the piece. ``longest_s`` is the longest
-    compile so far. To be closed.
+    A process of our own compiles what a given executor loses or cannot compile, and everything once the executor is
+    broken. Pieces that cannot be sent are left to this process; ``remarks`` counts them by reason. ``given_up`` has the
+    keys of failures that may not be the fault of the piece. ``longest_s`` is the longest compile so far. Call ``close``
+    at the end.
     """
 
     executor: AnyExecutor
@@ -67,11 +67,16 @@ class Crew:
     ) -> Sequence[Wanted]:
         """Compile pieces, and keep their artifacts or failures; return the pieces that have to be compiled here.
 
-        Those that were not reached before ``run`` was cancelled are among them.
+        These include the pieces that were not reached before ``run`` was cancelled.
         """
         if self.executor == 0 or not todo:
             return todo
-        began_s, settings, done, sent = time.monotonic(), Settings.now(), list[str](), dict[str, tuple[Wanted, bytes]]()
+        began_s, settings, delivered, sent = (
+            time.monotonic(),
+            Settings.now(),
+            list[str](),
+            dict[str, tuple[Wanted, bytes]](),
+        )
         for wanted in todo:
             try:
                 sent[wanted.key] = wanted, shipment_of(wanted, settings, values_of)
@@ -85,9 +90,9 @@ class Crew:
                 continue
             if delivery.made is not None:
                 self.longest_s = max(self.longest_s, delivery.made.seconds)
-                done.append(wanted.key)
-        share_wait(store, done, time.monotonic() - began_s)
-        return [one for one in todo if one.key not in store.artifacts and one.key not in store.failures]
+                delivered.append(wanted.key)
+        note_overlap(store, delivered, time.monotonic() - began_s)
+        return [item for item in todo if item.key not in store.artifacts and item.key not in store.failures]
 
     def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[Wanted, Delivery]]:
         """Yield deliveries in the order in which they arrive."""

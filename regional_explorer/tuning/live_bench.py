@@ -19,35 +19,33 @@ from regional_explorer.compiler.artifact_folder import Machine
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, T, no_progress
-from regional_explorer.compiler.shipment import Values, needs_value, values_that_matter
+from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Wanted
-from regional_explorer.errors import MeasureError, RegionCompileError
+from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, in_a_line
 from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
-from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
+from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.machine import gauge_for
+from regional_explorer.measure.memory import gauge_for, memory_peak
 from regional_explorer.measure.numerics import error_in_words
 from regional_explorer.measure.partitions import distinct_kinds
-from regional_explorer.measure.rounds import Stop, figure_of
+from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
 from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import GraphKind, kept_for_backward
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.plan import Direction, Plan, Region, Tracing
+from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import paired_gaps
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion, best_first
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
+from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew
 
 
@@ -66,19 +64,19 @@ class LivePlan:
 
     @property
     def constant_bytes(self) -> int:
-        """What the frozen weights in its code take, once it is compiled."""
+        """The bytes of the frozen weights in its code, once it is compiled."""
         artifacts = map(self.program.store.artifacts.get, set(self.program.keys().values()))
-        return sum(one.constants.size_bytes for one in artifacts if one is not None and one.constants is not None)
+        return sum(artifact.constants.size_bytes for artifact in artifacts if artifact and artifact.constants)
 
 
 class LiveBench:
     """The bench of a live call: it traces, compiles, checks and times for real.
 
-    Each way of tracing has one trace, that of the exploration included, on which plans stand beside each other: what
-    calls of the exploration run stays as it is. All share its artifacts, so that equal code is compiled once, and none
-    again when the answer is applied. To be closed.
+    All plans of one tracing share one trace; the exploration's own trace serves its tracing. Calls of the exploration
+    keep running what they ran. All plans share the exploration's artifacts, so that equal code is compiled once, and
+    not again when the answer is applied. Use it in a block of ``closing``.
 
-    ``turn`` gives a turn of the exploration, for timed work or for other. ``crew`` compiles.
+    ``turn`` gives a turn of the exploration, for timed or for untimed work. ``crew`` compiles.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class LiveBench:
     def step(self, *, timed: bool) -> Iterator[None]:
         """Context manager: hold the turn of the exploration; at its end calls run the exploration's own plan again."""
         with self._turn(timed), self.variants.program.capture.generated.collected():
-            captures = [self.variants.program.capture, *(known[0].capture for known in self._programs.values())]
+            captures = [self.variants.program.capture, *(programs[0].capture for programs in self._programs.values())]
             self._frames = {capture: len(capture.frames) for capture in captures}
             try:
                 yield
@@ -124,9 +122,9 @@ class LiveBench:
         self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
 
     def prepare(self, plan: Plan) -> LivePlan:
-        """Trace the call with a plan's tracing, unless it was traced so, and cut it.
+        """Trace the call with a plan's tracing, unless that trace exists, and cut it.
 
-        A plan that differs from one that was cut in configs alone costs no further run of the call.
+        A plan that differs from an earlier one only in its configs costs no further run of the call.
         """
         return self._untimed(lambda: self._prepare(plan))
 
@@ -141,30 +139,28 @@ class LiveBench:
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of a plan on the trace that it requests, beside other plans' programs."""
-        main, known = self.variants.program, self._programs.setdefault(plan.tracing, [])
-        if not known and plan.tracing == self._own_tracing:
-            main.record_layouts()  # of the plan at hand it learns them for good
-            known.append(main.beside(self.at_hand))
-        elif not known:
+        main, programs = self.variants.program, self._programs.setdefault(plan.tracing, [])
+        if not programs and plan.tracing == self._own_tracing:
+            main.record_layouts()  # for the plan at hand, they are recorded once
+            programs.append(main.beside(self.at_hand))
+        elif not programs:
             capture = Capture(self._call, plan.tracing, dynamic=self.variants.dynamic)
-            known.append(Program(capture, plan, main.store, tried=main.tried, toolchain=main.toolchain))
-        same_cut = next((one for one in known if one.plan.cuts_the_same(plan)), None)
-        program = (same_cut or known[0]).beside(plan)
+            programs.append(Program(capture, plan, main.store, tried=main.tried, toolchain=main.toolchain))
+        same_cut = next((program for program in programs if program.plan.cuts_the_same(plan)), None)
+        program = (same_cut or programs[0]).beside(plan)
         if same_cut is None:
-            known.append(program)
+            programs.append(program)
         return program
 
     def _kept(self, program: Program) -> int | None:
         """Return the bytes that forwards keep for their backward; None if a size is unknown, or without a backward."""
-        graphs = tuple(program.capture.graphs)
-        kept = kept_for_backward(Session("", self.context.environment, self.grad, graphs))
-        sizes = [tensor.size_bytes for tensor in kept]
-        known = [one for one in sizes if one is not None]
-        return sum(known) if self.grad and len(known) == len(sizes) else None
+        sizes = [kept.size_bytes for kept in kept_for_backward(program.capture.graphs)]
+        known_sizes = [size for size in sizes if size is not None]
+        return sum(known_sizes) if self.grad and len(known_sizes) == len(sizes) else None
 
     def compile(self, prepared: Sequence[LivePlan], run: Run) -> list[Built | None]:
         """Compile plans side by side; None for those that were not reached before ``run`` was cancelled."""
-        programs = [one.program for one in prepared]
+        programs = [plan.program for plan in prepared]
         with without_autotune_reports():
             self._untimed(lambda: self._compile(programs, run))
         return [_built(program, self._crew.given_up) for program in programs]
@@ -179,16 +175,16 @@ class LiveBench:
 
     def _values_of(self, wanted: Wanted, programs: Sequence[Program]) -> Values | None:
         """Return the inputs of a piece that cannot be random numbers, recorded in a run of the call."""
-        layouts, known = wanted.workpiece.inputs, self._values
+        layouts, values = wanted.workpiece.inputs, self._values
         if not any(map(needs_value, layouts)):
             return {}
-        if wanted.workpiece.fingerprint not in known:
-            known[wanted.workpiece.fingerprint] = None
-            program = next(one for one in programs if wanted.key in one.keys().values())
+        if wanted.workpiece.fingerprint not in values:
+            values[wanted.workpiece.fingerprint] = None
+            program = next(program for program in programs if wanted.key in program.keys().values())
             for recorded in record_inputs(program, distinct_kinds(program)):
                 if (workpiece := recorded.switch.workpiece) is not None and not recorded.why_not:
-                    known[workpiece.fingerprint] = values_that_matter(workpiece.inputs, recorded.args)
-        return known[wanted.workpiece.fingerprint]
+                    values[workpiece.fingerprint] = values_to_send(workpiece.inputs, recorded.args)
+        return values[wanted.workpiece.fingerprint]
 
     def check(self, prepared: LivePlan) -> Checked:
         """Compare the results of a plan with eager's, as ``ex.benchmark`` does.
@@ -225,36 +221,40 @@ class LiveBench:
         """Return the call under a compiled plan."""
         return dataclasses.replace(prepared.variants.get(VariantName.REGIONAL), name=title)
 
-    def gain_s(self, prepared: LivePlan, budget_s: float) -> Figure:
+    def gain_s(self, prepared: LivePlan, budget_s: float, end_s: float) -> Figure:
         """Return the seconds that a call saves by a compiled plan, beside its trace with every op eager.
+
+        Slow calls get the budget again until there are enough rounds for an interval, or the clock is at ``end_s``.
 
         Raises:
             MeasureError: the plan raised, or no round was complete.
             CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
         """
-        traced, planned = (prepared.variants.get(name) for name in (VariantName.AOT_EAGER, VariantName.REGIONAL))
-        with self.measuring():
-            result = measure_rounds([traced, planned], budget_s, self._silent, baseline=traced.name)
-        result.stopped.raise_interrupt()
-        if result.stopped is Stop.CANCELLED:
-            raise CancelledError
-        if trouble := result.dropped.get(planned.name) or self.trouble(prepared):
-            raise MeasureError(trouble)
-        samples = (result.samples[call.name][Phase.STEP if self.grad else Phase.FORWARD] for call in (traced, planned))
-        return figure_of(paired_gaps(*samples), result.noise)
+        calls = [prepared.variants.get(name) for name in (VariantName.AOT_EAGER, VariantName.REGIONAL)]
+        phase, earlier = Phase.STEP if self.grad else Phase.FORWARD, None
+        while True:
+            with self.measuring():
+                result = measure_rounds(calls, budget_s, self._silent, baseline=VariantName.AOT_EAGER, earlier=earlier)
+            result.stopped.raise_if_ended()
+            if trouble := result.dropped.get(VariantName.REGIONAL) or self.trouble(prepared):
+                raise MeasureError(trouble)
+            gain_s = figure_of(paired_gaps(*(result.samples[call.name][phase] for call in calls)), result.noise)
+            if gain_s.bounds or result.noise.is_too_much or self.context.clock.now() > end_s:
+                return gain_s
+            earlier = result
 
     # --------------------------------------------------------------------------------------------------------- pieces
 
     def pieces(self, prepared: LivePlan, budget_s: float) -> list[TimedPiece]:
         """Record the inputs of each kind of partition of a compiled plan, and time it alone.
 
-        Those that run eagerly, or that this call does not run, are left out.
+        Partitions that run eagerly, or that this call does not run, are left out.
         """
         program = prepared.program
-        recorded = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
-        kinds = {one.switch.partition.name: one for one in recorded if not one.why_not and one.switch.artifact}
+        records = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
+        kinds = {kind.switch.partition.name: kind for kind in records if not kind.why_not and kind.switch.artifact}
         with as_in_the_call():
-            calls = self._untimed(lambda: [call for name, one in kinds.items() for call in _alone(name, one)])
+            calls = self._untimed(lambda: [call for name, kind in kinds.items() for call in _alone(name, kind)])
             if not calls:
                 return []
             result = measure_rounds(calls, budget_s, self._silent, baseline=calls[0].name)
@@ -262,38 +262,38 @@ class LiveBench:
         return [
             TimedPiece(
                 name,
-                one.switch.piece.claim.region,
-                Direction.of_graph(one.switch.piece.graph_id),
-                sum(one.runs.values()),
+                kind.switch.piece.claim.region,
+                Direction.of_graph(kind.switch.piece.graph_id),
+                sum(kind.runs.values()),
                 result.time(name, Phase.FORWARD).value,
-                one,
+                kind,
             )
-            for name, one in kinds.items()
+            for name, kind in kinds.items()
             if name in result.samples
         ]
 
     def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
-        """Race a piece against itself under other plans of the same cut, without pieces whose results are wrong.
+        """Race a piece against the same piece under other plans of the same cut, unless its results there are wrong.
 
-        Plans under which its code is equal get one figure, and those under which it is as it was that of the baseline.
+        Plans that give the piece equal code share one figure. Plans that do not change its code get the baseline's.
         """
-        switch, now = piece.what.switch, piece.what.switch.artifact
+        switch, artifact = piece.handle.switch, piece.handle.switch.artifact
         store, workpiece = self.variants.program.store, switch.known
         titles: dict[str, list[str]] = {}
         configs: dict[str, Mapping[str, Any]] = {}
         for title, other in others.items():
-            twin = next(one for one in other.program.switches if one.partition == switch.partition)
+            twin = next(twin for twin in other.program.switches if twin.partition == switch.partition)
             key = other.program.keys().get(twin, "")
             if key in store.artifacts:
                 code = store.code_hash(key) or key
                 titles.setdefault(code, []).append(title)
                 configs.setdefault(code, other.program.config_for(twin))
-        as_it_was = titles.pop(store.code_hash(now.key) or now.key, [])
+        as_it_was = titles.pop(store.code_hash(artifact.key) or artifact.key, [])
         settings = surroundings()
         timings = race(
             workpiece,
-            piece.what.args,
-            now,
+            piece.handle.args,
+            artifact,
             {code: configs[code] for code in titles},
             lambda config: store.artifact(workpiece.wanted(config, settings)),
             budget_s,
@@ -307,7 +307,7 @@ class LiveBench:
         }
         return {
             **{title: Raced(exactly(1.0), Verdict.BASELINE) for title in as_it_was},
-            **{title: raced[code] for code, same in titles.items() if code in raced for title in same},
+            **{title: raced[code] for code, equal in titles.items() if code in raced for title in equal},
         }
 
     @property
@@ -376,7 +376,7 @@ def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
     if switch.artifact is not None:
         with suppress(RegionCompileError):
             compiled = alone(switch.known, switch.artifact, recorded.args)
-            yield timed_call(name, compiled, recorded.args, switch.known.putting_back(recorded.args))
+            yield timed_call(name, compiled, recorded.args, switch.known.restorer(recorded.args))
 
 
 def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
@@ -405,6 +405,81 @@ def _built(program: Program, given_up: set[str]) -> Built | None:
         program, lambda switch: store.code_hash(keys[switch]) or keys[switch] if switch in keys else "eager"
     )
     artifacts = [store.artifacts[key] for key in keys.values()]
-    launches = sum(launches_in(artifact.code) for artifact in artifacts) if all(one.code for one in artifacts) else None
+    launches = (
+        sum(launches_in(artifact.code) for artifact in artifacts)
+        if all(artifact.code for artifact in artifacts)
+        else None
+    )
     seconds = sum(store.artifacts[key].made.waited_s for key in set(keys.values()))
     return Built(code, seconds, launches=launches)
+
+
+# ------------------------------------------------------------------------------------------ what suggested regions gain
+
+
+NO_BUDGET = "the budget was spent before"
+CANCELLED = "it was cancelled before"
+INTERRUPTED = "it was interrupted before"
+
+
+def measure_suggestions(
+    bench: LiveBench, suggested: Sequence[Suggestion], budget_s: float, keep: Callable[[Sequence[Suggestion]], object]
+) -> None:
+    """Measure the gain of each suggestion. At the end ``keep`` gets all of them, even after a cancel or an interrupt.
+
+    The best come first, then those that were not measured. Suggestions with earlier figures are measured last, and keep
+    those figures if they are not reached. Nothing is marked, and the plan at hand stays. Each suggestion gets the same
+    time; pieces of equal code are compiled once.
+
+    Raises:
+        NoCompilerError: there is no C++ compiler.
+        KeyboardInterrupt: it was interrupted.
+    """
+    time, why_not = Spending(bench, budget_s, lambda: ""), NO_BUDGET
+    todo, measured = sorted(suggested, key=lambda suggestion: suggestion.gain_s is not None), list[Suggestion]()
+    try:
+        with time.step("compiling", "starting the toolchain"):
+            bench.start()
+        timing_s = budget_s / (2 * max(1, len(todo)))
+        for suggestion in todo:
+            measured.append(_measured_suggestion(bench, time, suggestion, timing_s))
+    except CancelledError:
+        why_not = CANCELLED
+    except KeyboardInterrupt:
+        why_not = INTERRUPTED
+        raise
+    except Exception as error:
+        why_not = in_a_line(error)
+        raise
+    finally:
+        keep(best_first([*measured, *(_not_reached(suggestion, why_not) for suggestion in todo[len(measured) :])]))
+
+
+def _not_reached(suggestion: Suggestion, why_not: str) -> Suggestion:
+    return suggestion if suggestion.gain_s is not None else replace(suggestion, why_not=why_not)
+
+
+def _measured_suggestion(bench: LiveBench, time: Spending, suggestion: Suggestion, timing_s: float) -> Suggestion:
+    if time.now() >= time.end_s:
+        return _not_reached(suggestion, NO_BUDGET)
+    suggestion = replace(suggestion, gain_s=None, compile_s=None, why_not="")
+    plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=bench.at_hand.tracing)
+    try:
+        with time.step("tracing", f"cutting {suggestion.name}"):
+            prepared = bench.prepare(plan)
+        with time.step("compiling", f"compiling {suggestion.name}"):
+            (built,) = bench.compile([prepared], time.reporting())
+        if built is None or built.failure:
+            time.stop_if_cancelled()
+            return replace(suggestion, why_not=built.failure if built else NO_BUDGET)
+        with time.step("checking", f"checking numerics: {suggestion.name}"):
+            wrong = bench.check(prepared).wrong
+        if wrong:
+            return replace(suggestion, why_not=wrong)
+        with time.step("timing", f"timing {suggestion.name}", timed=True):
+            gain_s = bench.gain_s(prepared, timing_s, time.end_s)
+    except (CancelledError, NoCompilerError):
+        raise
+    except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
+        return replace(suggestion, why_not=in_a_line(error))
+    return replace(suggestion, gain_s=gain_s if gain_s.bounds else None, compile_s=built.seconds, why_not=gain_s.why)

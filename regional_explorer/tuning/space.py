@@ -11,19 +11,20 @@ from msgspec.structs import replace
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import (
+    AS_TORCH_COMPILE,
+    FROZEN,
     Direction,
     Plan,
     Region,
     Selector,
     SelectorKind,
+    Tracing,
     config_of,
     config_texts,
     with_config,
 )
 from regional_explorer.record.statistics import MIN_FLOOR
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
-from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Try
+from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Suggestion, SuggestionKind, Try
 from regional_explorer.tuning.bench import Raced, TimedPiece
 
 WHOLE = "whole"
@@ -34,7 +35,7 @@ WRAPPER: Mapping[str, Any] = {"cpp_wrapper": True}
 
 
 TUNED_PRODUCTS: Mapping[str, Any] = {"max_autotune": True}
-"""The config under which Inductor times kernels for each matrix product whose weights are constants."""
+"""The config under which Inductor times several kernels for each matrix product whose weights are constants."""
 
 
 class Root(NamedTuple):
@@ -45,33 +46,33 @@ class Root(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A plan to try: ``root`` with the config ``more`` on top of every region's own."""
+    """A plan to try: ``root`` with ``config`` on top of every region's own config."""
 
     title: str
     stage: SearchStage
     plan: Plan
     root: Root
-    more: Mapping[str, Any]
+    config: Mapping[str, Any]
 
     def tried(self, outcome: Outcome, why: str = "", **known: Any) -> Try:
-        """Return the record of what became of it."""
+        """Return the record of its try."""
         return Try(self.title, self.stage, outcome, self.plan, why, **known)
 
 
-def candidate(stage: SearchStage, root: Root, more: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
-    """Return a plan with ``more`` on top of the configs of all its regions, in both directions."""
-    more = dict(sorted(more.items()))
-    title = ", ".join([root.title, *config_texts(more)])
-    return Candidate(title, stage, with_everywhere(root.plan, more) if more else root.plan, root, more)
+def candidate_of(stage: SearchStage, root: Root, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+    """Return a plan with ``config`` on top of the configs of all its regions, in both directions."""
+    config = dict(sorted(config.items()))
+    title = ", ".join([root.title, *config_texts(config)])
+    return Candidate(title, stage, with_everywhere(root.plan, config) if config else root.plan, root, config)
 
 
-def with_everywhere(plan: Plan, more: Mapping[str, Any]) -> Plan:
-    """Return a plan with a config on top of those of all its regions."""
+def with_everywhere(plan: Plan, config: Mapping[str, Any]) -> Plan:
+    """Return a plan with ``config`` on top of the configs of all its regions."""
     regions = tuple(
         replace(
             region,
-            config={**region.config, **more},
-            backward_config=None if region.backward_config is None else {**region.backward_config, **more},
+            config={**region.config, **config},
+            backward_config=None if region.backward_config is None else {**region.backward_config, **config},
         )
         for region in plan.regions
     )
@@ -88,8 +89,9 @@ WAYS = (
 )
 """Ways to trace a call with a backward, the likeliest first.
 
-On seven training steps one of the first two, without a C++ wrapper or with one, was within 1 % of the best. Ops are
-decomposed by each partition anyway: doing it before autograd changes what is kept, and pays with joint passes only.
+On seven training steps one of the first two, without a C++ wrapper or with one, was within 1 % of the best. Each
+partition decomposes its ops anyway. Decomposing them before autograd changes what is kept, and pays only with joint
+passes.
 """
 LIKELIEST = 2
 """The number of tracings that are tried with a C++ wrapper before the other tracings."""
@@ -112,18 +114,25 @@ def whole_graph_candidate(
     stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})
 ) -> Candidate:
     """Return the whole graph under a config as a candidate."""
-    return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
+    return candidate_of(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
 
 def likeliest_candidates(*, grad: bool) -> list[Candidate]:
     """Return the plans to try first: the likeliest tracings, without and with a C++ wrapper.
 
-    On some processors frozen weights pay only where the kernels of matrix products are tuned.
+    The first compiles fast and shows what a plan costs. With a backward, the second way without a wrapper has the code
+    of ``torch.compile`` itself, so it is tried last. On some processors frozen weights pay only where the kernels of
+    matrix products are tuned.
     """
-    likely = ways(grad=grad)[:LIKELIEST]
-    bare = [whole_graph_candidate(SearchStage.TRACING, way) for way in likely]
+    first, second = ways(grad=grad)[:LIKELIEST]
     tuned = [] if grad else [whole_graph_candidate(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
-    return [*bare, *(whole_graph_candidate(SearchStage.WRAPPER, way, WRAPPER) for way in likely), *tuned]
+    return [
+        whole_graph_candidate(SearchStage.TRACING, first),
+        whole_graph_candidate(SearchStage.WRAPPER, second, WRAPPER),
+        whole_graph_candidate(SearchStage.WRAPPER, first, WRAPPER),
+        whole_graph_candidate(SearchStage.TRACING, second),
+        *tuned,
+    ]
 
 
 def is_whole(plan: Plan) -> bool:
@@ -134,23 +143,23 @@ def is_whole(plan: Plan) -> bool:
 def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
     """Yield the plans that differ from a plan by one of the configs ``keys``: with the config, or without it."""
     for change in keys:
-        if change.items() <= base.more.items():
-            changed = {key: value for key, value in base.more.items() if key not in change}
+        if change.items() <= base.config.items():
+            changed = {key: value for key, value in base.config.items() if key not in change}
         else:
-            changed = {**base.more, **change}
-        yield candidate(SearchStage.KEYS, base.root, changed)
+            changed = {**base.config, **change}
+        yield candidate_of(SearchStage.KEYS, base.root, changed)
 
 
-def without_cpp_wrapper(one: Candidate) -> Candidate:
-    """Return a plan under its config without the C++ wrapper."""
-    more = {key: value for key, value in one.more.items() if key not in WRAPPER}
-    return candidate(one.stage, one.root, more)
+def without_cpp_wrapper(base: Candidate) -> Candidate:
+    """Return a candidate without the C++ wrapper in its config."""
+    config = {key: value for key, value in base.config.items() if key not in WRAPPER}
+    return candidate_of(base.stage, base.root, config)
 
 
 def with_configs_of(base: Candidate, better: Sequence[Candidate]) -> Candidate:
     """Return the plan under the configs of all ``better`` plans; the first plan that sets a key decides its value."""
-    config = {key: value for one in reversed((base, *better)) for key, value in one.more.items()}
-    return candidate(SearchStage.TOGETHER, base.root, config)
+    config = {key: value for changed in reversed((base, *better)) for key, value in changed.config.items()}
+    return candidate_of(SearchStage.TOGETHER, base.root, config)
 
 
 def other_plans(
@@ -160,11 +169,11 @@ def other_plans(
     if at_hand.regions and not is_whole(at_hand):
         for way in ways:
             if way != at_hand.tracing:
-                yield candidate(SearchStage.OTHERS, Root(f"{AT_HAND}, {way}", at_hand.traced(way)))
-    for one in suggested:
-        if one.kind is not SuggestionKind.WHOLE:
-            plan = Plan((Region(one.name, one.selectors),), tracing=best)
-            yield candidate(SearchStage.OTHERS, Root(f"suggested: {one.name}, {best}", plan))
+                yield candidate_of(SearchStage.OTHERS, Root(f"{AT_HAND}, {way}", at_hand.traced(way)))
+    for suggestion in suggested:
+        if suggestion.kind is not SuggestionKind.WHOLE:
+            plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=best)
+            yield candidate_of(SearchStage.OTHERS, Root(f"suggested: {suggestion.name}, {best}", plan))
 
 
 # -------------------------------------------------------------------------------------------------- configs per region
@@ -177,23 +186,25 @@ Place = tuple[str, Direction]
 def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> dict[Place, str]:
     """Return the config change for each region and direction, if one makes its pieces faster.
 
-    A region may have several kinds of pieces, and they share its config: it gets the change under which all of them,
-    each as often as a call runs it, take the least time together. One of them has to be faster beyond doubt, and none
-    may be wrong under it.
+    A region may have several kinds of pieces, and they share its config: it gets the change under which the pieces that
+    a call runs take the least time in all. One of them has to be certainly faster under it, and none may be wrong.
     """
     return {
         place: best
-        for place, pieces in grouped(((one.region, one.direction), (one, results)) for one, results in raced).items()
+        for place, pieces in grouped(
+            ((piece.region, piece.direction), (piece, results)) for piece, results in raced
+        ).items()
         if (best := _best_change(pieces))
     }
 
 
 def _best_change(pieces: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> str:
-    now_s = sum(one.in_a_call for one, _ in pieces)
-    known = [change for change in pieces[0][1] if all(change in results for _, results in pieces)]
-    faster = [change for change in known if any(results[change].verdict is Verdict.FASTER for _, results in pieces)]
+    now_s = sum(piece.seconds_per_call for piece, _ in pieces)
+    common = [change for change in pieces[0][1] if all(change in results for _, results in pieces)]
+    faster = [change for change in common if any(results[change].verdict is Verdict.FASTER for _, results in pieces)]
     then_s = {
-        change: sum(one.in_a_call / results[change].speedup.value for one, results in pieces) for change in faster
+        change: sum(piece.seconds_per_call / results[change].speedup.value for piece, results in pieces)
+        for change in faster
     }
     best = min(then_s, key=then_s.__getitem__, default="")
     return best if best and then_s[best] < now_s * (1.0 - MIN_FLOOR) else ""

@@ -1,12 +1,11 @@
-"""The answer in the panel: its chart and findings with their buttons, what to do next, regions to try."""
+"""The answer in the panel: its chart and findings with their buttons, the next step, suggested regions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from regional_explorer.errors import SessionError, listing
-from regional_explorer.page.answer import answer_nodes, others_text, words_of
-from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.page.answer import answer_nodes, chart_nodes, others_text, words_of
 from regional_explorer.record.action import Action, ActionKind, Basis
 from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar, bars_of
@@ -14,7 +13,7 @@ from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.regions.suggest import suggestions_of
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, percent, with_interval, word
@@ -26,15 +25,15 @@ TUNE_S = 120.0
 """The time budget of a search from the panel, in seconds."""
 ABOUT_SEARCH = (
     f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
-    "keeps what is faster and right"
+    "keeps plans that are faster and right"
 )
 WITH_COMPILE = "Compile the whole call with plain torch.compile, and measure your plan beside it"
 MEASURE_SUGGESTED = "measure suggested"
 """The event that measures what the suggested regions gain."""
 SUGGEST_S = 30.0
-"""The seconds that this may take."""
+"""The time budget of that measurement, in seconds."""
 QUIET, QUIET_SEARCH = "when quiet", "tune when quiet"
-"""The events that measure, and search, once no other process disturbs."""
+"""The events that measure, or search, once no other process disturbs the machine."""
 
 
 def answer_part(shown: Shown) -> list[Node]:
@@ -55,7 +54,7 @@ def answer_part(shown: Shown) -> list[Node]:
 
     after = [
         *_applied_gain(shown),
-        *([node("p", *_rest(answer), class_="rx-quiet")] if others_text(answer) else []),
+        *([node("p", *_other_findings(answer), class_="rx-quiet")] if others_text(answer) else []),
         *_next_step(answer, shown),
     ]
     return answer_nodes(answer, chart_nodes(bars, bar_button), button=finding_button, after=after)
@@ -77,7 +76,7 @@ _STARTED_WORDS = {
 def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
     """Return the button of an action: *Apply* if its gain was measured, *Try* if it was not.
 
-    An action that only shows something, or that the user has to complete, has none.
+    None for an action that only shows a result, or that the user has to complete.
     """
     if action.needs or not (action.is_edit or action.kind in _STARTED_WORDS):
         return None
@@ -105,11 +104,11 @@ def _change(before: Session, after: Session) -> str:
     except SessionError:
         slowdown = None
     if slowdown is None or slowdown.bounds is None:
-        return "no verdict against the plan before"
-    return f"{with_interval(1.0 / slowdown)} as fast as the plan before"
+        return "no verdict against the previous plan"
+    return f"{with_interval(1.0 / slowdown)} as fast as the previous plan"
 
 
-def _rest(answer: Answer) -> Iterator[Node | str]:
+def _other_findings(answer: Answer) -> Iterator[Node | str]:
     yield others_text(answer).removesuffix(": ex.diagnostics.") + ": "
     yield button("all findings", "findings", class_="rx-link")
 
@@ -155,8 +154,8 @@ def _left_out(shown: Shown) -> str:
 
 
 def _again_button(answer: Answer, do: str, *, busy: bool) -> list[Node]:
-    """Return the button that waits for a quiet machine; empty if it was quiet."""
-    title = "Wait until no other process disturbs, then measure"
+    """Return the button that waits for a quiet machine; empty if the machine was quiet."""
+    title = "Wait until no other process disturbs the machine, then measure"
     return [button("Again when it is quiet", do, title=title, disabled=busy)] if answer.noise else []
 
 
@@ -172,50 +171,56 @@ def first_suggestions(session: Session) -> tuple[Suggestion, ...]:
 
 
 def suggestion_row(shown: Shown) -> list[Node]:
-    """Return regions to try as chips, each with a button that marks it, and the button that measures them."""
+    """Return the suggested regions as chips, each with a button that marks it, and the button that measures them."""
     session, busy = shown.session, shown.state.busy
+    suggestions = first_suggestions(session)
+    if not suggestions:
+        return []
     chips = (
         node(
             "span",
-            node("span", _suggestion_text(one, session.whole_phase), class_="rx-key", title=_about(one)),
-            button("Mark", "mark suggested", one.name, disabled=busy, aria_label=f"Mark {clean(one.name)}"),
+            node("span", _chip_text(suggestion, session.whole_phase), class_="rx-key", title=_reason(suggestion)),
+            button(
+                "Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {clean(suggestion.name)}"
+            ),
         )
-        for one in first_suggestions(session)
+        for suggestion in suggestions
     )
-    measured = [one.gain_s is not None for one in first_suggestions(session)]
-    order = "the most saved first" if any(measured) else "by a guess"
-    which = "again" if all(measured) else "the others" if any(measured) else "these"
+    measured = [suggestion.gain_s is not None for suggestion in suggestions]
+    order = "largest saving first" if any(measured) else "in a guessed order"
+    unmeasured = "again" if all(measured) else "the others" if any(measured) else "these"
     measure = button(
-        f"Measure {which}, {SUGGEST_S:.0f} s",
+        f"Measure {unmeasured}, {SUGGEST_S:.0f} s",
         MEASURE_SUGGESTED,
         title="Compile each region alone, without marking it, and measure what it saves",
         disabled=busy,
     )
-    label = node("span", f"No region yet. To try, {order}: ", class_="rx-quiet")
-    return [node("div", label, *chips, measure, class_="rx-line")] if first_suggestions(session) else []
+    label = node("span", f"No region yet. Suggestions, {order}: ", class_="rx-quiet")
+    return [node("div", label, *chips, measure, class_="rx-line")]
 
 
-def _about(one: Suggestion) -> str:
-    return f"{one.selection}: {one.why}{f'; not measured: {one.why_not}' if one.why_not else ''}"
+def _reason(suggestion: Suggestion) -> str:
+    unmeasured = f"; not measured: {suggestion.why_not}" if suggestion.why_not else ""
+    return f"{suggestion.selection}: {suggestion.why}{unmeasured}"
 
 
-def _suggestion_text(one: Suggestion, phase: Phase) -> str:
-    if one.gain_s is not None:
-        return f"{_name_of(one)} · {_measured_gain(one, one.gain_s, phase)}"
-    return f"{_name_of(one)}{f' · {percent(one.share)}' if one.share else ''}"
+def _chip_text(suggestion: Suggestion, phase: Phase) -> str:
+    if suggestion.gain_s is not None:
+        return f"{_name_of(suggestion)} · {_measured_gain(suggestion, suggestion.gain_s, phase)}"
+    return f"{_name_of(suggestion)}{f' · {percent(suggestion.share)}' if suggestion.share else ''}"
 
 
-def _measured_gain(one: Suggestion, gain_s: Figure, phase: Phase) -> str:
+def _measured_gain(suggestion: Suggestion, gain_s: Figure, phase: Phase) -> str:
     """Return what a region saves, for example ``measured: saves 1.20 ms (1.10 ms–1.30 ms) a step``."""
-    if one.brings_nothing:
+    if suggestion.brings_nothing:
         return "measured: no gain"
     bounds = gain_s.bounds
     between = f" ({duration(bounds[0])}–{duration(bounds[1])})" if bounds else ""
     return f"measured: saves {duration(gain_s.value)}{between} a {'step' if phase is Phase.STEP else 'call'}"
 
 
-def _name_of(one: Suggestion) -> str:
-    (first, *others) = one.selectors
-    modules = one.kind is SuggestionKind.MODULES and not others and not first.is_combined
-    times = f" × {one.instances}" if one.instances > 1 else ""
-    return f"{clean(first.patterns[0] if modules else one.name, SHORT)}{times}"
+def _name_of(suggestion: Suggestion) -> str:
+    (first, *others) = suggestion.selectors
+    modules = suggestion.kind is SuggestionKind.MODULES and not others and not first.is_combined
+    times = f" × {suggestion.instances}" if suggestion.instances > 1 else ""
+    return f"{clean(first.patterns[0] if modules else suggestion.name, SHORT)}{times}"

@@ -1,4 +1,4 @@
-"""Fields of a region's config, and the list of keys to add."""
+"""The pane of a region's config: a field for each key, and the list of keys to add."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from regional_explorer.compiler.region_config import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError, count
-from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.export.to_source import configure_calls
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.partition import keys_of_same_code
 from regional_explorer.record.plan import Direction, Region, config_of
@@ -25,17 +25,17 @@ def key_list(
 ) -> list[Node]:
     """Return the keys whose name, type or doc contain all words of ``query``, each with its description.
 
-    Without a query these are the keys worth trying first on ``device``; ``config_keys`` are in the config already.
-    ``frozen`` is as in the plan.
+    Without a query these are the keys worth trying first on ``device``. ``config_keys`` are in the config already,
+    ``frozen`` says whether the plan freezes weights.
     """
     entries = _matching_keys(query, device)
     items = [
         _key_item(entry, device, in_config=entry.key in config_keys, busy=busy, frozen=frozen)
         for entry in entries[:MAX_KEYS]
     ]
-    which = "" if query.strip() else " worth trying first,"
-    more = "; only the first are listed" if len(entries) > MAX_KEYS else ""
-    scope = f"{count(len(entries), 'key')}{which} of {len(catalogue())}{more}"
+    advised = "" if query.strip() else " worth trying first,"
+    more = f"; only the first {MAX_KEYS} are listed" if len(entries) > MAX_KEYS else ""
+    scope = f"{count(len(entries), 'key')}{advised} of {len(catalogue())}{more}"
     heading = node("div", scope, class_="rx-quiet", role="status")
     if items:
         return [heading, node("ul", *items, class_="rx-keys", tabindex="0", aria_label="Config keys")]
@@ -67,14 +67,14 @@ def _matching_keys(query: str, device: str) -> list[ConfigKey]:
     common = [entries[key] for key in COMMON.get(device, COMMON["cuda"]) if key in entries]
     if not words:
         return common
-    others = sorted((entry for entry in entries.values() if entry not in common), key=lambda entry: entry.key)
+    rare = sorted((entry for entry in entries.values() if entry not in common), key=lambda entry: entry.key)
 
     def rank(entry: ConfigKey) -> tuple[bool, ...]:
         key = entry.key.lower()
         in_name = all(word in key for word in words)
         return not in_name, entry.refused is not None, key != query.strip().lower(), not key.startswith(words[0])
 
-    matching = [entry for entry in (*common, *others) if all(word in _searched_text(entry) for word in words)]
+    matching = [entry for entry in (*common, *rare) if all(word in _searched_text(entry) for word in words)]
     return sorted(matching, key=rank)
 
 

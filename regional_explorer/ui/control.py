@@ -1,4 +1,4 @@
-"""Holds the state and the results, applies changes, and tells the panels."""
+"""The state and the results behind an exploration's panels, every change to them, and the kinds of events."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
-from regional_explorer.exploration.code_results import RegionCode
+from regional_explorer.exploration.results import RegionCode
 from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT, VariantName
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
@@ -24,14 +24,19 @@ from regional_explorer.ui.state import CODE, SELECTION, PanelState, Problem, Sho
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
+from collections.abc import Container, Iterable, Sized
+from dataclasses import dataclass
+
+from regional_explorer.errors import sendable
 
 
 class Control:
     """Holds the state of one exploration's panels and makes every change to it.
 
-    ``state`` is what the user chose, ``session`` the results. Listeners are called after each change, one at a time, on
-    the thread that made it; ``changed_by_cell`` is True meanwhile if code in another cell made it. ``main_loop``
-    returns the running event loop of the main thread, or None; ``owner`` the Python expression of the exploration.
+    ``state`` is what the user chose, ``session`` the results. After each change the listeners are called one by one, on
+    the thread that made the change. Meanwhile ``changed_by_cell`` is True if code in another cell made it.
+    ``main_loop`` returns the running event loop of the main thread, or None; ``owner`` returns the Python expression of
+    the exploration.
     """
 
     def __init__(self, exploration: Exploration) -> None:
@@ -56,9 +61,9 @@ class Control:
     # ------------------------------------------------------------------------------------------------------- changes
 
     def update(self, change: Callable[[PanelState], PanelState]) -> None:
-        """Replace the state by what ``change`` returns for it, and call the listeners.
+        """Replace the state with the result of ``change``, and call the listeners.
 
-        The nodes of the selected rows are then selected in the graph, if these nodes have changed.
+        If the nodes of the selected rows have changed, the graph's selection becomes these nodes.
         """
         with self.lock:
             before, after = self.state, change(self.state)
@@ -86,9 +91,9 @@ class Control:
         state, graphs = self.state, self.session.graphs
         if state.mark.kind != SELECTION:
             return NO_CHOICE
-        about = state.selection, state.clicked, graphs
-        if self._choice[0] != about:
-            self._choice = about, choice_for(state.selection, graphs, state.clicked)
+        key = state.selection, state.clicked, graphs
+        if self._choice[0] != key:
+            self._choice = key, choice_for(state.selection, graphs, state.clicked)
         return self._choice[1]
 
     def read_exploration(self) -> None:
@@ -97,7 +102,7 @@ class Control:
         self.session, self.runs = self.exploration.session, self.exploration.runs
         if self.session.graphs == graphs:
             return
-        # What was selected, previewed or generated in graphs that are no longer there is dropped.
+        # Drop the selection, the preview and the generated code of graphs that no longer exist.
         node_names = set(qualified_names(self.session.graphs))
         self.state = replace(
             self.state,
@@ -110,7 +115,7 @@ class Control:
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
         with self.lock:
-            if self.state.job is not None:  # the worker changes what a session is made of, and may be measuring
+            if self.state.job is not None:  # the job changes the parts of a session, and may be measuring
                 return
             session = self.exploration.session
             if session != self.session or self.exploration.runs != self.runs:
@@ -126,9 +131,9 @@ class Control:
         change: Callable[[Exploration], object],
         then: Callable[[PanelState, Plan], PanelState] = PanelState.edited,
     ) -> None:
-        """Apply ``change`` to the exploration's plan, then replace the state by ``then(state, plan)``.
+        """Apply ``change`` to the exploration's plan, then replace the state with ``then(state, plan)``.
 
-        Before ``change``, the state has the plan that it changes, be it one that the running cell has edited.
+        Edits of the plan by the running cell are read into the state before.
 
         Raises:
             RegionalExplorerError: a job is running, or the change is not possible.
@@ -147,7 +152,7 @@ class Control:
     def _start_preview(self) -> None:
         """Preview the region that the form would mark, on another thread: cutting a large graph takes a while.
 
-        A proposed name is not written into the name field: that would overwrite what is being typed there.
+        A proposed name is not written into the name field: that would overwrite the text being typed there.
         """
         self.previews.cancel()
         state, selectors = self.state, selectors_of(self.state, self.choice)
@@ -198,7 +203,7 @@ class Control:
         )
 
     def _code(self) -> RegionCode | None:
-        """Return the code of the open region, as far as it was read: from the session, or generated for the target."""
+        """Return the code of the open region that was read so far: from the session, or generated for the target."""
         region, target, plan = self.state.opened, self.state.target, self.state.plan
         if region is None:
             return None
@@ -208,8 +213,7 @@ class Control:
 
 
 def _previewed(state: PanelState) -> tuple[object, ...]:
-    """Return what a preview depends on besides the name; if it changes, the shown preview is outdated."""
-    form = state.mark
+    """Return a key of everything a preview depends on, except the name; if it changes, the preview is outdated."""
     form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()
     return form.kind, form.pattern, chosen, state.plan, state.job is None
@@ -225,3 +229,78 @@ def control_of(exploration: Exploration) -> Control:
     if control is None:
         control = _CONTROLS[id(exploration)] = Control(exploration)
     return control
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the page: its name, its subject ``of``, the value of an input, and the modifier keys held."""
+
+    do: str
+    of: str = ""
+    value: object = None
+    shift: bool = False
+    ctrl: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of an input; empty for a checkbox or a button."""
+        return self.value if isinstance(self.value, str) else ""
+
+    @property
+    def names(self) -> list[str]:
+        """The names in a list; empty for any other value."""
+        return self.value if isinstance(self.value, list) else []
+
+
+def one_of(names: Callable[[Control], Iterable[str]]) -> Callable[[Control, str], str | None]:
+    """Return a function that returns the subject of an event if it is among ``names`` now, else None."""
+    return lambda control, of: of if of in names(control) else None
+
+
+def numbers_of(rows: Sized) -> Iterable[str]:
+    """Return the numbers of rows, as a page sends them."""
+    return map(str, range(len(rows)))
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value comes from a text field."""
+    return isinstance(value, str)
+
+
+def is_flag(value: object) -> bool:
+    """Return whether a value comes from a checkbox."""
+    return isinstance(value, bool)
+
+
+def are_names(value: object) -> bool:
+    """Return whether a value is a list of names."""
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def is_choice(names: Container[str]) -> Callable[[object], bool]:
+    """Return a function that returns whether a value is one of a menu's ``names``."""
+    return lambda value: isinstance(value, str) and value in names
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One kind of event.
+
+    A page may show an earlier state, or send an event that no page of ours sends. So three checks come before
+    anything changes: ``about`` returns None if the region, column or row in ``of`` does not exist (any more), ``value``
+    returns whether the input is accepted, and ``when`` whether the event applies now. An event that fails one of them
+    is ignored. ``handle`` gets the event with the result of ``about`` as its ``of``.
+    """
+
+    handle: Callable[[Control, Event], None]
+    about: Callable[[Control, str], str | None] = lambda _control, of: of
+    value: Callable[[object], bool] = lambda _value: True
+    when: Callable[[Control], bool] = lambda _control: True
+
+
+def region_of(control: Control, of: str) -> str | None:
+    """Return the name of the region whose row sent ``of``."""
+    return next((region.name for region in control.state.plan.regions if sendable(region.name) == of), None)

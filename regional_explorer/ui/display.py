@@ -1,4 +1,4 @@
-"""Shows an exploration below a cell or in a terminal; the displays that are open."""
+"""The displays of an exploration: below a notebook cell, or as text in a terminal."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _note_shown(exploration: Exploration) -> None:
 
 
 def _note_displayed(exploration: Exploration) -> None:
-    """Keep the running cell from displaying as its value what it has displayed already."""
+    """Keep the running cell from displaying ``exploration`` once more as its value."""
     shell: Any = get_ipython()
     if shell is None:
         return
@@ -164,7 +164,7 @@ class NotebookDisplay:
 
     @property
     def compared_at_first(self) -> Sequence[str]:
-        """The variants to compare by default; with a panel, its button adds torch.compile."""
+        """The variants to compare by default; a button of the panel adds torch.compile."""
         return self._control.state.variants if self._with_panel else BY_DEFAULT
 
     def set_benchmark(self, variants: Sequence[str], budget_s: float) -> None:
@@ -175,7 +175,7 @@ class NotebookDisplay:
     def begin(self) -> None:
         """Show what was captured."""
         _note_shown(self._control.exploration)
-        if self._with_panel:  # before an earlier run's display closes: the last to close cancels the job
+        if self._with_panel:  # before the display of an earlier run closes: the last display to close cancels the job
             self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
@@ -189,7 +189,7 @@ class NotebookDisplay:
     def _begin_panel(self) -> None:
         """Display the static copy first but fill it last: drawing takes a while, and only the panel is visible.
 
-        Nothing may come between the two, such as a line of progress: see ``HIDE_LOADING``.
+        No other output, such as a line of progress, may come between the two: see ``HIDE_LOADING``.
         """
         from regional_explorer.ui.panel import Panel
 
@@ -203,7 +203,7 @@ class NotebookDisplay:
 
     @contextmanager
     def working(self, name: str) -> Iterator[Run]:
-        """Context manager around work: show its progress in the panels, and without one in a line of its own."""
+        """Context manager around work: show its progress in the panels, or in a line of its own if there is none."""
         try:
             with self._control.jobs.running_in_cell(name) as run:
                 if self._with_panel:
@@ -212,7 +212,7 @@ class NotebookDisplay:
                 with reporting(Run()) as with_line:
                     yield run.also_reporting(with_line)
         finally:
-            # Not later: where a program runs the notebook, nobody listens any more once the cell has ended.
+            # Not later: a program that runs the notebook stops listening once the cell has ended.
             self._update_static_copy()
 
     def profile_in_background(self) -> bool:
@@ -232,7 +232,7 @@ class NotebookDisplay:
     def _on_change(self, control: Control) -> None:
         """Schedule an update of the static copy after a change by a panel; other cells have outputs of their own.
 
-        Drawing takes up to seconds. It is done on another thread, which holds no lock that the panel needs.
+        Drawing may take seconds, so another thread does it, which holds no lock that the panel needs.
         """
         if control.session is not self._drawn_session and not control.changed_by_cell:
             self._static_copies.submit(self._update_after_change)
@@ -279,7 +279,7 @@ class _OpenDisplays:
     """The open displays; they are closed when their cell runs again or its output is cleared."""
 
     def __init__(self) -> None:
-        # The ids of the cell and of its run. Weak: a panel keeps its display alive, and without one nothing has to.
+        # By the ids of the cell and of its run. Weak: a panel keeps its display alive; other displays need not live on.
         self._cells: weakref.WeakKeyDictionary[NotebookDisplay, tuple[str, str]] = weakref.WeakKeyDictionary()
         self._cleared: list[NotebookDisplay] = []
         self._shell: Any = None
@@ -306,7 +306,7 @@ class _OpenDisplays:
             self._publisher = publisher
 
     def _on_display_message(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Close the displays that ``clear_output`` removes; with ``wait=True`` not before the next output comes."""
+        """Close the displays that ``clear_output`` removes; with ``wait=True``, once the next output comes."""
         message_type = message["header"]["msg_type"]
         if message_type == "clear_output" and not _in_output_widget():
             running = _running_cell_ids()
@@ -340,9 +340,9 @@ def _main_loop() -> Any:
 
 
 def _owner_expression(exploration: Exploration) -> str:
-    """Return the variable that holds ``exploration``, else the call that returns it; empty without either.
+    """Return the variable that holds ``exploration``, else the call that returns it; empty if there is neither.
 
-    Loading the extension imports nothing for the user, so the call may come with its import.
+    The call includes the import if needed: loading the extension imports nothing for the user.
     """
     user_variables = dict(getattr(get_ipython(), "user_ns", {}))
     names = (name for name, variable in user_variables.items() if variable is exploration and not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Presses that start work: compile, measure, profile, search, trace again, read code, write files."""
+"""Events that start work: compile, measure, profile, search, trace again, read code, write files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from regional_explorer.compiler.run import PLAIN_RUN, Run
-from regional_explorer.export.plan_as_python import plan_program
+from regional_explorer.export.to_source import plan_program
 from regional_explorer.measure.machine import wait_until_quiet
 from regional_explorer.record.answer import BUDGETS_S
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.plan import Tracing
 from regional_explorer.record.session import SHAPES
-from regional_explorer.record.tracing import Tracing
 from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SUGGEST_S, TUNE_S
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, one_of
+from regional_explorer.ui.control import Control, Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.parts import MAX_BUDGET_S
 from regional_explorer.ui.state import CANCEL, TIME, PanelState
@@ -38,7 +37,7 @@ def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
 
 
 def _when_quiet(work: Work) -> Work:
-    """Return ``work`` delayed until no other process disturbs."""
+    """Return ``work`` with a wait before it, until no other process disturbs the machine."""
 
     def wait_first(ex: Exploration, state: PanelState, run: Run) -> None:
         wait_until_quiet(run)
@@ -73,7 +72,7 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
     "diagnose": ("Find out why", lambda ex, state, run: ex.diagnose(state.opened, state.budget_s, run=run)),
 }
-"""The jobs by the event that starts them, each with its name and its work."""
+"""The name and the work of each job, by the event that starts it."""
 
 
 def start_job(control: Control, do: str, *, background: bool = False) -> None:
@@ -87,7 +86,7 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
 def _set_budget(control: Control, event: Event) -> None:
     try:
         seconds = float(event.text)
-    except ValueError:  # the page shows the old one again
+    except ValueError:  # the page shows the old budget again
         return
     if seconds > 0:
         control.set(budget_s=min(seconds, MAX_BUDGET_S))
@@ -99,7 +98,7 @@ def _toggle_variant(control: Control, event: Event) -> None:
 
 
 def trace_again(control: Control, shapes: str, tracing: Tracing | None = None) -> None:
-    """Start a job that traces the call again, unless it is traced so; without ``tracing`` only the shapes change."""
+    """Start a job that traces the call again, unless the trace is already so; by default, only the shapes change."""
     tracing = tracing or control.session.plan.tracing
     if shapes == control.session.shapes and tracing == control.session.plan.tracing:
         return
@@ -129,17 +128,17 @@ WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = 
     "html": ("html", lambda ex, path, _: ex.save(path)),
     "json": ("json", lambda ex, path, _: ex.save(path)),
 }
-"""The kinds of files to write: the ending of the file, and the function that writes it."""
+"""The ending of each kind of file, and the function that writes it."""
 
 
 def _measure_with(control: Control, event: Event) -> None:
-    """Measure with one more variant, which later measurements compare too."""
+    """Measure with another variant added; later measurements compare it too."""
     _toggle_variant(control, replace(event, value=True))
     start_job(control, "measure")
 
 
 def _save(control: Control, event: Event) -> None:
-    """Write a file that is not there yet; what takes longer than a press may, a job writes."""
+    """Write a new file, never over an existing one; a job writes the kinds that take long."""
     ending, write = WRITERS[event.of]
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
     suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
@@ -150,7 +149,7 @@ def _save(control: Control, event: Event) -> None:
         write(exploration, path, run)
         control.set(saved=str(path), note="")
 
-    if event.of in {"patch", "html"}:  # the one takes a trace, the other makes pictures
+    if event.of in {"patch", "html"}:  # a patch takes a trace, a page takes pictures
         control.jobs.start("Write the patch" if event.of == "patch" else "Write the page", save)
     else:
         save(control.exploration, control.state, PLAIN_RUN)

@@ -1,4 +1,4 @@
-"""Background work: jobs with cancel, progress and interrupts, and requests of which the latest wins."""
+"""Work on threads: jobs with cancel, progress and interrupts, and requests that a later request replaces."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class Loop(Protocol):
 
 
 class MainThread:
-    """The main thread for timed work, and a new one for each piece of untimed work.
+    """Runs timed work on the main thread, and each piece of untimed work on a new thread.
 
-    While a cell runs, measuring waits: neither takes time from the other.
+    While a cell runs, timed work waits, so neither takes time from the other.
     """
 
     def __init__(self, loop: Loop, cancelled: Callable[[], bool]) -> None:
@@ -98,7 +98,7 @@ class MainThread:
     def run_untimed(self, work: Callable[[], T]) -> T:
         """Run ``work`` on a new thread, under the calling thread's modes."""
         task = _Task(work)
-        # A daemon: a compile that takes long must not keep the kernel from ending.
+        # A daemon, so that a long compile does not keep the kernel from ending.
         threading.Thread(target=task.run, name="regional_explorer untimed", daemon=True).start()
         return task.future.result()
 
@@ -122,7 +122,7 @@ class _Task(Generic[T]):
 
 
 class JobInterrupts:
-    """Calls ``stop_job``, then ``notify``, when the kernel is interrupted between cells, where ipykernel ignores it.
+    """Calls ``stop_job``, then ``notify``, if the kernel is interrupted between cells; ipykernel ignores it there.
 
     Only the main thread can set signal handlers: its ``loop`` installs the handler, and removes it after the job.
     ``stop_job`` is called inside the handler, ``notify`` once the main thread is free.
@@ -141,7 +141,7 @@ class JobInterrupts:
         self._loop.add_callback(self._install_handler)
 
     def stop(self) -> None:
-        """Restore the previous signal handler; an interrupt that comes before that is ignored."""
+        """Have the main thread restore the previous signal handler; until then, interrupts are ignored."""
         self._armed = False
         self._loop.add_callback(self._restore_handler)
 
@@ -150,7 +150,7 @@ class JobInterrupts:
             self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
 
     def _restore_handler(self) -> None:
-        # While a cell runs, ipykernel replaces our handler and restores it afterwards: it is removed after the cell.
+        # While a cell runs, ipykernel replaces our handler and restores it afterwards. So remove it after the cell.
         if signal.getsignal(signal.SIGINT) == self._on_interrupt:
             signal.signal(signal.SIGINT, self._previous_handler)  # type: ignore[arg-type]
 
@@ -174,7 +174,7 @@ MAX_UNANSWERED = 12
 class Heartbeat:
     """Pings the pages while a job runs, and reports when they stop replying.
 
-    It does so on the loop of the main thread, between cells: where the kernel handles messages on that thread, no reply
+    It pings on the loop of the main thread, between cells: if the kernel handles messages on that thread, no reply
     arrives while a cell runs. ``pings`` are functions that ping a page, one per panel.
     """
 
@@ -189,7 +189,7 @@ class Heartbeat:
         self._has_replied, self._unanswered_pings = True, 0
 
     def reset(self) -> None:
-        """Restart the count of missing replies: a cell has run, and replies may be queued behind it."""
+        """Restart the count of missing replies after a cell: replies may have waited for it to end."""
         self._unanswered_pings = 0
 
     def start(self, loop: Loop, on_lost: Callable[[], None]) -> None:
@@ -235,7 +235,7 @@ class JobOwner(Protocol):
     main_loop: Callable[[], Loop | None]
 
     def update(self, change: Callable[[PanelState], PanelState]) -> None:
-        """Replace the state by what ``change`` returns for it."""
+        """Replace the state with the result of ``change``."""
 
     def read_exploration(self) -> None:
         """Read the results of the job from the exploration."""
@@ -246,7 +246,7 @@ Work = Callable[["Exploration", PanelState, Run], object]
 
 
 class Jobs:
-    """Runs one job at a time, and shows its progress and how it ended in the state of ``control``."""
+    """Runs one job at a time, and writes its progress and its end into the state of ``control``."""
 
     def __init__(self, control: JobOwner) -> None:
         self._control = control
@@ -260,9 +260,8 @@ class Jobs:
     def start(self, name: str, work: Work, *, background: bool = False, shapes: str = "", stop: str = CANCEL) -> None:
         """Start ``work`` on a thread of its own.
 
-        The state shows ``shapes`` as those that it traces the call with, and ``stop`` on the button that stops it.
-
-        In the ``background`` it is cancelled as soon as a cell or a panel has other work for the exploration.
+        ``shapes`` are those of the trace that the job makes, ``stop`` is the text of the button that stops the job. A
+        job in the ``background`` is cancelled as soon as a cell or a panel has other work for the exploration.
 
         Raises:
             BusyError: a job is running.
@@ -285,7 +284,7 @@ class Jobs:
                 with self._ending():
                     work(self._control.exploration, state, run)
 
-            # A daemon: a compile that takes long must not keep the kernel from ending.
+            # A daemon, so that a long compile does not keep the kernel from ending.
             thread = threading.Thread(target=self._modes.run, args=(do_work,), name="regional_explorer", daemon=True)
             thread.start()
             self._thread = thread
@@ -328,14 +327,14 @@ class Jobs:
 
     @contextmanager
     def _ending(self, *, in_cell: bool = False) -> Iterator[None]:
-        """Context manager around a job: afterwards its results are read, and the state says how it ended.
+        """Context manager around a job: read its results afterwards, and write into the state how it ended.
 
-        Only a cell's errors propagate: behind the last frame of a thread nobody would show them.
+        Only a cell's errors propagate: no frame above a thread's last would show them.
         """
         note, problem = "", None
         try:
             yield
-        except KeyboardInterrupt:  # of the cell, or sent to the kernel while a job's work ran on the main thread
+        except KeyboardInterrupt:  # it interrupted the cell, or the kernel while a job's work ran on the main thread
             note = INTERRUPTED_NOTE
             if in_cell:
                 raise
@@ -350,7 +349,7 @@ class Jobs:
             self._show_end(self._stop_note if self._cancelled.is_set() else note, problem)
 
     def _stop_watching(self) -> None:
-        """Stop waiting for interrupts of the kernel, for pages that close, and for other work."""
+        """Stop watching for interrupts of the kernel, for pages that close, and for other work."""
         self._control.heartbeat.stop()
         self._control.exploration.exclusive_use.give_way = None
         if self._interrupts is not None:
@@ -380,7 +379,7 @@ class Jobs:
         self._cancelled.set()
 
     def cancel(self, note: str = CANCELLED_NOTE, *, in_cell: bool = False) -> None:
-        """Ask the job on the thread to stop, or with ``in_cell`` that of a cell; ``note`` is shown once it has."""
+        """Ask the job on the thread to stop, or a cell's job with ``in_cell``; show ``note`` once it has ended."""
         with self._control.lock:
             job = self._control.state.job
             if job is not None and (in_cell or not job.in_cell):
@@ -388,7 +387,7 @@ class Jobs:
                 self._change_job(cancelling=True)
 
     def instead(self, work: Callable[[], None]) -> None:
-        """Cancel the background job, and do ``work``, which must not raise, once the job has ended."""
+        """Cancel the background job, and call ``work`` once the job has ended; ``work`` must not raise."""
         self._next.append(work)
         self.cancel(note="")
 
@@ -405,14 +404,14 @@ def has_ended(thread: threading.Thread | None, timeout_s: float | None) -> bool:
 
 
 DELAY_S = 0.25
-"""Seconds of pause in typing after which typed text is processed."""
+"""Seconds without a keystroke after which typed text is processed."""
 
 
 class Latest:
-    """Runs the latest submitted work, one at a time, each on a thread that ends with it.
+    """Runs the latest submitted work, one piece at a time, each on a thread that ends with it.
 
-    Work begins ``delay_s`` seconds after it was submitted, unless newer work was submitted until then. It gets an event
-    that is set as soon as it is outdated.
+    Work begins ``delay_s`` seconds after it was submitted, unless newer work replaces it before. Each work gets an
+    event that is set as soon as newer work is submitted.
     """
 
     def __init__(self, delay_s: float = DELAY_S) -> None:
@@ -422,7 +421,7 @@ class Latest:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[threading.Event], None]) -> None:
-        """Run ``work`` in place of earlier work; it must not raise."""
+        """Run ``work`` in place of earlier work; ``work`` must not raise."""
         self.cancel()
         self._outdated = threading.Event()
         self._thread = threading.Thread(

@@ -20,14 +20,14 @@ from regional_explorer.ui.state import SELECTION, MarkForm, PanelState, Shown
 
 PATTERN_HINTS = {
     SELECTION: "the nodes selected in the graph or the source",
-    "modules": "a glob over module paths, such as layers.*.mlp; -ops:aten.div* after it leaves these ops out",
-    "lines": "numbers beside the source, 22-25 or model.py:22-25, or function:3-7 (the def is line 1)",
+    "modules": "a glob over module paths, such as layers.*.mlp; add -ops:aten.div* to leave these ops out",
+    "lines": "line numbers, 22-25 or model.py:22-25, or lines of a function, step:3-7 (its def is line 1)",
     "ops": "a glob over operators, such as gelu or aten.gelu*",
     "subgraphs": "a glob over functions marked by nested_compile_region, such as Block.forward",
 }
 MAX_SUGGESTED = 300
 THIS_ONE, ALL_ALIKE = "this", "alike"
-"""The choice of marking the selected nodes only, or those of all equal modules."""
+"""The choices of the form: mark the selected nodes only, or these nodes in all equal modules."""
 
 
 def mark_form(shown: Shown) -> list[Node]:
@@ -37,7 +37,7 @@ def mark_form(shown: Shown) -> list[Node]:
     by_selection = form.kind == SELECTION
     selectors = selectors_of(shown.state, shown.choice) if by_selection else ()
     selection_text = ", ".join(map(_shown, selectors))
-    which = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
+    scopes = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
     fields = node(
         "div",
         choice("Mark by", "kind", ((kind, kind) for kind in PATTERN_HINTS), form.kind, disabled=busy),
@@ -50,7 +50,7 @@ def mark_form(shown: Shown) -> list[Node]:
             data_live=True,
             disabled=busy or by_selection,
         ),
-        *([choice("Which", "alike", which, which[form.alike][0], disabled=busy)] if shown.choice.alike else []),
+        *([choice("Which", "alike", scopes, scopes[form.alike][0], disabled=busy)] if shown.choice.alike else []),
         field("Name", "name", form.name, placeholder="of the region", data_live=True, disabled=busy),
         button("Mark", "mark", title="Mark this as a region, without tracing again", disabled=busy),
         class_="rx-marking",
@@ -60,16 +60,16 @@ def mark_form(shown: Shown) -> list[Node]:
 
 
 def picked_nodes(shown: Shown) -> list[Node]:
-    """Return the buttons that mark the nodes selected by hand, or all alike nodes; empty for selected rows."""
+    """Return buttons that mark the nodes selected by hand, alone or in all equal modules; empty for selected rows."""
     if not shown.choice.this or shown.state.picked or shown.state.mark.kind != SELECTION:
         return []
     name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
-    about = ", ".join(map(_shown, shown.choice.this))
-    buttons = [button(f"Mark {name}", "mark picked", THIS_ONE, title=f"Make a region of {about}", disabled=busy)]
+    selection = ", ".join(map(_shown, shown.choice.this))
+    buttons = [button(f"Mark {name}", "mark picked", THIS_ONE, title=f"Make a region of {selection}", disabled=busy)]
     if shown.choice.alike:
-        about = ", ".join(map(_shown, shown.choice.alike))
+        selection = ", ".join(map(_shown, shown.choice.alike))
         text = f"all {shown.choice.count} alike"
-        buttons.append(button(text, "mark picked", ALL_ALIKE, title=f"Make a region of {about}", disabled=busy))
+        buttons.append(button(text, "mark picked", ALL_ALIKE, title=f"Make a region of {selection}", disabled=busy))
     return buttons
 
 
@@ -102,7 +102,7 @@ def preview_nodes(shown: Shown) -> list[Node]:
     """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
     form, session = shown.state.mark, shown.session
     preview, name = form.preview, form.previewed_name
-    if preview is None or form.error:  # the error says why there is none
+    if preview is None or form.error:  # the error says why there is no preview
         return []
     if isinstance(preview, str):
         return [node("span", preview, class_="rx-quiet")]
@@ -111,10 +111,10 @@ def preview_nodes(shown: Shown) -> list[Node]:
     sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
     by_graph = Counter(part.graph for part in partitions)
     graphs = ", ".join(f"{number} in {graph}" for graph, number in by_graph.items())
-    where = f" ({graphs})" if graphs else ""
+    places = f" ({graphs})" if graphs else ""
     before, after = (Counter(part.region for part in parts) for parts in (session.partitions, preview.partitions))
-    changed = (other for other in before if other != name and before[other] != after[other])
-    other_changes = "".join(f"; {other}: {before[other]} → {after[other]}" for other in changed)
+    changed = (region for region in before if region != name and before[region] != after[region])
+    other_changes = "".join(f"; {region}: {before[region]} → {after[region]}" for region in changed)
     partition_count = node("b", count(len(partitions), "partition"))
     head = node(
         "div",
@@ -122,14 +122,14 @@ def preview_nodes(shown: Shown) -> list[Node]:
         node("b", clean(name, SHORT)),
         " would give ",
         partition_count,
-        f"{sizes}{where}{other_changes}.",
+        f"{sizes}{places}{other_changes}.",
         role="status",
     )
-    known = {(diagnostic.code, diagnostic.message) for diagnostic in session.diagnostics}
+    shown_before = {(diagnostic.code, diagnostic.message) for diagnostic in session.diagnostics}
     messages = [
         diagnostic_item(diagnostic, short=True)
         for diagnostic in preview.diagnostics
-        if (diagnostic.code, diagnostic.message) not in known
+        if (diagnostic.code, diagnostic.message) not in shown_before
     ]
     return [head, *([node("ul", *messages, class_="rx-list")] if messages else [])]
 
@@ -149,7 +149,7 @@ COMMON_SHARE = 0.5
 def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...]:
     """Return the form's selectors, as arguments of ``mark``; empty while the form is incomplete.
 
-    ``choice`` is what the selected nodes can be marked as.
+    ``choice`` has the selectors for the selected nodes.
     """
     form, pattern = state.mark, state.mark.pattern.strip()
     if form.kind == SELECTION:
@@ -194,7 +194,7 @@ def _word_of_nodes(node_names: set[str], session: Session) -> str:
     if len(ops) == 1:
         return ops.pop()
     nodes_per_module = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
-    # Of the modules that hold most of the nodes, the innermost.
+    # The innermost of the modules that hold most of the nodes.
     common_modules = [path for path, contained in nodes_per_module.items() if contained > COMMON_SHARE * len(nodes)]
     if common_modules:
         return _last_word(max(common_modules, key=len))

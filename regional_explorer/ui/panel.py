@@ -1,4 +1,4 @@
-"""The panel: the view of an exploration's session, its parts around the graph, and what handles its events."""
+"""The panel: a view of an exploration's session, with its parts around the graph and the handlers of its events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 import traitlets
 
-from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
+from regional_explorer.page.panes import columns
 from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
-from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.files import plan_line
 from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind
+from regional_explorer.ui.control import Control, Event, EventKind
 from regional_explorer.ui.job_events import JOB_EVENTS
 from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import code_head, edit_bar, header, plans, problem, progress, tabs, tool_bar
@@ -50,7 +49,7 @@ def of_session(shown: Shown) -> object:
 class Part:
     """A part of the panel: the function that makes its elements, and the class and role of their container.
 
-    They are made again when the ``key`` is another one: making them takes time from a running benchmark.
+    The elements are made again only if the ``key`` has changed: making them takes time from a running benchmark.
     """
 
     make: Callable[[Shown], list[Node]]
@@ -69,7 +68,7 @@ ABOVE: Mapping[str, Part] = {
     "marking": Part(mark_form, {"class_": "rx-mark"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
-UNDER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "What is selected"})}
+UNDER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"})}
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
     WHY: Part(why, {"class_": "rxt rx-why"}),
@@ -82,7 +81,7 @@ BELOW: Mapping[str, Part] = {
     "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
 }
 PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
-"""Every part by name: those above the columns, under the graph, beside graph and source (one at a time), below."""
+"""Every part by name, in order: above the columns, under the graph, beside graph and source (one at a time), below."""
 
 
 def panel_tree(state: PanelState) -> list[Node]:
@@ -115,24 +114,24 @@ def handle(control: Control, event: Event) -> None:
             control.jobs.instead(lambda: handle_safely(control, event))
             return
         kind = EVENTS.get(event.do)
-        about = kind.about(control, event.of) if kind is not None else None
-        if kind is not None and about is not None and kind.value(event.value) and kind.when(control):
-            kind.handle(control, replace(event, of=about))
+        subject = kind.about(control, event.of) if kind is not None else None
+        if kind is not None and subject is not None and kind.value(event.value) and kind.when(control):
+            kind.handle(control, replace(event, of=subject))
 
 
 def handle_safely(control: Control, event: Event) -> None:
-    """Handle ``event``; an error, which ipywidgets or a thread would hide, is shown in the panel."""
+    """Handle ``event``; show an error in the panel, because ipywidgets or a thread would hide it."""
     try:
         handle(control, event)
-    except Exception as error:  # noqa: BLE001 - as said
+    except Exception as error:  # noqa: BLE001 - the panel shows any error
         control.set(problem=Problem.of(error))
 
 
 class Panel(SessionView):
     """The panel. Panels of the same exploration show the same state.
 
-    Each part is a trait of its own, so that only parts that change are sent. ``plan`` is what a page can still copy
-    when the kernel is gone, which it finds out by the ``id``.
+    Each part is a trait of its own, so that only parts that change are sent. A page can copy the ``plan`` even when the
+    kernel is gone; by the ``id`` it finds out that it is gone.
     """
 
     _esm = script("panel")
@@ -193,8 +192,8 @@ class Panel(SessionView):
         super().close()
 
     def handle(self, message: Mapping[str, Any]) -> None:
-        """Handle a message of a page about what it shows or what was pressed."""
+        """Handle a message of a page: its own state, or a press."""
         super().handle(message)
         self.control.heartbeat.on_reply()
-        held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}
-        handle_safely(self.control, Event(message["do"], message["of"], message.get("value"), **held))
+        held_keys = {key: bool(message.get(key)) for key in ("shift", "ctrl")}
+        handle_safely(self.control, Event(message["do"], message["of"], message.get("value"), **held_keys))

@@ -1,4 +1,4 @@
-"""Parts of the panel: header, tool bar, progress, tabs, code head, plans, edit bar; and their controls."""
+"""Parts of the panel (header, tool bar, progress, tabs, code head, plans, edit bar), and their buttons and fields."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.errors import count, listing
-from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
+from regional_explorer.export.to_source import plan_source
+from regional_explorer.page.panes import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.files import plan_line
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_region
@@ -31,9 +31,9 @@ def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool 
     )
 
 
-def copy_button(text: str, what: str, *, title: str = "") -> Node:
-    """Return a button that copies ``what`` to the clipboard; the page does this without the kernel."""
-    return node("button", text, type="button", data_do="copy", data_of=what, title=title or None)
+def copy_button(text: str, content: str, *, title: str = "") -> Node:
+    """Return a button that copies ``content`` to the clipboard; the page does this without the kernel."""
+    return node("button", text, type="button", data_do="copy", data_of=content, title=title or None)
 
 
 def copy_python_button(code: str, *, title: str = "") -> Node:
@@ -42,7 +42,7 @@ def copy_python_button(code: str, *, title: str = "") -> Node:
 
 
 def field(label: str, do: str, value: object, *, kind: str = "text", **attributes: object) -> Node:
-    """Return a labelled input that sends the event ``do`` with what was typed."""
+    """Return a labelled input that sends the event ``do`` with the typed text."""
     return node(
         "label", node("span", label), node("input", type=kind, data_do=do, data_of="", value=str(value), **attributes)
     )
@@ -60,24 +60,24 @@ def alert(error: str) -> list[Node]:
 
 
 MAX_BUDGET_S = 3600.0
-NO_OWNER = "...  # Put your exploration here: no variable holds the one that was shown."
-"""Stands in copied code for an exploration that has no Python expression."""
+NO_OWNER = "...  # Put your exploration here: no variable holds it."
+"""The text in copied code in place of an exploration that has no Python expression."""
 
 
 def tool_bar(shown: Shown) -> list[Node]:
-    """Return the tool bar: buttons, each enabled if it applies, the budget field, and the variants menu."""
+    """Return the tool bar: buttons, disabled where they do not apply, the options, and the columns."""
     state, busy, job = shown.state, shown.state.busy, shown.state.job
     stoppable = job is not None and not job.cancelling
     return [
         button(
             "▶ Compile & measure",
             "measure",
-            title="Compile what is not compiled, check the results, measure",
+            title="Compile pieces that are not compiled, check the results, measure",
             disabled=busy,
             class_="rx-primary",
             aria_label="Compile & measure",
         ),
-        button("Compile", "compile", title="Compile what is not compiled, without measuring", disabled=busy),
+        button("Compile", "compile", title="Compile pieces that are not compiled, without measuring", disabled=busy),
         button("Profile", "profile", title="Time every op, to see where the time goes", disabled=busy),
         button(CANCEL, "cancel", title="Stop the job; the results so far are kept", disabled=not stoppable),
         button("Undo", "undo", title="Undo the last change of the plan", disabled=busy or not state.past),
@@ -97,9 +97,9 @@ def _options(state: PanelState, *, busy: bool) -> Node:
         max=f"{MAX_BUDGET_S:g}",
         step="0.1",
         disabled=busy,
-        title="Seconds to measure the variants, without compile time",
+        title="Seconds to measure the variants; compile time comes on top",
     )
-    summary = node("summary", "Options", title="What is compared, and for how long")
+    summary = node("summary", "Options", title="The variants to compare, and the seconds to measure them")
     return node("details", summary, node("div", budget, _variant_boxes(state.variants, busy=busy)), class_="rx-options")
 
 
@@ -107,23 +107,28 @@ _COLUMN_TITLES = {GRAPH: "Graph", SOURCE: "Source", BESIDE: "Details"}
 
 
 def _column_buttons(shown: Collection[str]) -> Node:
-    about = "Show or hide the column of the"
     buttons = (
-        button(title, "column", name, title=f"{about} {title.lower()}", aria_pressed=str(name in shown).lower())
+        button(
+            title,
+            "column",
+            name,
+            title=f"Show or hide the column of the {title.lower()}",
+            aria_pressed=str(name in shown).lower(),
+        )
         for name, title in _COLUMN_TITLES.items()
     )
     return node("div", *buttons, class_="rx-toggles", role="group", aria_label="Columns")
 
 
 def header(shown: Shown) -> list[Node]:
-    """Return the title, the save-and-copy menu, and a line with what was captured, the shapes menu and the owner."""
+    """Return the title, the save-and-copy menu, and a line with facts of the capture, the shapes menu and the owner."""
     summary = dict(summary_rows(shown.session))
-    told = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
-    told[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
-    captured = node("span", " · ".join(told), title="; ".join(": ".join(row) for row in summary.items()))
+    facts = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
+    facts[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
+    captured = node("span", " · ".join(facts), title="; ".join(": ".join(row) for row in summary.items()))
     owner_note = node("span", "in no variable", title="To use this exploration in Python, assign it to a variable")
     if shown.owner:
-        title = "The exploration that this panel shows"
+        title = "Python for the exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
     shapes_field = choice(
         "shapes",
@@ -142,7 +147,7 @@ def header(shown: Shown) -> list[Node]:
 
 
 SAVED = {
-    "patch": ("Patch", "A diff of your own files, in torch's annotations; for cells of a notebook their new text"),
+    "patch": ("Patch", "The plan as torch's annotations: a diff of your files, or the new text of notebook cells"),
     "plan": ("Plan file", "For rx.compile(fn, 'plan.json') and %regional_compile --plan"),
     "python": ("Python", "The calls that make this plan, as a program"),
     "html": ("Page", "An interactive page with graph, source and tables, in one file"),
@@ -163,7 +168,7 @@ def _take_home(shown: Shown) -> Node:
         copy_python_button(python, title="Copy the calls that make this plan"),
     )
     menu = node("div", *entries, *copies, role="group", aria_label="Results")
-    summary = node("summary", "Take home ▾", title="Write or copy what was found")
+    summary = node("summary", "Take home ▾", title="Write the plan and the results to files, or copy the plan")
     return node("details", summary, menu, class_="rx-options")
 
 
@@ -199,18 +204,18 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
 
 
 def progress(shown: Shown) -> list[Node]:
-    """Return the job's progress, else the last job's note, else what is left to do; never empty."""
+    """Return the job's progress, else the last job's note, else whether the plan is compiled and measured."""
     job, note = shown.state.job, shown.state.note
     if job is None:
         saved = shown.state.saved
-        told = note or (f"Saved to {saved}." if saved else "")
-        status = node("span", told or _standing(shown.session), role="status", class_=None if told else "rx-quiet")
-        return [status, *([button("Open", "file", saved, title="Open it in a new tab")] if saved else [])]
+        news = note or (f"Saved to {saved}." if saved else "")
+        status = node("span", news or _standing(shown.session), role="status", class_=None if news else "rx-quiet")
+        return [status, *([button("Open", "file", saved, title="Open the file in a new tab")] if saved else [])]
     doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
     elif job.in_cell:
-        doing += " (Cancel stops it, or interrupt the kernel)"
+        doing += " (press Cancel or interrupt the kernel to stop it)"
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
     stop = [] if job.in_cell or job.stop == CANCEL else [button(job.stop, "cancel", disabled=job.cancelling)]
     return [bar, node("span", doing, role="status"), *stop]
@@ -227,13 +232,13 @@ def _standing(session: Session) -> str:
 
 
 def problem(shown: Shown) -> list[Node]:
-    """Return an error with its traceback, if it has one, and a button that dismisses it."""
-    found = shown.state.problem
-    if found is None:
+    """Return the error to show, with its traceback if it has one, and a button that dismisses it."""
+    error = shown.state.problem
+    if error is None:
         return []
-    message = node("div", toned(found.text, "bad"), role="alert")
+    message = node("div", toned(error.text, "bad"), role="alert")
     dismiss = button("Dismiss", "dismiss", title="Dismiss the message")
-    return [node("div", message, *traceback(found.details)), dismiss]
+    return [node("div", message, *traceback(error.details)), dismiss]
 
 
 def traceback(text: str) -> list[Node]:
@@ -244,7 +249,7 @@ def traceback(text: str) -> list[Node]:
 
 
 _PANE_TITLES = {
-    "why": "What was found out, and what to do about it",
+    "why": "Why a region is as fast as it is, the diagnostics, and what to do",
     "code": "The code that Inductor generated for a region",
     "config": "The Inductor config of a region",
     "time": "Where the time of the call goes",
@@ -252,7 +257,7 @@ _PANE_TITLES = {
 
 
 def tabs(shown: Shown) -> list[Node]:
-    """Return the tabs; the first has the number of diagnostics and the sign of the worst."""
+    """Return the tabs; the first shows the number of diagnostics and the sign of the most severe."""
     tones = [TONES[diagnostic.severity] for diagnostic in shown.session.diagnostics]
     sign = next((SIGNS[tone] for tone in ("bad", "warn") if tone in tones), "")
     suffixes = {WHY: f" {sign}{len(tones)}" if tones else ""}
@@ -278,14 +283,14 @@ def code_head(shown: Shown) -> list[Node]:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]
     compiled = any(part.region == code.region and part.artifact is not None for part in shown.session.partitions)
     gpus = [(gpu.name, f"{gpu.title} (generated, not run)") for gpu in GPU_TARGETS.values()]
-    targets = [("", "what was compiled"), *gpus]
+    targets = [("", "this device"), *gpus]
     head = [node("h4", f"Code of {clean(code.region)}"), choice("for", "target", targets, target, disabled=busy)]
     if shown.unread:
-        head.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))
+        head.append(button("Read the code", "code", title="Find the kernels of the compiled code", disabled=busy))
     elif not target and not compiled:
         head += [
             node("p", "Not compiled yet.", class_="rx-quiet"),
-            button("Compile", "compile code", title="Compile what is not compiled, then read the code", disabled=busy),
+            button("Compile", "compile code", title="Compile the region, then read its code", disabled=busy),
         ]
     return [node("div", *head, class_="rx-line"), *([node("p", code.note, class_="rx-quiet")] if code.note else [])]
 
@@ -295,17 +300,18 @@ def plans(shown: Shown) -> list[Node]:
 
     def use_button(number: int) -> Node:
         run, name = shown.runs[number], f"Use plan {number + 1}"
-        traced = run.shapes == shown.session.shapes, run.plan.tracing == shown.session.plan.tracing
-        how = f"with {run.shapes} shapes" if traced[1] else f"with the {run.plan.tracing}"
-        then = "Undo switches back" if all(traced) else f"the call is traced again {how}"
-        title = f"Switch to plan {number + 1}; {then}"
+        same_shapes = run.shapes == shown.session.shapes
+        same_tracing = run.plan.tracing == shown.session.plan.tracing
+        tracing = f"with {run.shapes} shapes" if same_tracing else f"with the {run.plan.tracing}"
+        effect = "Undo switches back" if same_shapes and same_tracing else f"the call is traced again {tracing}"
+        title = f"Switch to plan {number + 1}; {effect}"
         return button("Use this plan", "take", run_key(run), disabled=shown.state.busy, title=title, aria_label=name)
 
     return measured_plans(shown.runs, shown.session, use_button)
 
 
 def run_key(run: Session) -> str:
-    """Return the key by which a page names a measured plan; its number changes when the oldest plan is dropped."""
+    """Return the key of a measured plan on a page, since its number changes when the oldest plan is dropped."""
     return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
 
 
@@ -326,12 +332,12 @@ EDITS: Mapping[str, Edit] = {
     "rename": Edit("Rename", "Give the selected region this name", lambda regions, _: len(regions) == 1),
     "merge": Edit(
         "Merge",
-        "Merge the selected regions into one, with the first's config",
+        "Merge the selected regions into one, with the config of the first",
         lambda regions, _: len(regions) >= MIN_MERGED,
     ),
     "split": Edit(
         "Split",
-        "Split at the first node selected in the graph, or else by instance",
+        "Split the region at the first node selected in the graph, else into its instances",
         lambda regions, _: len(regions) == 1,
     ),
     "carve": Edit("Carve out", "Run the ops selected in the graph eagerly", lambda _, carvable: bool(carvable)),
@@ -341,11 +347,11 @@ EDITS: Mapping[str, Edit] = {
         lambda regions, _: len(regions) == 1 and bool(regions[0].carved),
     ),
 }
-"""The buttons by the event they send."""
+"""The buttons of the edit bar, by the event they send."""
 
 
 def edit_bar(shown: Shown) -> list[Node]:
-    """Return a name field and a row of buttons, each enabled if it applies; empty without a selection."""
+    """Return a name field and a row of buttons, disabled where they do not apply; empty without a selection."""
     state = shown.state
     regions = [state.plan[name] for name in state.picked]
     carvable = partly_selected(shown.session, state.selection)

@@ -1,4 +1,4 @@
-"""Edits of the plan: other plans, what findings advise, regions that are marked and edited, their configs."""
+"""Events that edit the plan: switch to another plan, apply a finding, mark and edit regions, set their configs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,17 @@ from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
 from regional_explorer.ui.answer import first_suggestions
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, is_choice, is_flag, is_text, numbers_of, one_of, region_of
+from regional_explorer.ui.control import (
+    Control,
+    Event,
+    EventKind,
+    is_choice,
+    is_flag,
+    is_text,
+    numbers_of,
+    one_of,
+    region_of,
+)
 from regional_explorer.ui.job_events import trace_again
 from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, proposed_name, selectors_of
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key
@@ -38,7 +47,7 @@ def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> N
 
 
 def _use(control: Control, plan: Plan, shapes: str) -> None:
-    """Make ``plan`` the plan at hand, and trace the call again if the plan has another tracing."""
+    """Make ``plan`` the current plan, and trace the call again if the plan has another tracing."""
     control.edit(lambda ex: setattr(ex, "plan", plan.traced(ex.plan.tracing)))
     trace_again(control, shapes, plan.tracing)
 
@@ -50,12 +59,12 @@ def _use_measured_plan(control: Control, event: Event) -> None:
 
 def _use_bar(control: Control, event: Event) -> None:
     plan = bars_of(control.session)[int(event.of)].plan
-    assert plan is not None  # noqa: S101 - of those that are let through
+    assert plan is not None  # noqa: S101 - the event applies only to bars with a plan
     _use(control, plan, control.session.shapes)
 
 
 def _apply_finding(control: Control, event: Event) -> None:
-    """Carry out a finding's action: a change of the plan at once, any other action as a job."""
+    """Make the call of a finding's action: at once if it edits the plan, else as a job."""
     answer = answer_of(control.session)
     finding = answer.findings[int(event.of)]
     action, before = finding.action, control.state.plan
@@ -73,7 +82,7 @@ def _apply_finding(control: Control, event: Event) -> None:
 
 
 def _change_selectors(control: Control, event: Event) -> None:
-    """Set the selectors of a region from the typed text; show an invalid text with its error in the row."""
+    """Set the selectors of a region from the typed text; if it is invalid, show it with its error in the row."""
     name, setting = event.of, (event.of, None, SELECTOR)
     innermost = any(selector.innermost for selector in control.state.plan[name].selectors)
 
@@ -111,7 +120,7 @@ def _merge_regions(control: Control, _event: Event) -> None:
     first, *others = names = control.state.picked
     new_name = control.state.rename.name.strip() or None
 
-    def merge_all(ex: Exploration) -> None:  # under the first's config, in each direction
+    def merge_all(ex: Exploration) -> None:  # under the config of the first region, in each direction
         with ex.exclusive_use.editing():
             draft = ex.draft()
             for name, direction in itertools.product(others, Direction):
@@ -147,7 +156,7 @@ def _uncarve_region(control: Control, _event: Event) -> None:
 
 
 def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
-    """Return the kind of an edit bar event; it applies only if its button does, as the page may be outdated."""
+    """Return the kind of an edit bar event; it applies only if its button does, because the page may be outdated."""
 
     def applies(control: Control) -> bool:
         state = control.state
@@ -161,16 +170,16 @@ def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
 
 
 def _mark_suggested(control: Control, event: Event) -> None:
-    one = next(one for one in first_suggestions(control.session) if one.name == event.of)
+    suggestion = next(region for region in first_suggestions(control.session) if region.name == event.of)
     control.edit(
-        lambda ex: ex.mark(one.name, *one.selectors),
-        lambda state, plan: state.edited(plan).with_rows_selected([one.name]),
+        lambda ex: ex.mark(suggestion.name, *suggestion.selectors),
+        lambda state, plan: state.edited(plan).with_rows_selected([suggestion.name]),
     )
 
 
 def _mark_time_row(control: Control, event: Event) -> None:
-    found = time_share(control.session, event.of)
-    if found is not None and (selector := found[1].selector) is not None:
+    row = time_share(control.session, event.of)
+    if row is not None and (selector := row[1].selector) is not None:
         name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
         control.edit(
             lambda ex: ex.mark(name, selector), lambda state, plan: state.edited(plan).with_rows_selected([name])
@@ -178,7 +187,7 @@ def _mark_time_row(control: Control, event: Event) -> None:
 
 
 def _fill_mark(control: Control, **fields: Any) -> None:
-    """Change fields of the form that marks a region; it then has no error."""
+    """Change fields of the form that marks a region, and drop its error."""
     control.set(mark=replace(control.state.mark, **{"error": "", **fields}))
 
 
@@ -198,7 +207,7 @@ def _mark_region(control: Control, _event: Event) -> None:
 
 
 def _mark_picked(control: Control, event: Event) -> None:
-    """Mark the nodes selected by hand, or all alike nodes."""
+    """Mark the nodes selected by hand, alone or in all equal modules."""
     _fill_mark(control, alike=event.of == ALL_ALIKE)
     _mark_region(control, event)
 
@@ -214,7 +223,7 @@ def _opened_config(control: Control) -> tuple[str, Direction | None]:
 
 def _without_error(state: PanelState, setting: Setting) -> PanelState:
     """Return ``state`` without the invalid text of ``setting``."""
-    invalid = {other: text for other, text in state.invalid_inputs.items() if other != setting}
+    invalid = {key: text for key, text in state.invalid_inputs.items() if key != setting}
     return replace(state, invalid_inputs=invalid)
 
 
@@ -233,7 +242,7 @@ def _set_value(control: Control, event: Event) -> None:
     except RegionalExplorerError as error:
         _show_invalid(control, setting, InvalidInput(str(typed), str(error)))
         return
-    if event.of not in config and value == catalogue()[event.of].default:  # a field that was added, and left at it
+    if event.of not in config and value == catalogue()[event.of].default:  # an added field, left at its default
         control.update(lambda state: _without_error(state, setting))
         return
     control.edit(
@@ -309,9 +318,9 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     "split": _edit_event("split", _split_region),
     "carve": _edit_event("carve", _carve_nodes),
     "uncarve": _edit_event("uncarve", _uncarve_region),
-    # what makes a region
+    # marking
     "mark suggested": EventKind(
-        _mark_suggested, one_of(lambda control: [one.name for one in first_suggestions(control.session)])
+        _mark_suggested, one_of(lambda control: [region.name for region in first_suggestions(control.session)])
     ),
     "mark time": EventKind(_mark_time_row, time_row_of),
     "mark picked": EventKind(
@@ -336,5 +345,5 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
         lambda control, event: _configure_opened(control, PRESETS[event.text]), value=is_choice(PRESETS), when=_is_open
     ),
     "key query": EventKind(lambda control, event: control.set(key_query=event.text), value=is_text),
-    "add": EventKind(_add_key, when=_is_open),  # an unknown key is told with those that resemble it
+    "add": EventKind(_add_key, when=_is_open),  # any text: the error about an unknown key names similar keys
 }

@@ -1,4 +1,4 @@
-"""The state of a panel as a frozen record, and the contents that the panel shows."""
+"""The state of a panel as a frozen record, and everything that the panel shows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.exploration.code_results import RegionCode
-from regional_explorer.page.columns import BESIDE, COLUMNS
+from regional_explorer.exploration.results import RegionCode
+from regional_explorer.page.panes import BESIDE, COLUMNS
 from regional_explorer.record.benchmark import AT_FIRST, DEFAULT_BUDGET_S, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
@@ -46,10 +46,10 @@ CANCEL = "Cancel"
 class Job:
     """A running job; ``left`` is the text of the time left or taken.
 
-    With ``in_cell`` a notebook cell runs it: a kernel interrupt stops it everywhere, its button where the front end's
-    messages pass a running cell, as in JupyterLab with ipykernel 7. One in the ``background`` was
-    asked for by nobody: it is cancelled by whatever else is. ``shapes`` are those that it traces the call with, empty
-    if it does something else. ``stop`` is what its button says that stops it.
+    A notebook cell runs a job ``in_cell``. An interrupt of the kernel always stops it; its button stops it if the front
+    end's messages reach the kernel while a cell runs, as in JupyterLab with ipykernel 7. Nobody asked for a job in the
+    ``background``, so any other work cancels it. ``shapes`` are those of the trace that the job makes; they are empty
+    if it makes none. ``stop`` is the text of the button that stops it.
     """
 
     name: str
@@ -88,9 +88,9 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class MarkForm:
-    """The form that marks a region: what was typed, its error, and a preview of the region (or why there is none).
+    """The form that marks a region: the typed text, its error, and a preview of the region (or why there is none).
 
-    With ``alike``, what is selected is marked in all equal modules.
+    With ``alike``, the selected nodes are marked in all equal modules.
     """
 
     kind: str = SELECTION
@@ -112,7 +112,7 @@ class NameForm:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The finding that was applied last: its predicted gain, the plan ``before`` it, and the ``plan`` after it."""
+    """The last applied finding: its predicted gain, the plan ``before`` it, and the ``plan`` after it."""
 
     title: str
     gain: str
@@ -124,14 +124,17 @@ class Applied:
 class PanelState:
     """Everything the panel shows except the session.
 
-    ``picked`` are the regions whose rows are selected; ``selection`` the nodes selected in the graph, as
-    ``graph:name``, and ``clicked`` what was clicked to select them; ``opened`` is the region that the panes are about,
-    its config for ``direction`` where that was chosen, with the keys that match ``key_query``, and fields of
-    ``added_keys``, which have no value yet; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are
-    what the next benchmark compares, and its seconds. ``columns`` are those that are not hidden; ``pane`` is the one
-    that is shown beside graph and source, with code for the GPU ``target``, empty for the code that was compiled.
-    ``revealed`` are the nodes that the graph scrolls to whenever this is another tuple, be it an equal one.
-    ``applied`` is the finding that was applied last, ``saved`` the file that was written last.
+    Selection: ``picked`` are the regions whose rows are selected, ``selection`` the nodes selected in the graph, as
+    ``graph:name``, and ``clicked`` is the kind of element that was clicked to select them. The graph scrolls to the
+    ``revealed`` nodes whenever this is another tuple, even an equal one.
+
+    Panes: ``columns`` are the shown ones, ``pane`` is the pane beside graph and source, and ``opened`` the region that
+    the panes are about. Its config is shown for ``direction``, if one was chosen; the list of keys shows the matches of
+    ``key_query``, and ``added_keys`` have a field but no value yet. Code is shown for the GPU ``target``; an empty
+    target means the compiled code.
+
+    ``sort`` is the order of the region table, None for the order of the plan. The next benchmark compares ``variants``
+    for ``budget_s`` seconds. ``applied`` is the last applied finding, ``saved`` the last written file.
     """
 
     plan: Plan
@@ -224,14 +227,14 @@ class PanelState:
         """Return the state with exactly the rows ``names`` selected."""
         picked = tuple(dict.fromkeys(names))
         state = replace(self, picked=picked)
-        # What is beside the source is about the region of the selected row.
+        # The pane beside the source follows the selected row.
         hidden = BESIDE not in self.columns
         return state if hidden or not picked or self.opened in picked else state.about(picked[-1])
 
     # -------------------------------------------------------------------------------------------------------- fields
 
     def with_pane(self, pane: str, name: str | None = None) -> Self:
-        """Return the state with another pane beside the source, about ``name``, else the selected or first region."""
+        """Return the state with ``pane`` open, about the region ``name``, else the selected or the first region."""
         selected = () if self.opened in self.picked else reversed(self.picked)
         candidates = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
         opened = next((candidate for candidate in candidates if candidate is not None), None)
@@ -239,8 +242,9 @@ class PanelState:
 
     def about(self, opened: str | None) -> Self:
         """Return the state whose panes are about another region."""
-        same = opened == self.opened
-        return self if same else replace(self, opened=opened, direction=None, key_query="", added_keys=())
+        if opened == self.opened:
+            return self
+        return replace(self, opened=opened, direction=None, key_query="", added_keys=())
 
     def direction_of(self, region: Region) -> Direction | None:
         """Return the direction whose config is shown for ``region``; None if one config holds for both."""
@@ -273,11 +277,11 @@ def _renamed_region(before: Plan, after: Plan) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The contents of a panel: the state, the session, and what is derived from the session once.
+    """Everything a panel shows: the state, the session, and values derived once from the session.
 
-    ``key`` identifies the exploration on a page; ``owner`` is its Python expression, empty if there is none. ``choice``
-    is what the selected nodes can be marked as. ``code`` is the code of the open region as far as it was read, None
-    while the code tab is hidden.
+    ``key`` identifies the exploration on a page, ``owner`` is its Python expression, empty if it has none. ``choice``
+    has the selectors for the selected nodes. ``code`` is the code of the open region that was read so far, None while
+    the code tab is hidden.
     """
 
     key: str
@@ -296,12 +300,12 @@ class Shown:
 
     @property
     def shapes(self) -> str:
-        """The shapes of the trace, or those that a job traces with."""
+        """The shapes of the trace, or of the trace that a job is making."""
         return (self.state.job and self.state.job.shapes) or self.session.shapes
 
     @property
     def unread(self) -> int:
-        """The number of partitions whose code belongs into the tab and was not read yet."""
+        """The number of partitions whose code the tab lacks, because it was not read yet."""
         if self.code is None:
             return 0
         read_ids = {part.partition.id for part in self.code.partitions}

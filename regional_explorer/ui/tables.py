@@ -10,11 +10,10 @@ from regional_explorer.errors import count
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, config_texts
-from regional_explorer.record.profile import ProfileKind
+from regional_explorer.record.profile import ProfileKind, TimeShare, TimeShares
 from regional_explorer.record.regions import RegionSummary, RegionTiming, gain_alone_s, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import disagreement
-from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.regions.edit import selection_text
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG, SHORT, Node, clean, node
@@ -51,7 +50,7 @@ class RegionRow(NamedTuple):
 
 
 def sorted_summaries(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
-    """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
+    """Return ``summaries`` in the order of ``sort``; regions without a value in its column come last."""
     if sort is None:
         return list(summaries)
     key = next(column.value for column in PANEL_COLUMNS if column.key == sort.column)
@@ -100,9 +99,9 @@ def _class_of(column: PanelColumn) -> str:
 
 def _region_row(row: RegionRow, *, picked: bool) -> Node:
     name, clean_name = row.summary.region.name, clean(row.summary.region.name)
-    worst, found = row.summary.worst, len(row.summary.diagnostics)
-    tone, about = f"rx-{TONES[worst]}" if worst else None, f"What was found out about {clean_name}"
-    why = button(f"Why {found or ''}".strip(), "why", name, class_=tone, title=f"{about}: diagnostics and remedies")
+    worst, number = row.summary.worst, len(row.summary.diagnostics)
+    tone, title = f"rx-{TONES[worst]}" if worst else None, f"Why {clean_name} is as fast as it is, and its diagnostics"
+    why = button(f"Why {number or ''}".strip(), "why", name, class_=tone, title=title)
     label, title = f"Remove {clean_name} from the plan", f"Remove the region {clean_name} from the plan"
     remove = button("×", "remove", name, disabled=row.busy, aria_label=label, title=title, class_="rxt-small")
     cells = ((column, column.cell(row), _class_of(column)) for column in PANEL_COLUMNS)
@@ -158,7 +157,7 @@ def _picks_cell(row: RegionRow) -> list[Node | str]:
         disabled=row.busy,
         class_="rx-wrong" if invalid else None,
         aria_label=f"What {clean(region.name)} picks",
-        title="What it picks: modules, lines, ops, nodes or subgraphs, and a pattern. Enter changes it",
+        title="The ops of the region: modules, lines, ops, nodes or subgraphs, and a pattern. Press Enter to change it",
         spellcheck="false",
     )
     return [editable, pieces, *alert(invalid.error if invalid else "")]
@@ -181,11 +180,11 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
     after = duration(timing.compiled_s.value)
     unit = after.partition(" ")[2]
     unsure = timing.eager_s.why or timing.compiled_s.why
-    about = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
+    title = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
     if unsure and timing.exceeds_call:
-        return [*state, toned("noisy", "warn", title=f"{about}: alone it took longer than the whole call")]
+        return [*state, toned("noisy", "warn", title=f"{title}: alone it took longer than the whole call")]
     class_ = "rx-quiet" if unsure else None
-    times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=about, class_=class_)
+    times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=title, class_=class_)
     return [*state, times, *speedup_nodes(timing)]
 
 
@@ -199,15 +198,15 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
     bounds_text = "with its CI" if timing.partitions == 1 else "with all its partitions at their bounds at once"
     if timing.speedup.bounds is None:
         bounds_text = f"without CI ({timing.speedup.why})"
-    about = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
+    title = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
     if timing.over_trace:
-        about += "; eager are the traced ops here, which are slower than the program's own"
-    # The columns beside it show the sum of medians.
+        title += "; here eager means the traced ops, which are slower than the program's own"
+    # The times beside the speedup are sums of medians.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     disagrees = disagreement(of_medians, timing.speedup)
     noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
     between = node("small", interval(timing.speedup).removesuffix("×"))
-    return [toned(speedup(timing), tone, TRENDS, title=about), between, *noisy]
+    return [toned(speedup(timing), tone, TRENDS, title=title), between, *noisy]
 
 
 def _gain_cell(row: RegionRow) -> list[Node | str]:
@@ -216,12 +215,12 @@ def _gain_cell(row: RegionRow) -> list[Node | str]:
     if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
         return [NONE]
     least, most = sorted(gain.bounds)
-    about = f"{signed(-most)} to {signed(-least)} in each call, measured alone"
+    bounds = f"{signed(-most)} to {signed(-least)} in each call, measured alone"
     if timing.verdict is not Verdict.FASTER:
-        return [toned(signed(-gain.value), TONES.get(timing.verdict, "quiet"), {}, title=about)]
+        return [toned(signed(-gain.value), TONES.get(timing.verdict, "quiet"), {}, title=bounds)]
     share = f"{percent(gain.value / row.gain_alone_s)} of what the regions gain alone"
-    kept = "" if timing.kept_share is None else f"; the call keeps {percent(timing.kept_share)} of that"
-    return [toned(signed(-gain.value), "good", {}, title=f"{about}: {share}{kept}")]
+    kept_share = "" if timing.kept_share is None else f"; the call keeps {percent(timing.kept_share)} of that"
+    return [toned(signed(-gain.value), "good", {}, title=f"{bounds}: {share}{kept_share}")]
 
 
 def _config_cell(row: RegionRow) -> list[Node]:
@@ -233,7 +232,7 @@ def _config_cell(row: RegionRow) -> list[Node]:
     settings = [
         f"{direction} {text}" if direction else text
         for direction, config in region.configs
-        # Where the directions differ, a key at its default may be what makes the difference.
+        # If the directions differ, a key at its default may be the difference.
         for text in config_texts({k: value for k, value in config.items() if direction or not is_default(k, value)})
     ]
     chips = [node("span", clean(text, SHORT), class_="rx-key") for text in settings[:MOST_CONFIG_CHIPS] or ["default"]]
@@ -269,7 +268,7 @@ PANEL_COLUMNS = (
     PanelColumn(
         "picks",
         "picks",
-        "Which ops it is made of; sorted by their number",
+        "The selectors of the region, and the number of its ops; sorted by that number",
         lambda s: s.ops_forward + s.ops_backward,
         _picks_cell,
     ),
@@ -296,19 +295,19 @@ PANEL_COLUMNS = (
         lambda s: sum(len(config) for _, config in s.region.configs),
         _config_cell,
     ),
-    PanelColumn("results", "results", "Compared with eager's", lambda s: s.numerics, _results_cell),
+    PanelColumn("results", "results", "The results compared with eager's", lambda s: s.numerics, _results_cell),
 )
 
 
 MOST_TIME_ROWS = 15
 """The maximum number of rows shown of each kind; ``ex.op_times`` has all."""
-ABOUT_TIME = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
+ABOUT_TIME = "Time every op as eager mode runs it, forward and backward. This compiles nothing and needs no region."
 
 
 def time_table(shown: Shown) -> list[Node]:
     """Return the rows of a profile, or the button that makes one."""
     session, busy = shown.session, shown.state.busy
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     start_button = button("Profile" if shares is None else "Profile again", "profile", title=ABOUT_TIME, disabled=busy)
     if shares is None:
         return [node("h4", "Where does the time go?"), node("p", ABOUT_TIME), start_button]
@@ -323,7 +322,7 @@ def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
 
 def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | None:
     """Return the row of the profile with the key ``kind number``; None if the profile no longer has it."""
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     if shares is None:
         return None
     rows = {_row_key(kind, number): row for kind in ProfileKind for number, row in enumerate(rows_of(shares, kind))}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from regional_explorer.page.columns import COLUMNS
+from regional_explorer.page.panes import COLUMNS
 from regional_explorer.picture.folds import FoldKind
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.event import Event, EventKind, are_names, numbers_of, one_of, region_of
+from regional_explorer.ui.control import Control, Event, EventKind, are_names, numbers_of, one_of, region_of
 from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
 from regional_explorer.ui.tables import PANEL_COLUMNS, sorted_summaries, time_share
@@ -25,14 +24,14 @@ def _choose_pane(control: Control, event: Event) -> None:
 
 
 CLICKED: Mapping[str, SelectorKind | None] = {
-    "": None,  # several things, or a row of code
+    "": None,  # several items, or a row of code
     **dict.fromkeys(map(str, FoldKind)),
     FoldKind.MODULE: SelectorKind.MODULES,
     FoldKind.FUNCTION: SelectorKind.LINES,
     FoldKind.LINE: SelectorKind.LINES,
     FoldKind.OP: SelectorKind.OPS,
 }
-"""The kind of selector for a clicked thing, by the word that the page sends for it."""
+"""The kind of selector for a clicked item, by the word that the page sends for the item."""
 
 
 def _select_nodes(control: Control, event: Event) -> None:
@@ -54,8 +53,8 @@ def _show_diagnostic(control: Control, event: Event) -> None:
 
 
 def _show_time_row(control: Control, event: Event) -> None:
-    if (found := time_share(control.session, event.of)) is not None:
-        shares, share = found
+    if (row := time_share(control.session, event.of)) is not None:
+        shares, share = row
         _reveal(control, shares.nodes_of(share))
 
 
@@ -74,9 +73,9 @@ def _pick_row(control: Control, event: Event) -> None:
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
     elif event.ctrl:
-        names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
+        names = [picked for picked in state.picked if picked != name] + ([] if name in state.picked else [name])
     rows = state.with_rows_selected(names)
-    # Also where the same rows were selected already: nodes may have been selected in the graph since.
+    # Update even if the same rows were selected already: other nodes may have been selected in the graph since.
     nodes = control.nodes_of_rows(rows)
     control.update(lambda _: replace(rows, selection=nodes, clicked=None, revealed=nodes))
     if state.shows(CODE):

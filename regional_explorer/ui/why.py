@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from regional_explorer.errors import listing
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import exactly
-from regional_explorer.record.kept import recomputed_ops
+from regional_explorer.record.graph import recomputed_ops
 from regional_explorer.record.region_code import by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
@@ -21,17 +21,17 @@ from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
 from regional_explorer.ui.tables import speedup_nodes
 
-HINT = "Press Why in the row of a region: its kernels, what is computed again, and what was tried."
+HINT = "Press Why in the row of a region to see its kernels, its recomputed ops, and the configs that were tried."
 
 
 def is_unexplained(session: Session, region: str) -> bool:
-    """Return whether a region is compiled and its kernels were not timed."""
+    """Return whether a region is compiled but its kernels were not timed."""
     compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
     return compiled and not kernel_times_table(session, region).rows
 
 
 def why(shown: Shown) -> list[Node]:
-    """Return what is known of the open region, then the diagnostics, its own first."""
+    """Return the facts about the open region, its diagnostics, then all other diagnostics."""
     session, region = shown.session, shown.opened
     numbers = {id(diagnostic): number for number, diagnostic in enumerate(session.diagnostics)}
 
@@ -41,13 +41,13 @@ def why(shown: Shown) -> list[Node]:
         title, number = "Select its nodes in the graph and in the source", str(numbers[id(diagnostic)])
         return button("Show", "show", number, title=title, aria_label=f"Show the nodes of {diagnostic.code}")
 
-    own = [found for found in session.diagnostics if region is not None and found.region == region.name]
-    others = [found for found in session.diagnostics if found not in own]
+    own = [finding for finding in session.diagnostics if region is not None and finding.region == region.name]
+    others = [finding for finding in session.diagnostics if finding not in own]
     nothing = node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")
     return [
         *([node("p", HINT, class_="rx-quiet")] if region is None else _of_region(region.name, shown)),
         *diagnostics_nodes(own, show_button, infos_open=True),
-        *([node("h4", "About the rest")] if region is not None and others else []),
+        *([node("h4", "Other diagnostics")] if region is not None and others else []),
         *diagnostics_nodes(others, show_button),
         *([] if session.diagnostics else [nothing]),
     ]
@@ -73,9 +73,9 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
     table, unexplained = kernel_times_table(session, region), is_unexplained(session, region)
     rows = [row for row in table.rows if row.seconds is not None]
     if not rows:
-        about = "Time each kernel of its code, and try what could make it faster"
-        measure = button("Find out why", "diagnose", region, title=about, disabled=busy or not unexplained)
-        missing = "Its kernels were not timed." if unexplained else "Not compiled: Compile & measure fills this."
+        title = "Time each kernel of the region, and try configs that could make it faster"
+        measure = button("Find out why", "diagnose", region, title=title, disabled=busy or not unexplained)
+        missing = "Its kernels were not timed." if unexplained else "The region is not compiled yet."
         problem = next((row.times.problem for row in table.rows), None)
         return [node("div", node("span", problem or missing, class_="rx-quiet"), measure, class_="rx-line")]
     longest = max(row.seconds.value for row in rows if row.seconds)
@@ -86,7 +86,7 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
         node(
             "p",
             more if len(rows) > len(shown) else "",
-            "Bars: time of one run; the mark is the bound, what copying its bytes or its products would take.",
+            "A bar is the time of one run; its mark is the bound, the time to copy its bytes or multiply its matrices.",
             class_="rx-quiet",
         ),
     ]
@@ -97,12 +97,12 @@ def _kernel_row(row: TimedRow, longest_s: float) -> Node:
     lines = row.linked.lines if row.linked else ()
     place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
     bound = [node("span", style=f"left:{100 * bound_s / longest_s:.1f}%")] if bound_s else []
-    about = f"bound {duration(bound_s)} by {row.time.bound_by}" if bound_s and row.time else "no bound is known"
+    bound_text = f"bound {duration(bound_s)} by {row.time.bound_by}" if bound_s and row.time else "no bound is known"
     title = clean(", ".join(map(str, lines)), LONG_TEXT) or None
     return node(
         "tr",
         node("td", clean(row.name or "", SHORT), place and node("small", place), title=title),
-        node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),
+        node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=bound_text),
         node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
     )
 
@@ -113,24 +113,24 @@ MOST_FACTS = 4
 
 
 def _not_fused(region: str, session: Session) -> str:
-    """Return which kernels Inductor would not fuse, and why, if the code of the region was read."""
+    """Return the kernels that Inductor did not fuse, and why; empty unless the code of the region was read."""
     codes = [equal[0] for equal in by_artifact(region_code(session, region))]
     refused = (f"{row.kernel.name} with {row.refusals}" for row in kernels_table(codes).rows if row.refusals)
     return listing([clean(text, LONG_TEXT) for text in refused], MOST_FACTS, joint="; ")
 
 
 def _computed_again(region: str, session: Session) -> str:
-    """Return the ops of the region's forward that its backward repeats."""
-    again = recomputed_ops(session)
-    ops = Counter(again[name].op for name in nodes_of_region(session, region) if name in again)
-    told = [f"{op} × {times}" if times > 1 else op for op, times in ops.most_common()]
-    return f"{listing(told, MOST_FACTS)} in the backward, which does not keep the results" if told else ""
+    """Return the ops of the region's forward that its backward recomputes, as text."""
+    recomputed = recomputed_ops(session.graphs)
+    ops = Counter(recomputed[name].op for name in nodes_of_region(session, region) if name in recomputed)
+    texts = [f"{op} × {times}" if times > 1 else op for op, times in ops.most_common()]
+    return f"{listing(texts, MOST_FACTS)} in the backward, because the forward does not keep the results" if ops else ""
 
 
 def _tried(region: str, shown: Shown) -> Iterator[Node]:
-    """Yield the region's gain alone under each config that it has in a measured plan."""
+    """Yield the region's speedup alone under each config that it has in a measured plan."""
     plans = [*shown.runs, shown.session]
-    known = {
+    timings = {
         region_config_text(plan.plan[region]) or "default": timing
         for plan in plans
         if region in plan.plan
@@ -138,9 +138,9 @@ def _tried(region: str, shown: Shown) -> Iterator[Node]:
         and (timing := whole_region_timings(plan).get(region))
         and timing.speedup
     }
-    if len(known) > 1:
-        rows = [_tried_row(config, timing) for config, timing in known.items()]
-        yield node("p", node("b", "Tried: "), "its speed alone, compiled against eager")
+    if len(timings) > 1:
+        rows = [_tried_row(config, timing) for config, timing in timings.items()]
+        yield node("p", node("b", "Tried: "), "the region's speedup over eager, measured alone")
         yield node("table", node("tbody", *rows), aria_label=f"Configs of {clean(region, SHORT)} that were tried")
 
 

@@ -11,7 +11,7 @@ import traitlets
 
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.source_pane import Function, Rows, line_rows, row_links, source_listing, source_pane
+from regional_explorer.page.panes import Function, Rows, line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.graph import Graph
@@ -25,7 +25,7 @@ MAX_WAITING = 1000
 
 
 class InOrder:
-    """Passes messages on in the order of their numbers, page by page.
+    """Passes the messages of each page on in the order of their numbers.
 
     ipykernel 7 handles messages of a widget on several threads: on the subshell that JupyterLab sends them to, or on
     the main thread after a cell changed the widget. So they may arrive out of order.
@@ -37,7 +37,7 @@ class InOrder:
         self._waiting: dict[str, dict[int, Mapping[str, Any]]] = {}
 
     def receive(self, page: str, number: int, message: Mapping[str, Any]) -> None:
-        """Handle ``message`` and the messages waiting for it, or let it wait; a page's first message has number 1."""
+        """Handle ``message`` and those waiting for it, or keep it for its turn; a page's first message has number 1."""
         waiting = self._waiting.setdefault(page, {})
         waiting[number] = message
         next_number = self._next_numbers.get(page, 1)
@@ -50,22 +50,22 @@ class InOrder:
 
 
 class SessionView(anywidget.AnyWidget):
-    """Widget that shows a session. The page draws its graphs, opens folds, finds nodes, and lights their rows.
+    """Widget that shows a session. The page draws its graphs, opens folds, finds nodes, and highlights their rows.
 
-    The kernel speaks by traits; a page by messages, which are handled in the order of their numbers. A page's own
-    state is not sent back to it: it could replace a newer state there.
+    The kernel sends traits; a page sends messages, which are handled in the order of their numbers. A page's own state
+    is not sent back to it: it could replace a newer state there.
 
     Attributes:
         tree: the elements of the widget; those with ``data-part`` hold the elements of the trait ``part_…``.
         answered: by page, the number of the last message that was handled.
-        graphs, tabs, first, look, overlays: what ``page.graph.graph_traits`` makes of the session.
-        links: by pane, the rows that are lit with each node.
+        graphs, tabs, first, look, overlays: see ``page.graph.graph_traits``.
+        links: by pane, the rows that are highlighted with each node.
         selection: selected nodes as ``graph:name``, of any graph.
         marked: nodes that a pattern would mark; highlighted like search results.
-        shown: what the page shows: its ``tab``, its ``overlay``, and by tab the ``folds`` that were opened and closed.
+        shown: the page's ``tab``, its ``overlay``, and by tab the ``folds`` that were opened and closed.
         problem: the last error message, shown above the drawing.
 
-    ``facts0``, ``folds0`` and so on are the records of each graph; they are empty until the page shows the graph, and
+    ``facts0``, ``folds0`` and so on are the records of each graph. They are empty until the page shows the graph and
     asks for them.
     """
 
@@ -137,7 +137,7 @@ class SessionView(anywidget.AnyWidget):
         return by_id.get(self.shown.get("tab"), by_id.get(self.first, ()))
 
     def _set_records(self, number: int, *, make: bool) -> None:
-        """Send the facts and folds of a graph; with ``make=False``, only those made already."""
+        """Send the facts and folds of a graph; with ``make=False``, only those that exist already."""
         assert self._session is not None  # noqa: S101 - it was set before
         known = self._records.of(self._session, self._session.graphs[number])
         facts, folds = (known.facts, known.folds) if make else known.made
@@ -174,7 +174,7 @@ class SessionView(anywidget.AnyWidget):
         self.selection = list(nodes)
 
     def scroll_to_nodes(self, nodes: Sequence[str]) -> None:
-        """Scroll the first of ``nodes`` in the page's tab into view; if none is there, show the first one's tab."""
+        """Scroll the first of ``nodes`` in the page's tab into view; if the tab has none, open the first node's tab."""
         self.send({"show": list(nodes)})
 
     def show_overlay(self, title: str) -> None:
@@ -200,7 +200,7 @@ class SessionView(anywidget.AnyWidget):
             self.answered = {**self.answered, page: number}
 
     def handle(self, message: Mapping[str, Any]) -> None:
-        """Take the state of the page from a message, or send the graph that it asks for."""
+        """Handle a message: store the state of the page, or send the graph that the page asks for."""
         try:
             match message:
                 case {"do": "select", "value": [*nodes]} if all(isinstance(name, str) for name in nodes):

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page, expect
 
-from regional_explorer.export.save import save
+from regional_explorer.exploration.results import save
 from regional_explorer.page.graph import SHARE
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session

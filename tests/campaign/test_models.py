@@ -11,10 +11,10 @@ import torch
 from msgspec.structs import fields, replace
 
 import regional_explorer as rx
-from regional_explorer.exploration.exploration import source_patch
+from regional_explorer.export.to_source import source_patch
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.page.saved import page_html
-from regional_explorer.record.json_file import dump_session, load_plan, load_session
+from regional_explorer.page.report import page_html
+from regional_explorer.record.files import dump_session, load_plan, load_session
 from regional_explorer.record.plan import Cut
 
 transformers = pytest.importorskip("transformers")
@@ -106,7 +106,7 @@ def test_plans_are_written_into_the_source(name, tmp_path):
     """A plan is written into a copy of the model's files, which has the same partitions under the same configs."""
     gc.unfreeze()  # functions are found among what the collector sees
     with configured(name, training=True) as ex:
-        patch = source_patch(ex.live)
+        patch = source_patch(ex.live.program)
         print(f"{name}: {len(patch.refused)} of {len(ex.plan.regions)} regions refused, {patch.refused}")
     assert bool(patch.refused) is (name in NOT_WRITTEN), patch.refused
     before = {}

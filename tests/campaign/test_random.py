@@ -17,8 +17,7 @@ import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.record.tracing import AS_UPSTREAM, PARTITIONERS
+from regional_explorer.record.plan import AS_UPSTREAM, PARTITIONERS, Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph, pieces_of, with_calls
 from regional_explorer.regions.edit import carved, merged, split, uncarved
 from regional_explorer.regions.order import written_inputs
@@ -247,7 +246,7 @@ REFUSED = {
     "merge": "Name two regions or more to merge",
     "split": "is one connected piece: say at which node to split it",
     "cut": "none of its ops runs before",
-    "carve": "That is all of region",
+    "carve": "These are all ops of region",
     "uncarve": "The plan carves nothing out of region",
 }
 """Why an edit of what is there is refused."""

@@ -22,7 +22,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import is_internal, source_line
 from regional_explorer.errors import CaptureError
 from regional_explorer.measure.reference import Float64
-from regional_explorer.page.source_pane import source_listing
+from regional_explorer.page.panes import source_listing
 from regional_explorer.record.graph import Role
 from tests.shared import programs
 from tests.shared.checks import version_of

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.configs import PRESETS
-from regional_explorer.record.json_file import load_plan
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.record.files import load_plan
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, trained

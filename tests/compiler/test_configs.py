@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.changes import differences
-from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
+from regional_explorer.record.files import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Cut, Direction, Region, config_of, with_config
 from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.tables.benchmark import regions_table

@@ -13,11 +13,10 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.compiler import artifact
 from regional_explorer.compiler.workpiece import Weights
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.insight.kernel_times import measure_kernel_times
-from regional_explorer.record.json_file import dump_plan, load_plan
-from regional_explorer.record.plan import SelectorKind
-from regional_explorer.record.tracing import FROZEN
+from regional_explorer.record.files import dump_plan, load_plan
+from regional_explorer.record.plan import FROZEN, SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
 from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.tuning.space import ways

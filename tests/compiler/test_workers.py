@@ -147,7 +147,7 @@ def sent():
     ((switch, key),) = program.keys().items()
     wanted = program.wanted(key, switch)
     args = [{torch.float32: x, torch.int64: places}[node.meta["val"].dtype] for node in switch.piece.input_nodes]
-    values = shipment.values_that_matter(wanted.workpiece.inputs, args)
+    values = shipment.values_to_send(wanted.workpiece.inputs, args)
     assert [value.tolist() for value in values.values()] == [places.tolist()]
     yield wanted, args, shipment.shipment_of(wanted, Settings.now(), lambda _wanted: values)
     ex.close()
@@ -213,7 +213,7 @@ def test_compiled_code_that_raises_unlike_its_eager_piece_is_a_failure(sent, mon
 
     monkeypatch.setattr(shipment, "compile_piece", raising)
     assert shipment.receive(shipment.compile_shipment(content)).failure == "RuntimeError: it cannot be run"
-    monkeypatch.setattr(shipment, "_made_up", lambda _layout, _value: torch.zeros(2, dtype=torch.int64))
+    monkeypatch.setattr(shipment, "_made_up_input", lambda _layout, _value: torch.zeros(2, dtype=torch.int64))
     assert not shipment.receive(shipment.compile_shipment(content)).failure  # neither runs on such inputs
-    monkeypatch.setattr(shipment, "_made_up", lambda _layout, _value: bytes(1 << 60))
+    monkeypatch.setattr(shipment, "_made_up_input", lambda _layout, _value: bytes(1 << 60))
     assert not shipment.receive(shipment.compile_shipment(content)).failure  # there is no memory for such inputs

@@ -10,7 +10,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import SelectorError
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import GraphBreak
 from regional_explorer.tables.plan import breaks_table
 from tests.shared.checks import codes, only
 
@@ -68,7 +68,7 @@ def test_library_break_repeats_torchs_hint():
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
     assert "outside of it, 5" in found.message, "its own ops are among them, not those of its layers alone"
-    assert "not yours to move" in found.remedy
+    assert "You cannot move this line" in found.remedy
     assert "Torch's own hint: Enable tracing of dynamic shape operators" in found.remedy
 
 
@@ -260,7 +260,7 @@ def test_remedy_for_several_breaks_is_given_once():
 
     found = only(rx.explore(call, (X,)), "graph-break")
     assert "2 times in this line" in found.message
-    advice = "The line is not yours to move: use another function there, or other options of it."
+    advice = "You cannot move this line: use another function there, or other options of the function."
     assert found.remedy.startswith(f"{advice} Torch's own hint: ")
     assert found.remedy.count(advice) == 1
 

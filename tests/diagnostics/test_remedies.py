@@ -358,7 +358,7 @@ def test_numbers_drawn_after_the_region_do_not_split_it() -> None:
         return a, b if between else dropout(x, 0.5)
 
     (found,) = told(rx.explore(call, (X.detach(),), {"between": True}), "region-split")
-    assert found.remedy == "Draw these numbers before or after all of the region's, in the program."
+    assert found.remedy == "In the program, draw these numbers before the region's first draw, or after its last."
     assert codes(rx.explore(call, (X.detach(),), {"between": False})) == ["region-merged"]
 
 
@@ -419,7 +419,7 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
         ),
         (
             DiagnosticCode.REGION_TIME.found("It takes long.", remedy=(disables("mlp"), " or ", unmarks("mlp"))),
-            r"ex\.apply\(found\.actions\[1\]\) for ex\.unmark\('mlp'\)",
+            r"ex\.apply\(finding\.actions\[1\]\) for ex\.unmark\('mlp'\)",
         ),
         (configures("mlp"), r"leaves config to you: ex\.apply\(action, config=…\)"),
         ("ex.disable('mlp')", "a diagnostic of ex.diagnostics, or one of its actions"),

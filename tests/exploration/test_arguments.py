@@ -20,10 +20,10 @@ from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, 
 from regional_explorer.compiler.region_config import catalogue, check_value
 from regional_explorer.compiler.run import SAME_THREAD
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.exploration.code_results import RegionStages
 from regional_explorer.exploration.edits import Edits
+from regional_explorer.exploration.results import RegionStages
 from regional_explorer.record.action import looks_at
-from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from tests.record.test_files import PLAN, run_mutations
 from tests.shared.checks import BEFORE_2_13

@@ -640,7 +640,7 @@ def test_computed_mark_stays_and_is_named(program):
     assert "its mark in the source is computed, not written out: change it there" in one.ex.to_source()
     one.ex.unmark("r")
     stays = (
-        "# The mark at program.py:9 is of no region of the plan, and stays: it is computed, not written out. "
+        "# The mark at program.py:9 belongs to no region of the plan, but it stays: it is computed, not written out. "
         "Remove it there.\n"
     )
     assert one.ex.to_source() == stays
@@ -670,7 +670,7 @@ def test_a_mark_with_other_annotations_is_left_alone_and_named(program):
     assert "its mark in the source has other annotations, too: change it there" in one.ex.to_source(apply=True)
     one.ex.unmark("r")
     assert one.ex.to_source(apply=True) == (
-        "# The mark at program.py:5 is of no region of the plan, and stays: it has other annotations, too. "
+        "# The mark at program.py:5 belongs to no region of the plan, but it stays: it has other annotations, too. "
         "Remove it there.\n"
     )
     assert one.path.read_bytes() == one.before
@@ -695,7 +695,7 @@ def test_differently_spelled_mark_is_named(program):
     one = program(OTHER_SPELLINGS, lambda ex: None)
     assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
     one.ex.unmark("r").unmark("s")
-    stays = "is of no region of the plan, and stays: its text does not look like a mark. Remove it there.\n"
+    stays = "belongs to no region of the plan, but it stays: its text does not look like a mark. Remove it there.\n"
     assert one.ex.to_source() == f"# The mark at program.py:6 {stays}\n# The mark at program.py:10 {stays}"
 
 
@@ -737,12 +737,12 @@ REFUSED = {
     "a call in an expression": (
         REPEATED,
         lambda ex: ex.mark("r", modules="up"),
-        "it shares a statement or a line with other code: give it a line of its own",
+        "it shares a statement or a line with other code: give it lines of its own",
     ),
     "nodes": (
         SHARED,
         lambda ex: ex.mark("r", nodes=["y"]),
-        "its nodes were selected one by one, and no statement computes just them",
+        "its nodes were selected one by one, and no statement computes only these",
     ),
     "a config for the backward": (
         SHARED,
@@ -750,8 +750,8 @@ REFUSED = {
         "its backward has a config of its own, and an annotation holds for both directions",
     ),
     "disabled": (SHARED, lambda ex: ex.mark("r", lines="gate:2-3").disable("r"), "it is disabled"),
-    "a yield": (PAUSED, lambda ex: ex.mark("r", lines="steps:3"), "its lines hold a yield"),
-    "yields between": (PAUSED, lambda ex: ex.mark("r", lines="steps:4-6"), "its lines hold a yield"),
+    "a yield": (PAUSED, lambda ex: ex.mark("r", lines="steps:3"), "its lines have a yield"),
+    "yields between": (PAUSED, lambda ex: ex.mark("r", lines="steps:4-6"), "its lines have a yield"),
     "turns of a loop in a function that runs twice": (
         REPEATED,
         lambda ex: ex.mark("r", modules="stacks.*.*"),
@@ -814,7 +814,7 @@ def test_cut_beyond_marks_is_reported(shared):
 def test_line_numbers_are_labelled_as_old(shared):
     shared.ex.mark("off", lines="gate:3-3").disable("off")
     said = str(shared.ex.to_source())
-    assert "Its line numbers are those before this change.\n" in said
+    assert "Its line numbers are from before this change.\n" in said
     assert said.index("ex.mark('off', lines='gate:3-3')") < said.index("+++ ")
 
 
@@ -857,9 +857,9 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
     git(tmp_path, "add", "gates.py")
     one = program(text, lambda ex: ex.mark("a", lines="call:2").mark("g", lines="gate:2"))
     git(tmp_path, "commit", "-qm", "second", "--allow-empty")
-    from regional_explorer.export import regions_into_source
+    from regional_explorer.export import to_source
 
-    write = regions_into_source.write_bytes
+    write = to_source.write_bytes
 
     def failing(path, content, error):
         if path.name == "program.py" and b"annotate" in content:
@@ -867,7 +867,7 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
         write(path, content, error)
 
     before = {path: path.read_bytes() for path in tmp_path.glob("*.py")}
-    monkeypatch.setattr(regions_into_source, "write_bytes", failing)
+    monkeypatch.setattr(to_source, "write_bytes", failing)
     with pytest.raises(rx.SourcePatchError, match="no room"):
         one.ex.to_source(apply=True)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py")} == before

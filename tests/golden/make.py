@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from regional_explorer.record.json_file import dump_session
+from regional_explorer.record.files import dump_session
 
 HERE = Path(__file__).parent
 SESSIONS = HERE / "sessions"

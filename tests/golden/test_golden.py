@@ -14,9 +14,8 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from regional_explorer.exploration.results import SavedSession, compare, load
-from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.page.report import session_text
-from regional_explorer.page.saved import page_html
+from regional_explorer.export.to_source import plan_source
+from regional_explorer.page.report import page_html, session_text
 from regional_explorer.picture.layout import layers
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import draw

@@ -6,14 +6,8 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall, clock_for
-from regional_explorer.measure.machine import (
-    LAUNCH_BOUND,
-    AllocatorGauge,
-    device_state,
-    gauge_for,
-    launch_share,
-    measure_peak,
-)
+from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
+from regional_explorer.measure.memory import AllocatorGauge, gauge_for, measure_peak
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import Figure

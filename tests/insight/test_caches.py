@@ -12,8 +12,8 @@ from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
-from regional_explorer.compiler import key_changes
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileContent, KnownCompiles, changes_of_key
+from regional_explorer.compiler import artifact
+from regional_explorer.compiler.artifact import KNOWN_COMPILES, CompileContent, KnownCompiles, changes_of_key
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
 from regional_explorer.torch_api.compile_notes import Times
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
@@ -150,12 +150,12 @@ def test_known_compiles_take_little_memory():
 
 def test_the_oldest_compiles_are_dropped_beyond_the_limit(monkeypatch):
     known = KnownCompiles()
-    for number in range(key_changes.MOST_KNOWN + 5):
+    for number in range(artifact.MOST_KNOWN + 5):
         known.compared(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
     known.compared("again", MISS, CompileContent({"x": "5"}, ("add(x)",)))
-    assert len(known.artifacts) == key_changes.MOST_KNOWN, "what is known takes no more room"
-    monkeypatch.setattr(key_changes, "MOST_KNOWN_BYTES", 100)
+    assert len(known.artifacts) == artifact.MOST_KNOWN, "what is known takes no more room"
+    monkeypatch.setattr(artifact, "MOST_KNOWN_BYTES", 100)
     known.compared("last", MISS, CompileContent({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5
     assert [*known.artifacts.values()][-1] == "last"

@@ -15,9 +15,9 @@ import regional_explorer as rx
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.errors import NotCompiledError, RegionCompileError
-from regional_explorer.exploration.code_results import RegionCode
-from regional_explorer.insight import lowered_code
-from regional_explorer.insight.lowered_code import OTHER_CODE
+from regional_explorer.exploration.results import RegionCode
+from regional_explorer.insight import code_store
+from regional_explorer.insight.code_store import OTHER_CODE
 from regional_explorer.page.code import CODE_LIMIT, code_pane
 from regional_explorer.record.artifact import KernelKind, code_hash, normalized
 from regional_explorer.style.element import to_html
@@ -255,7 +255,7 @@ def test_missing_code_explains_why():
     ex.compile()
     with pytest.raises(NotCompiledError, match=r"ex\.code\('r'\) before ex\.save"):
         ex.results.stages("r")
-    assert "No code of region 'r' is known here" in str(ex.results.code("r"))
+    assert "The code of region 'r' is not known" in str(ex.results.code("r"))
     ex.configure("r", {"max_fusion_size": 1})
     with pytest.raises(NotCompiledError, match="not been compiled in its current form"):
         ex.code("r")
@@ -264,7 +264,7 @@ def test_missing_code_explains_why():
 def test_unreadable_code_is_shown_once_it_can_be_read(monkeypatch):
     ex = explored()
     with monkeypatch.context() as patched:
-        patched.setattr(lowered_code, "lower_piece", Mock(side_effect=RegionCompileError("no room")))
+        patched.setattr(code_store, "lower_piece", Mock(side_effect=RegionCompileError("no room")))
         (part,) = ex.code("r")
         assert part.code.problem == "no room"
     (part,) = ex.code("r")

@@ -235,7 +235,7 @@ def test_a_faster_remedy_replaces_the_kernel_bound_finding(loops, monkeypatch):
     (part,) = loops.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
-    assert loops.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
+    assert loops.code("r").kernels.not_fused_with.item() == "another loop of this kernel: exceeds max fusion (16.0 KiB)"
     assert "not fused with" in str(loops.code("r"))
     monkeypatch.setattr(diagnose, "race", raced(Verdict.SAME))
     assert codes_found(loops) == ["kernel-bound"]

@@ -6,7 +6,7 @@ import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.exploration.code_results import _gpu_note
+from regional_explorer.exploration.results import _gpu_note
 from regional_explorer.insight import code_store
 from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS

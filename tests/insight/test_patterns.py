@@ -9,9 +9,9 @@ from torch._dynamo.utils import counters
 
 import regional_explorer as rx
 from regional_explorer.diagnostics.measured import pattern_diagnostics
-from regional_explorer.record.json_file import dump_session, load_session
+from regional_explorer.record.files import dump_session, load_session
 from regional_explorer.record.region_code import pattern_match_counts
-from regional_explorer.tables.compile import patterns_table
+from regional_explorer.tables.code import patterns_table
 from regional_explorer.torch_api.compile_notes import CacheAnswers
 from tests.shared import diagnostics_programs
 from tests.shared.checks import codes, told
@@ -116,7 +116,7 @@ def test_unknown_pattern_counts_are_not_reported_as_lost():
     assert set(row.regions.values()) == {None}
     unknown_full = session_of(region={ATTENTION: 2}, full=None)
     assert [row.full for row in pattern_match_counts(unknown_full)] == [None]
-    cached = "Not known of torch.compile: its code came from Inductor's cache."
+    cached = "Not known for torch.compile: its code came from Inductor's cache."
     assert cached in patterns_table(unknown_full).text()
     assert cached in patterns_table(session_of(region={}, full=None)).text()
 

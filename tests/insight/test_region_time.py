@@ -11,8 +11,8 @@ import regional_explorer as rx
 from regional_explorer.insight.diagnose import region_time
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.files import dump_session
 from regional_explorer.record.graph import Node, Role
-from regional_explorer.record.json_file import dump_session
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.torch_api import compile_notes

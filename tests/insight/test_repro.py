@@ -10,7 +10,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import ReproError, UnknownRegionError
-from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.record.plan import AS_TORCH_COMPILE
 from tests.shared import programs
 from tests.shared.checks import only
 from tests.shared.processes import python

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import MeasureError
-from regional_explorer.exploration import exploration
+from regional_explorer.exploration import live
 from regional_explorer.insight import roofline
 from regional_explorer.insight.roofline import (
     TRIALS,
@@ -153,12 +153,12 @@ def test_fusable_borders_are_shown_after_measuring():
     text, html = str(shown), shown._repr_mimebundle_()["text/html"]
     for said in (
         "How much of torch.compile's gain the plan reaches",
-        "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels",
+        "3 eager ops and 1 kernel of regions; under full Inductor it launches 2 kernels",
         "≤",
         "cannot be measured",
     ):
         assert said in text
-    assert "What crosses borders" in html
+    assert "Tensors that cross borders" in html
     assert "<script" not in html
     assert list(shown.border_frame.columns[:3]) == ["source", "reader", "tensors"]
     assert shown.trials == ()
@@ -221,12 +221,12 @@ def test_cancelled_roofline_says_so(monkeypatch):
     ex, told = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
-        monkeypatch.setattr(exploration, name, lambda *_: pytest.fail("nothing is run"))
+        monkeypatch.setattr(live, name, lambda *_: pytest.fail("nothing is run"))
     found = ex.roofline(run=rx.Run(cancelled=lambda: True))
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert len(found.reach) == 1
     for shown in found._repr_mimebundle_().values():
-        assert "Cancelled: what was not determined yet is left out." in shown
+        assert "Cancelled: the remaining steps are left out." in shown
         for left_out in ("launches", "crosses a border", "decomposes no op"):
             assert left_out not in shown
     assert found.border_frame.empty

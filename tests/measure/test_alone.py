@@ -254,7 +254,7 @@ def test_random_piece_is_checked_on_a_twin():
     program = ex.live.program
     drawing = next(switch for switch in program.switches if switch.piece.draws)
     (recorded,) = record_inputs(program, [[drawing]])
-    put_back, seen = drawing.known.putting_back(recorded.args), []
+    put_back, seen = drawing.known.restorer(recorded.args), []
     for _ in range(2):
         put_back()
         seen.append(drawing.piece.eager(list(recorded.args))[0])

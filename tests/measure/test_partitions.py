@@ -243,7 +243,7 @@ def test_reconciliation_skips_the_steps_of_unmeasured_variants() -> None:
         (  # wrappers and borders take their part
             1 / 0.9,
             "'mlp' saves 100 µs in each call, its cold compile of 3.00 s pays off after 30,000 calls (10,000 by",
-            "they save the step 100 µs, 1.11× (1.08–1.14); measured alone, 300 µs",
+            "they save the step 100 µs, 1.11× (1.08–1.14); measured alone, they save 300 µs",
         ),
     ],
 )
@@ -267,7 +267,7 @@ def test_slower_plan_is_reported_with_its_ratio() -> None:
     assert (found.code, found.severity) == ("plan-slower", Severity.INFO)
     assert found.message == (
         "The plan is slower than torch.compile: 0.50× (0.50–0.50). "
-        "upstream runs its marks at 0.97× (0.94–1.00) of eager."
+        "Under upstream, the same marks run 0.97× (0.94–1.00) as fast as eager."
     )
 
 
@@ -317,7 +317,7 @@ def with_trace(speedup: float, verdict: Verdict, traced_s: float = 3e-3, eager_s
 def test_larger_region_is_not_advised_if_all_ops_are_in_one() -> None:
     (found,) = plan_diagnostics(of_one_region(with_trace(0.62, Verdict.SLOWER)))
     assert "arger region" not in found.remedy
-    assert found.remedy.startswith("Every op is in one region, so there is no larger one to mark.")
+    assert found.remedy.startswith("One region has all ops already, so none can be larger.")
     assert "2.00 ms (2.00 ms to 2.00 ms) of each call: guards, AOTAutograd's wrappers" in found.remedy
     without_trace = of_one_region(of_a_call(0.62, Verdict.SLOWER))
     (found,) = plan_diagnostics(without_trace)
@@ -332,7 +332,7 @@ def test_larger_region_is_not_advised_if_all_ops_are_in_one() -> None:
 def test_slower_whole_region_is_not_enlarged() -> None:
     slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
     (found,) = region_diagnostics(of_one_region(slower))
-    assert found.remedy == "ex.disable('mlp'): every op is in one region, so there is no larger one to mark."
+    assert found.remedy == "ex.disable('mlp'): one region has all ops already, so none can be larger."
     with_call = replace(of_a_call(0.62, Verdict.SLOWER), partition_timings=slower.partition_timings)
     (found,) = plan_diagnostics(of_one_region(with_call))
     assert found.remedy.endswith("Or ex.disable('mlp').")

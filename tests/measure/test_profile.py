@@ -14,7 +14,6 @@ from regional_explorer.measure.profile import OpTimer, bytes_moved, moved_bytes,
 from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
-from regional_explorer.record.time_shares import TimeShares
 from tests.shared import programs
 from tests.shared.fakes import FakeClock, TickingClock, plant_op_times
 
@@ -67,7 +66,7 @@ def test_equal_layers_are_one_row_as_in_the_panel(monkeypatch):
     plant_op_times(monkeypatch, lambda _: 1e-4)
     frame = ex.profile(0.1)
     modules = frame[frame.by == "module"].set_index("name")
-    shares = TimeShares.of(ex.session).by(ProfileKind.MODULE)
+    shares = ex.session.time_shares.by(ProfileKind.MODULE)
     assert list(modules.index) == [share.row.name for share in shares]
     assert (modules.layers["layers.*.up"], modules.layers.get(OUTSIDE, 1)) == (3, 1)
     complete = ex.op_times[ex.op_times.by == "module"].set_index("name")

@@ -25,23 +25,19 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import benchmark, machine, timings
+from regional_explorer.measure import benchmark, timings
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import Clock, CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
-    LEAST_RESIDENT,
-    AllocatorGauge,
     DeviceState,
-    ResidentGauge,
     Sentinel,
     device_state,
     fixed_work,
-    gauge_for,
     launch_share,
     launch_warnings,
-    measure_peak,
-    others_s,
+    other_processes_s,
 )
+from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, measure_peak
 from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
     FIRST_CALLS,
@@ -465,11 +461,11 @@ def test_launches_are_separated_from_work() -> None:
 
 
 def test_unknown_load_of_other_processes_is_none(tmp_path: Path) -> None:
-    assert others_s(tmp_path / "nothing") is None
+    assert other_processes_s(tmp_path / "nothing") is None
     (tmp_path / "stat").write_text("cpu  one two\n")
-    assert others_s(tmp_path / "stat") is None
+    assert other_processes_s(tmp_path / "stat") is None
     (tmp_path / "stat").write_text("cpu  500000 0 250000 9 9 0 0 0 0 0\n")
-    assert 0.0 < (others_s(tmp_path / "stat") or 0.0) < 750_000 / os.sysconf("SC_CLK_TCK")
+    assert 0.0 < (other_processes_s(tmp_path / "stat") or 0.0) < 750_000 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -769,7 +765,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
     results = benchmark.BenchmarkResults(conditions=timings.conditions_of(rounds, ENVIRONMENT))
     began_s = clock.now()
     benchmark._read_memory(variants, calls, rounds, budget_s, MeasureContext(Run(), ENVIRONMENT, clock), results)
-    assert clock.now() - began_s <= budget_s * machine.MEMORY_SHARE
+    assert clock.now() - began_s <= budget_s * benchmark.MEMORY_SHARE
     assert [one.variant for one in results.memory] == read
     assert results.conditions is not None
     left_out = [name for name in calls_s if name not in read]

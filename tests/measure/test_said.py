@@ -17,7 +17,7 @@ import regional_explorer
 from benchmarks.claims import Claim, claims_of, durations, text_claims, words
 from regional_explorer.backend.planned_backend import in_production
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, slower_than
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.plan_file import Explored, slower_when_explored

@@ -18,7 +18,7 @@ from regional_explorer.command.cli import EXIT_NO, main
 from regional_explorer.diagnostics.measured import wrong_variants
 from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Severity
@@ -108,7 +108,7 @@ WRONG = {
     ),
     "no gradient": (
         lambda x, y: (x.detach().sin() * y, two(x, y)[1]),
-        "grad args[0]: one of the two has no gradient",
+        "grad args[0]: either eager or the variant has no gradient",
         "output",
     ),
     "another dtype": (
@@ -134,7 +134,7 @@ def test_a_wrong_full_is_found_with_its_first_tensors_and_their_errors(
     assert found.message.startswith("The results of plain torch.compile (full) are wrong: ")
     assert said in found.message
     assert unsaid not in found.message
-    assert "Those of aot_eager are right." in found.message
+    assert "The results of aot_eager are right." in found.message
     assert "ex.mark('r', ops='*')" in found.remedy
     rows = ex.timings[ex.timings.variant == "full"]
     assert set(rows.verdict) == {"withheld"}
@@ -174,10 +174,10 @@ def test_chaotic_rounding_is_one_finding() -> None:
 def test_a_right_plan_is_the_remedy_for_a_wrong_full() -> None:
     ex = rx.explore(two, pair()).mark("r", ops="aten.sin*")
     found = only(measured(plant_full(ex, lambda x, y: two(x * 2, y)), "aot_eager", "regional", "full"), CODE)
-    assert "Those of aot_eager and regional are right." in found.message
+    assert "The results of aot_eager and regional are right." in found.message
     assert found.remedy == "The plan is right: run it with rx.compile(fn, ex.save_plan('plan.json'))."
     ex.mark("s", ops="aten.mul*")
-    assert "Those of aot_eager are right." in only(ex, CODE).message, "of this plan nothing is known"
+    assert "The results of aot_eager are right." in only(ex, CODE).message, "of this plan nothing is known"
 
 
 def test_the_program_of_the_page_shows_a_write_that_inductor_loses(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_wrong_plan_is_reported_everywhere(
     path, said = warned(lambda: ex.save_plan(tmp_path / "plan.json"))
     assert len(said) == 1
     assert said[0].startswith("The results of the plan (regional) are wrong: output: ")
-    assert "It was saved all the same." in said[0]
+    assert "The plan was saved anyway." in said[0]
     explored = json.loads(path.read_text())["explored"]
     assert (explored["numerics"], explored["wrong"].partition(":")[0]) == ("failed", "output")
     assert ex.to_source().startswith("# The results of the plan (regional) are wrong: output: ")

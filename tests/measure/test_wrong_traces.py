@@ -375,7 +375,7 @@ def test_a_result_that_is_wrong_once_is_not_comparable():
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()
     assert row.verdict == NOT_COMPARABLE
-    assert row.note == "two calls of this code differ: one is right, and the other is not"
+    assert row.note == "two calls of this code differ: one is right, the other is wrong"
 
 
 # --------------------------------------------------------------------------------- graphs that fail when they run

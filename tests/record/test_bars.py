@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from regional_explorer.page.answer import answer_nodes, answer_text
-from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.page.answer import answer_nodes, answer_text, chart_nodes
 from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of, interval_ends
 from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict

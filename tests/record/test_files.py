@@ -19,10 +19,10 @@ from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
 from regional_explorer.compiler import artifact_folder
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, compare, load
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.benchmark import MemoryPeak, Phase, Reconciled
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.json_file import dump_plan, dump_session, json_safe, load_plan
+from regional_explorer.record.files import dump_plan, dump_session, json_safe, load_plan
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
@@ -184,7 +184,7 @@ CHANGED_SESSIONS: tuple[tuple[str, Any, str], ...] = (
     ("graphs.0.nodes.5.inputs", [NODE], f"{UNKNOWN_NODE}'{NODE}'"),
     ("partitions.0.region", "nobody", "partitions[0].region: there is no region called 'nobody'"),
     ("graphs.1.id", "0/forward", "graphs[1]: a second graph is called '0/forward'"),
-    ("partitions.1.id", CUT, "partitions[1]: a second one is called"),
+    ("partitions.1.id", CUT, "partitions[1]: a second partition is called"),
     ("format", True, f"format: expected {FORMAT}, found True"),
     ("format", FORMAT + 1, f"a newer version (format {FORMAT + 1}, this one reads {FORMAT})"),
     (

@@ -24,10 +24,10 @@ import regional_explorer as rx
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration import exploration
-from regional_explorer.export.save import ENDINGS, save, save_plan
+from regional_explorer.exploration.results import ENDINGS, save
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.json_file import load_plan_file
+from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.session import Environment
@@ -194,7 +194,7 @@ def test_slower_plan_is_reported_where_it_runs() -> None:
         assert found.message == f"When it was explored, the plan was slower than eager: {speedup}."
         assert "ex." not in str(found)
     assert slower_when_explored(replace(explored, verdict=Verdict.SAME)) == []
-    ways = "0.91× (0.88–0.94). upstream runs its marks at 1.02× (1.01–1.03) of eager."
+    ways = "0.91× (0.88–0.94). Under upstream, the same marks run 1.02× (1.01–1.03) as fast as eager."
     (found,) = slower_when_explored(replace(explored, slower={"torch.compile": ways}))
     assert found.message == f"When it was explored, the plan was slower than torch.compile: {ways}"
     assert found.severity is Severity.INFO

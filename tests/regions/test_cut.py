@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
+from regional_explorer.record.files import load_plan
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs
@@ -201,7 +201,12 @@ def a_residual_around_a_region(x):
     return (x + y).cos()
 
 
-@sums({"a": 2, "b": 1}, 1, "with them, instances would feed each other in a cycle", args=(vector(4), vector(2)))
+@sums(
+    {"a": 2, "b": 1},
+    1,
+    "if the instance had them, instances would feed each other in a cycle",
+    args=(vector(4), vector(2)),
+)
 def crossed(x, z):
     """The backward of ``a`` is two halves with a sum between; ``b`` feeds the second and is fed by the first."""
     with rx.region("a"):

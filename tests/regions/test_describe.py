@@ -12,11 +12,11 @@ import torch
 
 import regional_explorer as rx
 from benchmarks import programs as architectures
-from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.page.source_pane import source_listing
+from regional_explorer.export.to_source import plan_source
+from regional_explorer.page.panes import source_listing
 from regional_explorer.picture.folds import Fold, FoldKind, outline, producers
+from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import choice_for, selectors_for

@@ -8,8 +8,8 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler import program
-from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.export.to_source import plan_source
+from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import Cut, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
@@ -95,7 +95,7 @@ def test_fan_out_is_one_instance():
 
 def test_blocks_of_the_source_merge_under_one_config():
     ex = rx.explore(programs.neighbours, programs.pair())
-    with pytest.raises(rx.PlanError, match=r"different configs .*max_fusion_size': 1.*Say which one counts: config="):
+    with pytest.raises(rx.PlanError, match=r"different configs .*max_fusion_size': 1.*Give the config to use: config="):
         ex.merge("first", "second")
     with pytest.raises(rx.UnknownConfigKeyError):
         ex.merge("first", "second", config={"max_fusion_sise": 2})
@@ -236,7 +236,7 @@ REFUSED = [
     (lambda ex: ex.split(3), rx.RegionalExplorerError, "called 3"),
     (lambda ex: ex.carve("a", ops="aten.gello.default"), rx.SelectorError, "of the region. Did you mean 'aten.gelu"),
     (lambda ex: ex.carve("a", ops="aten.pow*"), rx.SelectorError, "matches no operation of the region"),
-    (lambda ex: ex.carve("a", modules="layers.*"), rx.PlanError, "all of region 'a'"),
+    (lambda ex: ex.carve("a", modules="layers.*"), rx.PlanError, "all ops of region 'a'"),
     (lambda ex: ex.uncarve("a"), rx.PlanError, "carves nothing out"),
     (lambda ex: ex.configure("a", [1]), rx.RegionalExplorerError, "got "),
     (lambda ex: ex.configure("a", {3: 1}), rx.RegionalExplorerError, "got "),

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.json_file import dump_session, load_session
+from regional_explorer.record.files import dump_session, load_session
 from tests.shared.checks import BEFORE_2_13, assert_compiled_is_right, codes, only
 
 MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")

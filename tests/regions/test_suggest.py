@@ -15,7 +15,7 @@ import regional_explorer as rx
 from benchmarks import programs as architectures
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, Region
-from regional_explorer.record.suggestion import SuggestionKind
+from regional_explorer.record.tuning import SuggestionKind
 from regional_explorer.regions.select import assign, picks
 from tests.shared import programs
 

@@ -16,7 +16,7 @@ from regional_explorer.page.report import session_text
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.json_file import dump_session
+from regional_explorer.record.files import dump_session
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions

@@ -136,7 +136,7 @@ def test_two_megabytes_of_code_are_shown_in_part_and_cost_as_much_as_one() -> No
 
 def test_no_kernel_says_why_and_control_characters_do_not_reach_the_page() -> None:
     for show in (code_html, code_text):
-        assert "not been compiled" in show("r", ())
+        assert "is not compiled" in show("r", ())
     assert "Inductor raised X: &lt;y&gt;" in code_html("r", (shown(kernels=(), problem="Inductor raised X: <y>"),))
     assert "\x1b" not in code_html("r", (shown(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
 
@@ -172,7 +172,7 @@ def test_the_definition_of_a_kernel_stands_for_all_its_launches() -> None:
 def test_a_partition_without_code_on_one_side_is_not_compared() -> None:
     code, failed = ArtifactCode(TEXT), ArtifactCode("", problem="Inductor raised X")
     missing, changed = CodeDiff("r/0", code, failed), CodeDiff("r/1", code, ArtifactCode(f"{TEXT}x = 1\n"))
-    nothing = "Region 'r' has no partition with code on both sides."
+    nothing = "Region 'r' has no partition whose code is known on both sides."
     assert diff_text("r", [missing]) == f"{nothing}\n\nr/0: Inductor raised X"
     told = "The code of 1 of 1 partitions of region 'r' changed. 1 more partition had no code on one side."
     assert diff_text("r", [missing, changed]).startswith(f"{told}\n\nr/0: Inductor raised X\n\nr/1: ")

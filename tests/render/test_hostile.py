@@ -7,8 +7,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.page.report import session_html, session_text
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html, session_html, session_text
 from regional_explorer.picture.layout import dot_lines, graphviz, layout_command
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import session_svg

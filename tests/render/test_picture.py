@@ -10,9 +10,20 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.folds import Stretch, pieces, stretches
-from regional_explorer.picture.layout import PlacedScene, dot_lines, graphviz, layers, layout_command, place, quoted
+from regional_explorer.picture.layout import (
+    Badge,
+    Box,
+    Look,
+    PlacedScene,
+    Scene,
+    dot_lines,
+    graphviz,
+    layers,
+    layout_command,
+    place,
+    quoted,
+)
 from regional_explorer.picture.open_folds import compose, shown_graphs
-from regional_explorer.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.picture.svg import digraph, draw, session_svg
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.plots import DRAWINGS, WHOLE, Plots, drawings
-from regional_explorer.exploration.results import SavedSession
-from regional_explorer.export.save import save
+from regional_explorer.exploration.results import SavedSession, save
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
@@ -81,14 +80,12 @@ def drawn_everything() -> Session:
 
 def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
     session = drawn_everything()
-    page = save(session, tmp_path / "page.html", drawings=drawings).read_text(encoding="utf-8")
+    page = save(session, tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<h4>Drawings</h4>") == 1
     for title in ("Gain", "Samples", "Timeline"):
         assert f"<details><summary>{title}</summary>" in page
     assert "<summary>Roofline</summary>" not in page, "no kernel was timed"
-    assert "Drawings" not in save(sessions.trained(1), tmp_path / "bare.html", drawings=drawings).read_text(
-        encoding="utf-8"
-    )
+    assert "Drawings" not in save(sessions.trained(1), tmp_path / "bare.html").read_text(encoding="utf-8")
 
 
 def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None:
@@ -116,5 +113,5 @@ def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch:
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
 def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
-    with pytest.raises(MeasureError, match=r"nothing to draw yet: ex\.\w+\(\) measures"):
+    with pytest.raises(MeasureError, match=r"nothing to draw yet: run ex\.\w+\(\) first"):
         getattr(Plots(sessions.trained(1)), name)()

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page import report
 from regional_explorer.page.answer import answer_nodes, sentences
-from regional_explorer.page.report import session_html, session_text
-from regional_explorer.page.saved import page_html
+from regional_explorer.page.report import page_html, session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.answer import answer_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes
@@ -27,13 +26,13 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.benchmark import (
     MOST_FAILED,
+    Scale,
     memory_table,
     numerics_table,
     region_timings_table,
     regions_table,
     timings_table,
 )
-from regional_explorer.tables.chart import Scale, whisker
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans, partitions_table
 from tests.shared import sessions
 from tests.shared.pages import Page
@@ -48,7 +47,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     assert "1.24" not in session_text(session)
     assert "1.24" not in session_html(session)
     assert "faster" not in said
-    assert whisker(session.timings[2], Scale.of(session.timings)) is None
+    assert Scale.of(session.timings).chart(session.timings[2]) is None
 
 
 def test_shared_warning_is_shown_once() -> None:
@@ -127,7 +126,7 @@ def test_first_failed_tensors_are_shown() -> None:
     for count, which in ((8, "all that failed"), (9, "the first 8 that failed in each variant")):
         table = numerics_table(replace(session, numerics=(right, *[wrong] * count)))
         assert len(cells(table)) == MOST_FAILED
-        assert f"The closest to failing, and {which}, are shown" in " ".join(table.notes())
+        assert f"The table shows the closest to failing, and {which};" in " ".join(table.notes())
 
 
 def test_a_chaotic_tensor_is_shown_before_one_that_cannot_be_compared() -> None:
@@ -250,13 +249,13 @@ def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
     scale = Scale.of(timings)
     assert scale.low < 0.72
     assert scale.high > 1.27
-    slower, faster = (to_html(whisker(timing, scale) or "") for timing in timings[1:3])
+    slower, faster = (to_html(scale.chart(timing) or "") for timing in timings[1:3])
     assert "rx-bad" in slower
     assert "rx-good" in faster
     assert 'aria-label="1.24×, CI 1.21–1.27×"' in faster
     assert scale.at(0.75) < scale.at(1) < scale.at(1.24)
     unsure = replace(timings[2], speedup=Figure(9.0, why="the machine was too busy"))
-    assert whisker(unsure, scale) is None
+    assert scale.chart(unsure) is None
     assert Scale.of([*timings, unsure]) == scale
     assert scale.at(1) - scale.at(0.8) == pytest.approx(scale.at(1.25) - scale.at(1)), "a log axis"
 
@@ -264,7 +263,7 @@ def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
 def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
     base = sessions.measured()
     few = tuple(replace(one, samples_s=one.samples_s[:7], iqr_s=None, speedup=None) for one in base.timings)
-    assert "fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
+    assert "Fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
     assert "fewer than 8 samples" not in note(timings_table(base))
 
 

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline
 from regional_explorer.exploration.edits import Draft
-from regional_explorer.exploration.results import Results, compare
+from regional_explorer.exploration.results import RegionCode, RegionStages, Results, Roofline, compare
 from regional_explorer.page.report import report, session_html, session_text
-from regional_explorer.record.json_file import load_session
+from regional_explorer.record.files import load_session
 from regional_explorer.record.roofline import Launches, Roundings
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE

@@ -11,11 +11,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.exploration.code_results import Roofline
+from regional_explorer.exploration.results import Roofline
 from regional_explorer.insight.diagnose import from_times, region_time
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
 from regional_explorer.insight.roofline import phase_reaches, region_reaches
-from regional_explorer.measure.machine import LEAST_RESIDENT, measure_peak
+from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
 from regional_explorer.measure.rates import STEPS, Rates

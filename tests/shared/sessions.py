@@ -26,8 +26,7 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND
 from regional_explorer.tuning import search, space
 from regional_explorer.tuning.live_bench import LiveBench

@@ -15,11 +15,9 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan
+from regional_explorer.record.plan import Direction, Plan, Tracing
 from regional_explorer.record.session import Environment
-from regional_explorer.record.suggestion import Suggestion
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion
 from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
 from regional_explorer.tuning.space import WHOLE, is_whole
 from tests.shared.fakes import FakeClock
@@ -159,7 +157,7 @@ class ReplayBench:
     def race_piece(self, piece: TimedPiece, others: Mapping[str, ReplayedPlan], budget_s: float) -> Mapping[str, Raced]:
         self.log.append(("race piece", piece.partition))
         self.clock.spend(budget_s)
-        number, _ = piece.what
+        number, _ = piece.handle
         raced = {}
         for change, other in others.items():
             then = self.plant_pieces(other.plan)[number]

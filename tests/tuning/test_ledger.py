@@ -12,13 +12,12 @@ import pytest
 
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Tracing
 from regional_explorer.record.tuning import EAGER, Numbers, Outcome
 from regional_explorer.tuning.budget import Limits
-from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import whole_graph
+from regional_explorer.tuning.tries import Ledger, LedgerEntry
 from tests.shared.processes import ROOT
 from tests.tuning.replay import Planted, ReplayBench, by_parts
 
@@ -74,7 +73,7 @@ def test_a_ledger_that_cannot_be_read_is_refused_and_one_that_cannot_be_written_
 APPEND = """
 import sys
 from regional_explorer.record.tuning import Outcome
-from regional_explorer.tuning.ledger import LedgerEntry, Ledger
+from regional_explorer.tuning.tries import LedgerEntry, Ledger
 ledger = Ledger(sys.argv[1])
 for number in range(50):
     ledger.add(LedgerEntry(f"{sys.argv[2]} {number}", "t" * 300, Outcome.FAILED, "why"))
@@ -137,7 +136,7 @@ def test_entries_for_close_results_are_not_used_for_bitwise(tmp_path: Path) -> N
 KILLED = """
 import os, signal, sys
 from regional_explorer.tuning import search
-from regional_explorer.tuning.ledger import Ledger
+from regional_explorer.tuning.tries import Ledger
 from tests.tuning.replay import ReplayBench
 from tests.tuning.test_ledger import LIMITS, PARTS
 

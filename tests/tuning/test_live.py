@@ -16,8 +16,7 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
 from regional_explorer.record.benchmark import Verdict
-from regional_explorer.record.plan import Direction
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
+from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN, Direction, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.torch_api.inductor import empty_caches
 from regional_explorer.tuning import space

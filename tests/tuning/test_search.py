@@ -13,16 +13,35 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
-from regional_explorer.record.suggestion import Suggestion, SuggestionKind
-from regional_explorer.record.tracing import AS_TORCH_COMPILE, FROZEN, Tracing
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try, Tuning
+from regional_explorer.record.plan import (
+    AS_TORCH_COMPILE,
+    FROZEN,
+    Direction,
+    Plan,
+    Region,
+    Selector,
+    SelectorKind,
+    Tracing,
+    config_of,
+)
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    Numbers,
+    Outcome,
+    SearchStage,
+    Suggestion,
+    SuggestionKind,
+    Try,
+    Tuning,
+)
 from regional_explorer.tables.tuning import answer, tries_table
-from regional_explorer.tuning import search
+from regional_explorer.tuning import tries
 from regional_explorer.tuning.budget import Limits
-from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
+from regional_explorer.tuning.tries import Ledger
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
@@ -81,11 +100,11 @@ def test_a_plan_without_an_undisturbed_round_is_dropped(ledger: Ledger, monkeypa
         result = measure_rounds(*args, **options)
         return replace(result, samples={name: of for name, of in result.samples.items() if name != lost})
 
-    monkeypatch.setattr(search, "measure_rounds", without_samples)
+    monkeypatch.setattr(tries, "measure_rounds", without_samples)
     tuning = tune(ReplayBench(by_parts({AS_TORCH_COMPILE: 0.9}, {})), limits(), ledger)
     assert outcome(tuning, lost) is Outcome.FAILED
     assert tuning.by_title[lost].why == "it could not be compared with torch.compile"
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
 
 
 def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
@@ -101,9 +120,9 @@ def test_the_likeliest_tracings_are_tried_with_a_wrapper_before_others(ledger: L
     plans = [one.plan for one in tuning.tries if one.plan is not None][:5]
     assert [(one.tracing, bool(one[WHOLE].config)) for one in plans] == [
         (WAYS[0], False),
-        (WAYS[1], False),
-        (WAYS[0], True),
         (WAYS[1], True),
+        (WAYS[0], True),
+        (WAYS[1], False),
         (WAYS[2], False),
     ]
 
@@ -122,8 +141,8 @@ def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger)
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
     said = answer(by_full)
-    assert said.startswith("Nothing was found that is faster than torch.compile beyond doubt. The best of the others:")
-    assert "counted as none" not in said
+    assert said.startswith("No plan was found that is faster than torch.compile beyond doubt. The best of the others:")
+    assert "do not count" not in said
     by_eager = tune(ReplayBench(slow, eager_over=0.8), limits(), ledger)
     assert (by_eager.answer, by_eager.gain) == (EAGER, None)
 
@@ -133,7 +152,7 @@ def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() 
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
     said = answer(Tuning((full, fast), TORCH_COMPILE, TORCH_COMPILE, floor=0.034))
-    assert said.endswith("1.03× (1.02–1.05) as fast as torch.compile. Differences below 3.40 % counted as none.")
+    assert said.endswith("1.03× (1.02–1.05) as fast as torch.compile. Differences below 3.40 % do not count.")
 
 
 @pytest.mark.parametrize("code", ["the same", ""], ids=["equal code", "code of their own"])
@@ -176,7 +195,7 @@ def test_wrong_or_failing_plans_are_dropped_with_their_reason(
 ) -> None:
     rest = by_parts({AS_TORCH_COMPILE: 0.9}, {})
     tuning = tune(ReplayBench(lambda plan: planted if plan.tracing == JOINT else rest(plan)), limits(), ledger)
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
     assert outcome(tuning, title(JOINT)) is expected
     why = tuning.by_title[title(JOINT)].why
     assert any(reason in why for reason in filter(None, (planted.wrong, planted.failure, planted.refusal))) or (
@@ -208,7 +227,7 @@ def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Led
         return Planted(0.7, peak_bytes=30 * MIB) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
 
     tuning = tune(ReplayBench(plant), limits(), ledger)
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
     assert tuning.by_title[title(JOINT)].why == "it needs more memory than the 10.0 MiB that eager needs"
     allowed = tune(ReplayBench(plant), limits(max_memory=40 * MIB), Ledger(tmp_path / "other"))
     assert allowed.plan is not None
@@ -220,14 +239,14 @@ def test_frozen_weights_count_where_memory_is_limited(tmp_path: Path) -> None:
         over = 0.7 if plan.tracing.frozen else 0.9 if plan.tracing == JOINT else 1.0
         return Planted(over, code=f"{plan.tracing}", constant_bytes=30 * MIB if plan.tracing.frozen else 0)
 
-    ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN)
+    ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN, cpp_wrapper=True)
     by_default = tune(ReplayBench(plant, grad=False), limits(), ledger)
     assert by_default.answer == frozen
     assert "30.0 MiB of frozen weights besides those of the model" in answer(by_default)
     for book in (ledger, Ledger(tmp_path / "others.jsonl")):  # what an earlier search has found, too
         limited = tune(ReplayBench(plant, grad=False), limits(max_memory=35 * MIB), book)
         assert limited.answer == title(JOINT)
-        assert "more memory than the 35.0 MiB allowed, 30.0 MiB of it its" in limited.by_title[frozen].why
+        assert "more memory than the 35.0 MiB allowed, 30.0 MiB for frozen weights" in limited.by_title[frozen].why
     allowed = tune(ReplayBench(plant, grad=False), limits(max_memory=45 * MIB), Ledger(tmp_path / "more.jsonl"))
     assert allowed.answer == frozen
 
@@ -238,7 +257,7 @@ def test_plans_that_take_too_long_to_compile_are_not_chosen(ledger: Ledger) -> N
         return Planted(0.7, compile_s=50.0) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
 
     tuning = tune(ReplayBench(plant), limits(2000.0, max_compile_s=20.0), ledger)
-    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
 
 
 @pytest.mark.parametrize("budget_s", [20.0, 45.0, 90.0, 300.0])
@@ -432,6 +451,6 @@ def test_the_answer_lists_only_differences_from_torch_compile(ledger: Ledger) ->
         return Planted(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Planted(1.0, launches=120)
 
     text = answer(tune(ReplayBench(plant), limits(), ledger))
-    assert "Beside torch.compile it has 90 instead of 120 launches of its kernels, a peak of 8.00 MiB instead" in text
+    assert "Compared with torch.compile it has 90 instead of 120 launches of its kernels, a peak of 8.00 MiB" in text
     assert "kept for the backward" not in text
-    assert text.endswith("Ops are decomposed by each partition, not before autograd.")
+    assert text.endswith("Each partition decomposes its ops, after autograd.")

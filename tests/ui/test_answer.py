@@ -150,7 +150,7 @@ def test_a_panel_compares_torch_compile_if_it_was_measured_before(
 
 def test_a_button_waits_for_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0.0]
-    monkeypatch.setattr(machine, "others_s", lambda: used[0])
+    monkeypatch.setattr(machine, "other_processes_s", lambda: used[0])
     said: list[str] = []
     loads = iter([1.5, 1.5, 0.1])
 
@@ -163,8 +163,8 @@ def test_a_button_waits_for_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> 
 
     machine.wait_until_quiet(Run(progress=report), sleep, lambda: now[0])
     assert len(said) == 2
-    assert said[0].startswith("waiting until it is quiet: other processes use 1.5 of")
-    monkeypatch.setattr(machine, "others_s", lambda: None)
+    assert said[0].startswith("waiting for a quiet machine: other processes use 1.5 of")
+    monkeypatch.setattr(machine, "other_processes_s", lambda: None)
     machine.wait_until_quiet(Run(), lambda _: pytest.fail("it waits for what nobody reports"))
 
 

@@ -15,10 +15,10 @@ from torch import nn
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.exploration import live
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.export.to_source import configure_calls
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.suggestion import Suggestion
+from regional_explorer.record.tuning import Suggestion
 from regional_explorer.style.element import words
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.ui.config_editor import MAX_KEYS, config_editor, key_list
@@ -205,7 +205,7 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     before = exploration.plan
     panel.press("select", value=[relu, *nodes(control, "sum", graph="0/forward")])
     panel.press("carve")
-    assert "That is all of region 'sum'" in text(panel, "editing")
+    assert "These are all ops of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
 
 
@@ -323,11 +323,11 @@ def test_measured_suggestions_come_by_their_gain_and_stay(
     own_exploration.plan = Plan()
     guessed, own_control = own_exploration.suggest(), control_of(own_exploration)
     panel = Panel(own_control)
-    assert "To try, by a guess" in text(panel, "regions")
+    assert "Suggestions, in a guessed order" in text(panel, "regions")
     assert "Measure these, 30 s" in text(panel, "regions")
     assert "Measure the others, 30 s" in measured(panel)
     shown = measured(panel)
-    assert "To try, the most saved first" in shown
+    assert "Suggestions, largest saving first" in shown
     assert "measured: saves 2.00 ms (1.50 ms–2.50 ms) a step" in shown
     assert "measured: no gain" in shown
     marks = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
@@ -537,7 +537,7 @@ def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel
     assert "No effect here: C++ GEMM templates" in text(panel, "config")
     assert "fallback_random" in found("SLOW debugging")  # words of the text
     assert len(found("True or False")) == MAX_KEYS
-    assert "only the first are listed" in text(panel, "config")
+    assert "only the first 40 are listed" in text(panel, "config")
     assert all(key_list(key, "cpu", ())[1:] for key in catalogue())
 
 

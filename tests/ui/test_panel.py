@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.page.columns import COLUMNS
-from regional_explorer.record import kept
+from regional_explorer.page.panes import COLUMNS
+from regional_explorer.record import graph
 from regional_explorer.record.figure import Noise
-from regional_explorer.record.json_file import load_plan, load_plan_file
+from regional_explorer.record.files import load_plan, load_plan_file
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import state, widget
@@ -51,7 +51,7 @@ def checked(panel: Panel, name: str) -> bool:
 
 def test_an_edit_finds_once_what_the_graphs_keep(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Header, table and note say it."""
-    monkeypatch.setattr(kept, "_kept_of", found := Mock(side_effect=kept._kept_of))
+    monkeypatch.setattr(graph, "_computed_for", found := Mock(side_effect=graph._computed_for))
     switch(panel, "mm", on=False)
     assert "Kept for the backward" in text(panel, "results")
     assert found.call_count == 1, "of the one backward"

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from torch import nn
 
 from regional_explorer import page
-from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.exploration.results import compare
+from regional_explorer.exploration.results import RegionCode, compare
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
@@ -25,10 +24,9 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.record.profile import ProfileKind
+from regional_explorer.record.profile import ProfileKind, TimeShares
 from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import words
 from regional_explorer.tables.plan import measured_plans
 from regional_explorer.ui.control import Control, control_of
@@ -321,7 +319,7 @@ def profiled() -> Iterator[Panel]:
 
 
 def shares_of(session: Session) -> TimeShares:
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     assert shares is not None
     return shares
 

@@ -7,16 +7,15 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.page_records import PARTITIONS, Records, first_tab, graph_tabs
-from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.formats import percent
 from tests.shared import sessions
 from tests.shared.work import calls
@@ -101,7 +100,7 @@ def test_the_selection_reaches_up_and_down() -> None:
 
 def test_boxes_show_their_share_of_the_time() -> None:
     session = sessions.profiled(sessions.trained(3))
-    shares = TimeShares.of(session)
+    shares = session.time_shares
     assert shares
     whole = shares.profile.whole_s or 1.0
     for graph, seconds_of in (("0/forward", shares.seconds), ("0/backward", shares.own_seconds)):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import graph_traits, overlay
-from regional_explorer.page.source_pane import row_links, source_listing, source_pane
+from regional_explorer.page.panes import row_links, source_listing, source_pane
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.diagnostic import DiagnosticCode

@@ -1,4 +1,4 @@
-"""Writes the regions of a plan into the user's source as marks: the diff, cells, and files that git has committed."""
+"""A plan as source: marks in the user's files, as a diff; calls and blocks of Python to paste."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ import ast
 import difflib
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from regional_explorer.capture.swapped_functions import under_changed_source
+from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.partition_records import preview_of
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.region_config import source_plan
+from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import CaptureError, SourcePatchError
 from regional_explorer.export.mark_places import NewMark, Placement, Places
-from regional_explorer.export.plan_as_python import plan_source, region_arguments
 from regional_explorer.export.statements import (
     LineEdits,
     SourceFile,
     first_argument,
     split_lines,
 )
+from regional_explorer.record.action import Action, ActionKind, carves, configures, disables, marks, merges
 from regional_explorer.record.files import write_bytes
-from regional_explorer.record.graph import Graph, is_library
-from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.record.graph import is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Cut, Direction, Plan, Region, SelectorKind, config_of
+from regional_explorer.record.plan import DEFAULT, Cut, Direction, Plan, Region, Selector, SelectorKind, config_of
+from regional_explorer.style.element import clean
 from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK
 
 ANNOTATE = "torch.fx.traceback.annotate"
@@ -35,35 +43,15 @@ Contents = Mapping[str, AbstractSet[Any]]
 """The partitions of each region, by content: graph, nodes and config."""
 
 
-def partition_contents(partitions: Iterable[Partition]) -> Contents:
-    """Return the partitions of each region, by content."""
-    by_region = grouped(
-        (part.region, (part.graph, part.nodes, repr(sorted(part.config_requested.items())))) for part in partitions
-    )
-    return {region: set(found) for region, found in by_region.items()}
+def source_patch(program: Program, run: Run = PLAIN_RUN) -> SourcePatch:
+    """Return the change that expresses the plan of ``program`` in the source that its graphs were traced from.
 
-
-Retrace = Callable[[Mapping[str, tuple[str, str]], Sequence[Region]], Contents | None]
-"""Traces the call under the changed text of files, given before and after, with regions added to its marks.
-
-It returns None if the trace was cancelled.
-"""
-
-
-def plan_in_source(
-    graphs: Sequence[Graph],
-    breaks: Sequence[GraphBreak],
-    plan: Plan,
-    preview: Callable[[Plan], Contents],
-    retraced: Retrace,
-) -> SourcePatch:
-    """Return the change that expresses ``plan`` in the source that ``graphs`` were traced from.
-
-    The changed source is traced: where a region gets other partitions than by ``plan``, its next choice is tried. A
-    mark without instances is left out before, where a ``preview`` of its ops alone gives others.
+    The changed source is traced. If a region gets other partitions than under the plan, its next choice is tried. A
+    mark without instances is tried only if a preview with its ops alone gives the same partitions.
     """
-    places = Places(graphs, breaks, plan)
-    expected, connected = preview(plan), preview(places.without_instances())
+    plan, capture = program.plan, program.capture
+    places = Places(capture.graphs, capture.breaks, plan)
+    expected, connected = _previewed(program, plan), _previewed(program, places.without_instances())
     candidates = {
         region.name: places.choices(region, plain=connected.get(region.name) == expected.get(region.name))
         for region in plan.regions
@@ -79,22 +67,47 @@ def plan_in_source(
         marked = dict.fromkeys(mark.region.name for mark in placement.marks)
         if not marked:
             break
-        texts = {change.file.path: (change.file.text, change.after) for change in changed}
-        try:
-            found = retraced(texts, places.by_node_names(placement.refused))
-        except (CaptureError, SyntaxError) as error:
-            choices |= dict.fromkeys(marked, f"the changed source cannot be traced: {str(error).splitlines()[0]}")
-            continue
-        if found is None:
+        if run.cancelled():
             choices |= dict.fromkeys(marked, "cancelled before it was traced")
             changed, placement = [], places.placement_of(choices)
             break
+        run.progress("tracing the changed source", 0.0)
+        try:
+            found = _traced(program, changed, places.by_node_names(placement.refused))
+        except (CaptureError, SyntaxError) as error:
+            choices |= dict.fromkeys(marked, f"the changed source cannot be traced: {str(error).splitlines()[0]}")
+            continue
         wrong = [name for name in marked if found.get(name) != expected.get(name)]
         if not wrong:
             break
         choices |= {name: next(candidates[name]) for name in wrong}
     staying = {f"{Path(site.file.path).name}:{site.first}": why for site, why in placement.staying.items()}
     return SourcePatch(plan, tuple(changed), placement.refused, tuple(placement.kept), staying)
+
+
+def _traced(program: Program, changes: Iterable[ChangedFile], others: Sequence[Region]) -> Contents:
+    """Trace the call under changed files, and return the partitions of their marks and of ``others``."""
+    capture = program.capture
+    texts = {change.file.path: (change.file.text, change.after) for change in changes}
+    traced = under_changed_source(texts, lambda: Capture(capture.call, capture.tracing, dynamic=capture.dynamic))
+    try:
+        regions = (*source_plan(traced.graphs)[0].regions, *others)
+        plan = replace(program.plan, regions=tuple({region.name: region for region in regions}.values()))
+        return _contents(preview_of(Program(traced, plan), plan).partitions)
+    finally:
+        traced.close()
+
+
+def _previewed(program: Program, plan: Plan) -> Contents:
+    late = program.capture.late_graphs
+    return _contents(part for part in preview_of(program, plan).partitions if part.graph not in late)
+
+
+def _contents(partitions: Iterable[Partition]) -> Contents:
+    by_region = grouped(
+        (part.region, (part.graph, part.nodes, repr(sorted(part.config_requested.items())))) for part in partitions
+    )
+    return {region: set(found) for region, found in by_region.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------ the marks
@@ -120,14 +133,14 @@ def _marked(file: SourceFile, placement: Placement) -> str:
     for site in placement.obsolete:
         if site.file is file:
             edits.unmark(site)
-    # A mark that was there before has its imports; a file without changes is returned as it is.
+    # Marks that were there before have their imports; a file without changes is returned as it is.
     if any(mark.reused is None or mark.parts for mark in marks) and not _imports_torch(file):
         edits.add_import("torch")
     return edits.text()
 
 
 def _imports_torch(file: SourceFile) -> bool:
-    """Return whether a file imports ``torch``; for a cell, whether it uses it, since another cell may import it."""
+    """Return whether a file imports ``torch``; for a cell, whether it uses ``torch``: another cell may import it."""
     if file.cell:
         return any(isinstance(node, ast.Name) and node.id == "torch" for node in ast.walk(file.tree))
     imported = (alias for node in file.tree.body if isinstance(node, ast.Import) for alias in node.names)
@@ -181,7 +194,7 @@ class ChangedFile:
 
     @property
     def path(self) -> Path:
-        """The path of the file; of a cell, a name that is not on disk."""
+        """The path of the file; for a cell, a name that is not on disk."""
         return Path(self.file.path)
 
     @property
@@ -190,7 +203,7 @@ class ChangedFile:
         return _root(self.path.resolve())
 
     def diff(self) -> str:
-        """Return the unified diff: ``git apply`` takes it in ``root``, and in a repository anywhere above the file."""
+        """Return the unified diff: ``git apply`` takes it in ``root``, or in a repository's folder above the file."""
         name = self.path.resolve().relative_to(self.root).as_posix()
         before, after = map(split_lines, (self.file.text, self.after))
         lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
@@ -205,8 +218,8 @@ class ChangedFile:
 class SourcePatch:
     """The change of the source that expresses a plan.
 
-    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are those already marked in it;
-    ``staying`` are the places of marks that belong to no region and cannot be removed, with the reason.
+    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are the regions that the source
+    marks already. ``staying`` are the places of marks that belong to no region but cannot be removed, with the reason.
     """
 
     plan: Plan
@@ -230,10 +243,10 @@ class SourcePatch:
             cut, default = repr(str(self.plan.cut)), repr(str(Cut.INSTANCES))
             yield f"# The plan's cut, {cut}, is not in the source: marks are cut as {default}.\n"
         for where, why in self.staying.items():
-            yield f"# The mark at {where} is of no region of the plan, and stays: {why}. Remove it there.\n"
+            yield f"# The mark at {where} belongs to no region of the plan, but it stays: {why}. Remove it there.\n"
         files = [change for change in self.changed if not change.file.cell]
         if any(is_library(change.file.path) for change in files):
-            yield "# This changes an installed library: make it in a copy of your own.\n"
+            yield "# This changes an installed library: make the change in a copy of your own.\n"
         roots = dict.fromkeys(change.root for change in files)
         if len(roots) > 1 or not all(map(_is_repository, roots)):
             yield f"# The paths begin at {' and '.join(map(str, roots))}: run `git apply` there.\n"
@@ -241,7 +254,7 @@ class SourcePatch:
     def _note_on_lines(self, region: str) -> str:
         picked = self.plan[region]
         has_lines = any(selector.kind is SelectorKind.LINES for selector in (*picked.selectors, *picked.carved))
-        return " Its line numbers are those before this change." if has_lines and self.changed else ""
+        return " Its line numbers are from before this change." if has_lines and self.changed else ""
 
     def _cells(self) -> Iterator[str]:
         for change in self.changed:
@@ -253,24 +266,24 @@ class SourcePatch:
         """Write the changed files.
 
         Raises:
-            SourcePatchError: a file is a notebook's cell, is not tracked by git or not clean, or cannot be written.
+            SourcePatchError: a file is a notebook's cell, is not tracked by git, has changes, or cannot be written.
         """
         if any(change.file.cell for change in self.changed):
             raise SourcePatchError(
-                "The function is defined in a notebook, which is not a file to patch; nothing was written. Paste the "
-                "cell that ex.to_source() returns."
+                "The function is defined in a notebook, which cannot be patched; nothing was written. Paste the cell "
+                "that ex.to_source() returns."
             )
         for change in self.changed:
             if is_library(change.file.path):
                 raise SourcePatchError(
-                    f"{change.path} belongs to an installed library, so it is left alone; nothing was written. Make "
-                    "the change that ex.to_source() returns in a copy of your own."
+                    f"{change.path} belongs to an installed library, so nothing was written. Make the change that "
+                    "ex.to_source() returns in a copy of your own."
                 )
         write_all({change.path.resolve(): change.content() for change in self.changed})
 
 
 def _root(path: Path) -> Path:
-    """Return the root of the file's git working tree; without one, or for a library, the folder of its package."""
+    """Return the root of the file's git working tree; if it has none, or for a library, the folder of its package."""
     package = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
     return package if is_library(str(path)) else next(filter(_is_repository, path.parents), package)
 
@@ -307,26 +320,26 @@ def require_clean(path: Path) -> None:
         status = "??"
     if any(line.startswith(("??", "!!")) for line in status.splitlines()):  # untracked, or ignored
         raise SourcePatchError(
-            f"{path} is not under version control, so it is left alone; nothing was written. Take the diff that "
-            "ex.to_source() returns and apply it by hand, or `git add` and commit the file first."
+            f"{path} is not under version control, so nothing was written. Apply the diff that ex.to_source() returns "
+            "by hand, or `git add` and commit the file first."
         )
     if status:
         raise SourcePatchError(
-            f"{path} has changes that are not committed ({status.strip()}), so it is left alone; nothing was written. "
-            "Commit or stash them first."
+            f"{path} has changes that are not committed ({status.strip()}), so nothing was written. Commit or stash "
+            "them first."
         )
 
 
 def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
-    """Write each file, given its content before and after; if one cannot be written, restore all of them.
+    """Write each file, given its content before and after; if a file cannot be written, restore all of them.
 
     Raises:
-        SourcePatchError: a file is not tracked by git, is not clean, or cannot be written.
+        SourcePatchError: a file is not tracked by git, has changes, or cannot be written.
     """
     for path, (before, _) in texts.items():
         require_clean(path)
         if path.read_bytes() != before:
-            raise SourcePatchError(f"{path} has changed meanwhile; nothing was written. Call ex.to_source again.")
+            raise SourcePatchError(f"{path} has changed since; nothing was written. Call ex.to_source again.")
     written: list[Path] = []
     try:
         for path, (_, after) in texts.items():
@@ -336,3 +349,94 @@ def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
         for path in written:
             write_bytes(path, texts[path][0], SourcePatchError)
         raise
+
+
+# ----------------------------------------------------------------------------------------------------- a plan as Python
+
+
+def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
+    """Return Python code that recreates the plan: blocks for regions marked in the source, calls for others.
+
+    With ``names``, only these regions. A part of a region that is marked in the source cannot be written as a block: it
+    is marked by its nodes.
+    """
+    if not plan.regions:
+        return "# No region yet.\n"
+    parts = [_region_source(region) for region in plan.regions if names is None or region.name in names]
+    if names is None and plan.cut is not Cut.INSTANCES:
+        parts.append(f"{Action(ActionKind.CUT, options={'cut': str(plan.cut)})}\n")
+    if names is None and (options := plan.tracing.options):
+        parts.insert(0, f"{Action(ActionKind.RETRACE, options=options)}\n")
+    return "\n".join(parts)
+
+
+def plan_program(plan: Plan, title: str) -> str:
+    """Return a program that explores the call ``title`` and makes the plan; the user fills in the call."""
+    call = f"ex = rx.explore(fn, args)  # Put the call here that was explored: {clean(title)}."
+    return f"import regional_explorer as rx\n\n{call}\n\n{plan_source(plan)}\nex.benchmark()\nprint(ex.answer)\n"
+
+
+def _region_source(region: Region) -> str:
+    name = region.name
+    blocks = [selector for selector in region.selectors if _is_block(selector)]
+    called = [selector for selector in region.selectors if not _is_block(selector)]
+    lines = [f"# Region {name!r}{'' if region.enabled else ', disabled'}"]
+    if region.patterns(SelectorKind.SUBGRAPH):
+        lines.append("# In the source it is a nested_compile_region(options=…); other options than configs stay there.")
+    if blocks:
+        lines += [f"with rx.region({region_arguments(name, region.config)}):", "    ...  # the marked lines"]
+    is_merged = region.joined and len(region.selectors) > 1
+    lines += list(_merge_calls(region, called)) if is_merged else [str(marks(name, selector)) for selector in called]
+    lines += [str(carves(name, selector)) for selector in region.carved]
+    if not blocks and not is_merged:
+        lines += configure_calls(region)
+    elif region.backward_config is not None:
+        call = "rx.region" if blocks else "ex.merge"
+        lines.append(
+            f"# {call} takes one config, for forward and backward alike; this one is set for the backward alone:"
+        )
+        lines.append(_configure_call(name, region.backward_config, Direction.BACKWARD, region.config))
+    if not region.enabled:
+        lines.append(str(disables(name)))
+    return "\n".join(lines) + "\n"
+
+
+def configure_calls(region: Region) -> Iterator[str]:
+    """Yield the ``ex.configure`` calls that set a region's configs."""
+    if region.config:
+        yield _configure_call(region.name, region.config, None)
+    if region.backward_config is not None:
+        yield _configure_call(region.name, region.backward_config, Direction.BACKWARD, region.config)
+
+
+def _configure_call(
+    name: str, config: Mapping[str, Any], direction: Direction | None, before: Mapping[str, Any] | None = None
+) -> str:
+    """Return the ``ex.configure`` call that changes the config from ``before`` to ``config``."""
+    changed = {key: value for key, value in config.items() if (before or {}).get(key, DEFAULT) != value}
+    unset = tuple(key for key in before or () if key not in config)
+    return str(configures(name, changed, direction, unset=unset))
+
+
+def _is_block(selector: Selector) -> bool:
+    return selector.kind is SelectorKind.ANNOTATION and not selector.only
+
+
+def _merge_calls(region: Region, called: Sequence[Selector]) -> Iterator[str]:
+    """Yield the calls that recreate a merged region: one mark per selector, then a merge."""
+    names = [region.name]
+    if len(called) == len(region.selectors):
+        yield str(marks(region.name, called[0]))
+        called = called[1:]
+    for number, selector in enumerate(called, start=2):
+        names.append(f"{region.name}+{number}")
+        yield str(marks(names[-1], selector))
+    if len(names) > 1:
+        yield str(merges(*names, config=region.config))
+
+
+def region_arguments(name: str, config: Mapping[str, Any], text: Callable[[Any], str] = repr) -> str:
+    """Return the arguments of ``rx.region`` as source, each value as ``text`` writes it."""
+    plain = [f"{key}={text(value)}" for key, value in config.items() if key.isidentifier()]
+    dotted = {key: value for key, value in config.items() if not key.isidentifier()}
+    return ", ".join([text(name), *plain, *([f"**{text(dotted)}"] if dotted else [])])

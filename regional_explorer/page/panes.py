@@ -1,11 +1,11 @@
-"""The pane of the user's source: its functions as elements, and which rows of a pane stand for which nodes."""
+"""The columns of a panel or page, and the pane of the user's source, with links from its rows to nodes."""
 
 from __future__ import annotations
 
 import functools
 import linecache
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,56 @@ from regional_explorer.style.element import LONG, LONG_TEXT, SHORT, Node, clean,
 from regional_explorer.style.formats import duration, with_interval
 from regional_explorer.tables.table import chip
 
+# -------------------------------------------------------------------------------------------------------------- columns
+
+
+GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
+
+
+def columns(
+    head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, under: Sequence[Node] = ()
+) -> Node:
+    """Return the columns, each of which the page can hide and show.
+
+    ``head`` is the head of the column ``beside`` the others; ``under`` is below the graph.
+    """
+
+    def column(name: str, *children: Node) -> Node:
+        return node("div", *children, class_="rx-column", data_column=name, hidden=name not in shown)
+
+    source = node("div", class_="rxs", data_part="source")
+    return node(
+        "div",
+        column(GRAPH, node("div", data_view="graph"), *under),
+        _grip("Width of the graph and the source"),
+        column(SOURCE, _head(node("span", "Source")), node("div", source, class_="rx-pane")),
+        _grip("Width of the source and what is beside it"),
+        column(BESIDE, _head(head), node("div", *beside, class_="rx-pane")),
+        class_="rx-views",
+    )
+
+
+def _head(title: Node | str) -> Node:
+    full = node("button", "⤢", type="button", data_do="full", title="Full screen, and back", aria_label="Full screen")
+    return node("div", title, full, class_="rx-head")
+
+
+def _grip(label: str) -> Node:
+    about = "Drag it, or press ← and →"
+    return node(
+        "div",
+        role="separator",
+        aria_orientation="vertical",
+        aria_valuenow="50",
+        aria_label=label,
+        title=about,
+        tabindex="0",
+        class_="rx-grip",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- the source
+
 
 @dataclass(frozen=True, slots=True)
 class _DefBlock:
@@ -34,7 +84,7 @@ class _DefBlock:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A shown line, with its ``own`` nodes as ``graph:name``; ``passing`` adds the nodes of functions it calls."""
+    """A shown line with its ``own`` nodes as ``graph:name``; ``passing`` adds the nodes of functions that it calls."""
 
     number: int
     text: str
@@ -54,7 +104,7 @@ class Function:
 
 
 class _SourceFile:
-    """One source file as it is now; if it changed since the trace, only the traced lines are shown."""
+    """A source file as it is now; if it has changed since the trace, only its traced lines are shown."""
 
     def __init__(self, path: str, traced_lines: Sequence[SourceLine]) -> None:
         self.path = path
@@ -72,7 +122,7 @@ class _SourceFile:
         ]
 
     def block(self, line: SourceLine) -> _DefBlock:
-        """Return the innermost function around a line; without the file, the range of its traced lines."""
+        """Return the innermost function around a line; if the file is missing, the range of the traced lines."""
         around = [block for block in self.blocks if block.first <= line.line <= block.last]
         if around:
             return max(around, key=lambda block: block.first)
@@ -80,7 +130,7 @@ class _SourceFile:
         return _DefBlock(self.path, _full_name(line), min(numbers), max(numbers))
 
     def text(self, block: _DefBlock) -> list[str]:
-        """Return the lines of a function, without the indent that all of them share."""
+        """Return the lines of a function without their common indent."""
         numbers = range(block.first, block.last + 1)
         lines = [self.traced_texts.get(number) or "…" if self.changed else self.lines[number - 1] for number in numbers]
         return textwrap.dedent("\n".join(line.expandtabs(4) for line in lines)).split("\n")
@@ -150,7 +200,7 @@ MOST_REMARKS = 3
 
 
 def _remarks(session: Session) -> Mapping[tuple[str, int], list[Node]]:
-    """Return the remarks of diagnostics on each line, by file and number; a remark on several lines is on the first."""
+    """Return the remarks of diagnostics by file and line; a remark about several lines is on the first."""
     first_lines = ((found.where[0], found) for found in session.diagnostics if found.where)
     places = grouped(((sendable(line.file), line.line), found) for line, found in first_lines)
     return {
@@ -211,19 +261,19 @@ def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
 
 
 Rows = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""The rows of a pane by key: the nodes that a row stands for, and the nodes inside of what it stands for."""
+"""The rows of a pane by key, each with the nodes it stands for, and the nodes inside these."""
 
 
 def line_rows(functions: Iterable[Function]) -> Rows:
-    """Return the lines that have nodes, each with its own nodes and with those including the functions it calls."""
+    """Return the lines that have nodes, each with its own nodes, and with these and the nodes of functions it calls."""
     lines = (line for function in functions for line in function.lines if line.passing)
     return {f"l{number}": (line.own, line.passing) for number, line in enumerate(lines)}
 
 
 def row_links(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
-    """Return which rows are lit with each node of ``names``: ``of`` has the number of the node's chain, -1 for none.
+    """Return the rows to highlight with each node of ``names``: ``of`` has the number of its chain, -1 for none.
 
-    A chain is the rows that stand for what the node is in, and the rows that stand for the node.
+    A chain has the rows that stand for what contains the node, and the rows that stand for the node itself.
     """
     rows_of: dict[str, tuple[list[str], list[str]]] = {}
     for key, (own, inside) in rows.items():
