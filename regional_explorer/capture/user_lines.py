@@ -81,10 +81,13 @@ def _is_outdated(code: CodeType) -> bool:
 
 
 def _is_read_as_it_is(file: str) -> bool:
-    """Return whether no loader but Python's own loaded the file: pytest, for example, rewrites assertions."""
+    """Return whether no loader but Python's own loaded the file.
+
+    pytest, for example, rewrites assertions; and marimo runs the cells of a file in a module that nothing has loaded.
+    """
     modules = (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
     loaders = [names.get("__loader__") for names in modules if names.get("__file__") == file]
-    return all(loader is None or type(loader) is SourceFileLoader for loader in loaders)
+    return all(type(loader) is SourceFileLoader for loader in loaders)
 
 
 @functools.lru_cache(maxsize=64)

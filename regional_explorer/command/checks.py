@@ -88,7 +88,7 @@ class PlanCheck:
     @property
     def no_verdict(self) -> tuple[str, ...]:
         """The variants for which the samples cannot tell whether the plan is slower."""
-        unsure = {str(verdict) for verdict in Verdict if verdict.is_unsure and verdict is not Verdict.NONE}
+        unsure = {str(verdict) for verdict in Verdict if verdict.is_unsure}
         return tuple(
             speed.against for speed in self.speeds if speed.verdict in unsure or (speed.is_slower and self.busy)
         )
@@ -123,7 +123,7 @@ class PlanCheck:
 
 def _speed_text(speed: Speed) -> str:
     figure = "" if speed.speedup is None else f"{with_interval(speed.speedup)}, "
-    return f"against {speed.against}: {figure}{speed.verdict}"
+    return f"against {speed.against}: {figure}{speed.verdict}{f': {speed.why}' if speed.why else ''}"
 
 
 def check_saved_plan(

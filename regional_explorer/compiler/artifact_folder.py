@@ -342,7 +342,8 @@ class ArtifactFolder:
                 DiagnosticCode.ARTIFACT_DIFFERS,
                 f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
                 wanted.region,
-                "Let rx.compile(…, artifacts=…) write them on the machine and in the way the program runs.",
+                "Run the program once with rx.compile(…, artifacts=…), on its machine and under its settings: "
+                "what it compiles is saved for the next run.",
             )
 
     def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:

@@ -221,7 +221,8 @@ class Marks:
                 f"{region.name!r} to eager kernels on {device}: the marks do not reach them.",
                 region=region.name,
                 where=where,
-                remedy="Use the backend of the variant 'upstream', or rx.compile.",
+                remedy="Run the marks under torch's regional_inductor, as the variant 'upstream' does, or the plan "
+                "with rx.compile.",
             )
 
 

@@ -180,7 +180,7 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         graph=first_graph.id,
         at=(stray.node for stray in strays if stray.graph is first_graph),
         where=input_nodes,
-        remedy="No change is needed; a value used once needs no such sum."
+        remedy="Nothing has to be done. Gradients are summed where a value of the region is used more than once."
         if evidence.plan.cut is Cut.INSTANCES
         else (Action(ActionKind.CUT), ": sums of gradients that one instance computes then belong to it."),
     )

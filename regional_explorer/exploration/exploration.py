@@ -52,7 +52,6 @@ from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rounds import Stop, check_budget
 from regional_explorer.record.action import Action, ActionKind
-from regional_explorer.record.benchmark import BY_DEFAULT
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
@@ -298,7 +297,7 @@ class Exploration(Edits, Results):
 
     def benchmark(
         self,
-        variants: Sequence[str] = BY_DEFAULT,
+        variants: Sequence[str] | None = None,
         budget_s: float = 5.0,
         *,
         regions: bool = True,
@@ -317,7 +316,8 @@ class Exploration(Edits, Results):
             variants: some of eager, aot_eager, regional and full, or of the two that run the marks alone: upstream
                 (torch's ``regional_inductor``) and lite (``torch.compile(mode="lite")``). Eager is always included. If
                 nothing is cut out, all but eager and full equal ``aot_eager``, so they are left out if that is
-                measured.
+                measured. The default is eager, aot_eager, regional and full; with ``more`` it is what the last
+                benchmark of this plan compared.
             budget_s: seconds to measure the variants; compile time comes on top.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             more: whether to add the rounds to those of the last benchmark of this plan, so that two benchmarks of 30 s

@@ -162,7 +162,9 @@ class Live:
         self._snapshot: tuple[Any, Session] | None = None
         weakref.finalize(self, _note_dropped, weakref.ref(self.capture)).atexit = False
 
-    def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool, more: bool) -> None:
+    def benchmark(
+        self, variants: Sequence[str] | None, budget_s: float, run: Run, *, regions: bool, more: bool
+    ) -> None:
         """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
         results = BenchmarkResults()
         try:

@@ -16,13 +16,14 @@ from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import NoCompilerError, check_flag
+from regional_explorer.errors import NoCompilerError, check_flag, count
 from regional_explorer.measure.benchmark import BenchmarkResults, benchmark
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
+    BY_DEFAULT,
     BY_TORCH,
     Numerics,
     PartitionTiming,
@@ -89,7 +90,7 @@ class Measurements:
 
     def measure(
         self,
-        variants: Sequence[str],
+        variants: Sequence[str] | None,
         budget_s: float,
         run: Run,
         results: BenchmarkResults,
@@ -99,15 +100,18 @@ class Measurements:
     ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
 
-        With ``more`` the rounds are added to those that were measured of the same code under the same settings.
+        With ``more`` the rounds are added to those that were measured of the same code under the same settings, by
+        default of the same variants.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
         """
         check_budget(budget_s)
-        names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
         check_flag("more", more)
+        if variants is None:
+            variants = (self._compared() if more else ()) or BY_DEFAULT
+        names = self._variants.measurable(checked_variants(variants))
         alone = regions and VariantName.REGIONAL in names
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
@@ -120,21 +124,45 @@ class Measurements:
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
         results.setting = context.environment.threads, surroundings()
-        if more:
-            self._continue(results)
+        why_anew = self._continue(results, names) if more else ""
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
-            if benchmark(self._variants, names, budget_s, whole, results) and alone:
+            completed = benchmark(self._variants, names, budget_s, whole, results)
+            if why_anew and results.conditions is not None:
+                noise = replace(results.conditions.noise, added=f"All was measured anew: {why_anew}.")
+                results.conditions = replace(results.conditions, noise=noise)
+            if completed and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
 
-    def _continue(self, results: BenchmarkResults) -> None:
-        """Begin with the rounds that were measured of the current plan's code under the same settings, if any."""
+    def _earlier(self) -> BenchmarkResults:
+        """Return the results of the last benchmark of the plan at hand; empty ones without a benchmark."""
         measured = self.of(partitions(self._variants.program))
-        earlier = BenchmarkResults() if measured is None else measured.results
-        same_code = all(timing.verdict is not Verdict.NONE for timing in earlier.timings)
-        if earlier.setting == results.setting and same_code:
-            results.rounds, results.alone, results.cut = earlier.rounds, dict(earlier.alone), earlier.cut
+        return BenchmarkResults() if measured is None else measured.results
+
+    def _compared(self) -> Sequence[str]:
+        """Return the variants that the last benchmark of the plan at hand has measured; empty without one."""
+        rounds = self._earlier().rounds
+        return () if rounds is None else tuple(rounds.samples)
+
+    def _continue(self, results: BenchmarkResults, names: Sequence[str]) -> str:
+        """Begin with the rounds of the last benchmark of the plan at hand, or return why they cannot be added to."""
+        earlier = self._earlier()
+        if earlier.rounds is None:
+            return ""
+        (threads, settings), setting = earlier.setting, results.setting
+        if threads != setting[0]:
+            return f"the benchmark before ran on {count(threads, 'thread')}"
+        if settings != setting[1]:
+            return "the benchmark before ran under other settings of torch"
+        if any(timing.verdict is Verdict.NONE for timing in earlier.timings):
+            return "not all rounds of the benchmark before ran the same code"
+        if earlier.rounds.noise.has_kept:
+            return "too few rounds of the benchmark before were undisturbed"
+        if not earlier.rounds.can_continue(names, VariantName.EAGER):
+            return "the benchmark before compared other variants, or one failed"
+        results.rounds, results.alone, results.cut = earlier.rounds, dict(earlier.alone), earlier.cut
+        return ""
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: BenchmarkResults) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run: only the eager ones without a C++ compiler."""

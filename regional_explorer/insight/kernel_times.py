@@ -102,12 +102,10 @@ def _measured_times(
     workpiece, artifact, notes = switch.known, switch.artifact, ClockNotes()
     assert artifact is not None  # noqa: S101 - only partitions that have one are timed
     with as_in_the_call():
-        started = time.perf_counter()
         try:
             timed, untimed = run.threads.run_untimed(
                 lambda: _generated_calls(program, switch, artifact, code, args, notes)
             )
-            build_s = time.perf_counter() - started
             compiled = run.threads.run_untimed(lambda: alone(workpiece, artifact, args))
         except RegionCompileError as error:
             return ArtifactKernelTimes(problem=str(error)), Stop.FAILED
@@ -116,7 +114,7 @@ def _measured_times(
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
         whole = timed_call(WHOLE, compiled, args, workpiece.restorer(args))
         if not run.threads.run_untimed(lambda: _same_results(switch.piece, artifact, timed, args, whole.before)):
-            return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s), Stop.FAILED
+            return ArtifactKernelTimes(problem="the code with clocks gives other results"), Stop.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
         rounds = run_rounds(
@@ -126,7 +124,7 @@ def _measured_times(
             context=run,
             between=lambda: rates.measure(works, budget_s * BURST_SHARE),
         )
-    return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None, rounds.stopped
+    return kernel_times(code, rounds, rates) if CLOCKED in rounds.parts else None, rounds.stopped
 
 
 def _why_not_timed(workpiece: Workpiece, code: ArtifactCode) -> str:
@@ -178,7 +176,7 @@ def kernel_calls(
     )
 
 
-def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s: float) -> ArtifactKernelTimes:
+def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates) -> ArtifactKernelTimes:
     """Return the kernel times from rounds; in each round the time around the code is the call's minus the code's."""
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
@@ -190,8 +188,6 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s
         around=Figure(max(around.value, 0.0), low_s, high_s, around.why),
         whole=rounds.time(WHOLE, Phase.FORWARD),
         with_clocks=figure_of((clocked + whole - generated) / whole, rounds.noise),
-        rounds=len(whole),
-        build_s=build_s,
         noise=rounds.noise,
     )
 

@@ -229,7 +229,7 @@ def profile_of(
     parts = rounds.parts[MARKED]
     figures = {key: parts.figure([key]) for key in parts.seconds if key[0] != NO_GRAPH}
     ops = {
-        key: OpTime(key[0], key[1], seconds, moved.get(key, 0), too_short=seconds.value < LEAST_OVERHEADS * overhead)
+        key: OpTime(key[0], key[1], seconds, too_short=seconds.value < LEAST_OVERHEADS * overhead)
         for key, seconds in figures.items()
     }
     whole_s = parts.mean(parts.seconds)
@@ -266,7 +266,6 @@ def profile_of(
         with_marks=figure_of(with_marks, rounds.noise),
         overhead_s=overhead,
         rounds=rounds.rounds - rounds.noise.left_out,
-        budget_s=rounds.budget_s,
         stopped=str(rounds.stopped),
         bandwidth=rates.copies(),
         noise=rounds.noise,

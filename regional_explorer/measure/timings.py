@@ -71,9 +71,9 @@ def _against_trace(
     if numerics is None or numerics.withholds_speedup or len(result.samples[variant][phase]) < LEAST_SAMPLES:
         return None
     if variant == trace:
-        return Comparison(trace, exactly(1.0), Verdict.BASELINE, NumericsVerdict.REFERENCE)
+        return Comparison(exactly(1.0), Verdict.BASELINE, NumericsVerdict.REFERENCE)
     speedup = result.ratio(variant, phase, trace)
-    return None if speedup is None else Comparison(trace, speedup, result.verdict(variant, phase, trace), numerics)
+    return None if speedup is None else Comparison(speedup, result.verdict(variant, phase, trace), numerics)
 
 
 def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
@@ -83,10 +83,9 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
         speedup, verdict = exactly(1.0), Verdict.BASELINE
     elif numerics.withholds_speedup:
         speedup, verdict = None, Verdict.WITHHELD
-    elif not enough_samples:
-        speedup, verdict = None, Verdict.UNKNOWN
     else:
-        speedup, verdict = result.ratio(variant, phase), result.verdict(variant, phase)
+        speedup = result.ratio(variant, phase) if enough_samples else None
+        verdict = result.verdict(variant, phase)
     return Timing(
         variant,
         phase,
@@ -134,6 +133,7 @@ def conditions_of(result: RoundsResult, environment: Environment) -> Conditions:
         stopped=str(result.stopped),
         budget_s=result.budget_s,
         smallest_difference=_smallest_difference(result),
+        floors={phase: result.floor(phase) for phase in result.samples.get(result.baseline, {})},
         gpu=result.gpu,
         noise=result.noise,
         benchmarks=result.benchmarks,

@@ -29,6 +29,7 @@ from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantNa
 from regional_explorer.record.diagnostic import Advice, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.files import to_json
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER
@@ -41,7 +42,7 @@ FINE_RATIO = 0.1
 """A smaller ratio is written with three significant digits."""
 MOST_NAMED = 3
 """The maximum number of regions that a sentence names."""
-MOST_LINES = 5
+MOST_LINES = 7
 """The maximum number of lines of all sentences together."""
 LARGEST_MARKDOWN = 2000
 """The maximum number of bytes of an answer in Markdown."""
@@ -52,13 +53,13 @@ PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
 # ------------------------------------------------------------------------------------------------------------- figures
 
 
-def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
-    """Return a figure and its interval with no more digits than the interval has: ``2 % (1–3)``."""
-    low, value, high = interval_ends(figure)
+def share_text(share: Figure) -> str:
+    """Return a share and its interval in per cent, with no more digits than the interval has: ``2 % (1–3)``."""
+    low, value, high = (100.0 * end for end in interval_ends(share))
     width = (high - low) / 2.0 or abs(value) * 1e-3
     digits = -math.floor(math.log10(width)) if width > 0.0 else 0
     told, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
-    return f"{told}{unit}{'' if lowest == highest else f' ({lowest}–{highest})'}"
+    return f"{told} %{'' if lowest == highest else f' ({lowest}–{highest})'}"
 
 
 def steps_text(repaid_after: Figure) -> str:
@@ -71,7 +72,7 @@ def gain_text(finding: AnswerFinding, call: str) -> str:
     """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty for no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
-        return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
+        return f": saves {share_text(finding.share)} of a {call}, {how}"
     if finding.gain_s is not None:
         return f": saves {with_interval(finding.gain_s, duration)} in each call, {how}"
     if not finding.action.is_edit:
@@ -91,8 +92,8 @@ def sentences(answer: Answer) -> Iterator[str]:
     """Yield the results in sentences: speed, correctness, costs, regions."""
     if answer.of_earlier_plan:
         yield "The plan was changed since it was measured; these figures are of the earlier plan."
-    told = (_speed(answer), _search_result(answer))
-    first = told if answer.regions or not (answer.found and answer.found.is_plan) else told[::-1]
+    speed, found = (_speed(answer), _no_verdict(answer)), (_search_result(answer),)
+    first = (*speed, *found) if answer.regions or not (answer.found and answer.found.is_plan) else (*found, *speed)
     yield from filter(None, (*first, _results(answer), _cost(answer), _regions(answer)))
 
 
@@ -128,6 +129,21 @@ def _speed(answer: Answer) -> str:
     ratios = [_ratio(answer.speed(PLAN, against)) for against in (VariantName.EAGER, COMPILED)]
     verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
     return f"{verdict}{_time(answer, PLAN)}: {'; '.join(ratios)}."
+
+
+def _no_verdict(answer: Answer) -> str:
+    """Return why there is no verdict against eager or ``torch.compile``; empty where both are there."""
+    if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
+        return ""
+    speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
+    by_why = grouped((_why_open(speed), speed.against) for speed in speeds if speed is not None)
+    clauses = [f"against {' and '.join(others)}: {why}" for why, others in by_why.items() if why]
+    return f"No verdict {'; '.join(clauses)}." if clauses else ""
+
+
+def _why_open(speed: Speed) -> str:
+    """Return why a comparison has no verdict; empty if it has one, or if its ratio is all that is known."""
+    return speed.why or (speed.verdict if speed.speedup is None and speed.verdict in set(Verdict) else "")
 
 
 def _search_result(answer: Answer) -> str:
@@ -169,6 +185,8 @@ def _ratio(speed: Speed | None) -> str:
         results = "its results" if whose == speed.against else f"the results of {whose}"
         wrong = "wrong" if str(NumericsVerdict.FAILED) in speed.verdict else "not known to be right"
         return f"not compared with {speed.against}, as {results} are {wrong}"
+    if speed.speedup is None and speed.is_certain:
+        return f"{speed.verdict} than {speed.against}, by an unknown factor"
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
     low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in interval_ends(speed.speedup))
@@ -321,9 +339,8 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
     if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT} or answer.of_earlier_plan:
         return [node("b", first, " ")]
-    if not any(speed.speedup for speed in speeds if speed is not None):
-        whys = dict.fromkeys(speed.verdict for speed in speeds if speed is not None and speed.verdict != NOT_MEASURED)
-        return [node("b", f"No verdict: {', '.join(whys)}. ")]
+    if answer.state is AnswerState.NO_VERDICT and not any(speed.speedup for speed in speeds if speed is not None):
+        return [node("b", "No verdict yet. ")]
     # The tone shows these verdicts; the line below says whether the machine was busy.
     unsaid = (Verdict.FASTER, Verdict.SLOWER, *((Verdict.BUSY,) if answer.noise else ()))
     ratios = [
@@ -417,7 +434,8 @@ def _speed_nodes(bar: Bar) -> list[Node | str]:
         return ["1.00×"]
     if bar.speed.speedup is None:
         return [node("span", bar.verdict, class_="rx-quiet")]
-    ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=bar.verdict)
+    title = f"{bar.verdict}{f': {bar.speed.why}' if bar.speed.why else ''}"
+    ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=title)
     against = "" if bar.speed.against == EAGER else f" of {bar.speed.against}"
     return [ratio, " ", node("small", f"{interval(bar.speed.speedup).removesuffix('×')}{against}")]
 
@@ -452,6 +470,7 @@ def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
         "time": f"of a {_call(answer)}: {', '.join(taken)}" if answer.times else "",
         "against_eager": _ratio(answer.speed(PLAN, VariantName.EAGER)),
         "against_torch_compile": _ratio(answer.speed(PLAN, COMPILED)),
+        "no_verdict": _no_verdict(answer),
         "results": _results(answer),
         "compiling": _cost(answer),
         "regions": _regions(answer),

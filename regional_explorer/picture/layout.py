@@ -20,6 +20,7 @@ from typing import Any, Self
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import LIGHT, paint
+from regional_explorer.style.formats import word
 
 # ------------------------------------------------------------------------------------------------------------ the scene
 
@@ -118,7 +119,7 @@ class LegendEntry:
     @property
     def text(self) -> str:
         """The whole line."""
-        return " · ".join(filter(None, (self.title, self.detail, self.state)))
+        return " · ".join(filter(None, (self.title, self.detail, word(self.state or ""))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,6 +538,6 @@ def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
 
 def _graphviz_curve(text: str, height: float) -> Iterator[Point]:
     """Yield the points of an edge; Graphviz writes the arrow's tip, marked with ``e``, before them."""
-    for word in sorted(text.split(), key=lambda word: word.startswith("e,")):
-        x, y = map(float, word.removeprefix("e,").split(","))
+    for point in sorted(text.split(), key=lambda point: point.startswith("e,")):
+        x, y = map(float, point.removeprefix("e,").split(","))
         yield (x, height - y)

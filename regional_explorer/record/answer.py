@@ -14,6 +14,7 @@ from regional_explorer.record import Count, Record, Seconds
 from regional_explorer.record.action import BENCHMARKS, TUNES, Action, ActionKind, looks_at, marks
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
+    CONCLUSIONS,
     DEFAULT_BUDGET_S,
     SAME_WITHIN,
     NumericsVerdict,
@@ -31,7 +32,14 @@ from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.statistics import MIN_FLOOR, VERDICT_CONFIDENCE, median_figure, paired_ratios, verdict_of
+from regional_explorer.record.statistics import (
+    MIN_FLOOR,
+    VERDICT_CONFIDENCE,
+    fewest_values,
+    judged,
+    median_figure,
+    paired_ratios,
+)
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outcome, Try, Tuning
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
@@ -42,7 +50,7 @@ MOST_CONTEXT = 2
 """The maximum number of warnings without an action that an answer shows beside the findings."""
 LEAST_SHARE = MIN_FLOOR
 """Findings that gain a smaller share of the step are only counted: no benchmark would show the gain."""
-LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
+LEAST_ROUNDS = math.ceil(1.5 * fewest_values(VERDICT_CONFIDENCE))
 """The rounds that give an interval, and a few more. A verdict may need more rounds, but no verdict needs fewer."""
 MAX_BUDGET_FACTOR = 20
 """A longer budget is advised only up to this many times the last one."""
@@ -87,6 +95,13 @@ class Speed(Record, frozen=True, omit_defaults=False):
     """The median over rounds of ``against`` ÷ ``of``."""
     comparable: bool = True
     """False if it is not known whether both compute the same."""
+    why: str = ""
+    """Why the samples allow no verdict, in a clause; empty if they do, and where that is unknown."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the samples say which of the two is faster, or that neither is."""
+        return self.verdict in CONCLUSIONS
 
     @property
     def is_slower(self) -> bool:
@@ -224,14 +239,18 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     if withheld := withheld_text(own, other):
         return Speed(*words, withheld)
     comparable = NumericsVerdict.NOT_COMPARABLE not in {own.numerics, other.numerics}
+    conditions, ratios = session.conditions, paired_ratios(other.samples_s, own.samples_s)
+    noise = QUIET if conditions is None else conditions.noise
+    floor = MIN_FLOOR if conditions is None else conditions.floors.get(own.phase, MIN_FLOOR)
+    if Verdict.NONE in {own.verdict, other.verdict}:
+        verdict, why = Verdict.NONE, "not all rounds ran the same code"
+    else:
+        verdict, why = judged(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
     if against is VariantName.EAGER:
-        return Speed(*words, str(own.verdict), own.speedup, comparable)
-    noise = QUIET if session.conditions is None else session.conditions.noise
+        return Speed(*words, str(own.verdict), own.speedup, comparable, why if verdict is own.verdict else "")
     if own.median_s.bounds is None or other.median_s.bounds is None:
-        return Speed(*words, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
-    ratios = paired_ratios(other.samples_s, own.samples_s)
-    benchmarks = 1 if session.conditions is None else session.conditions.benchmarks
-    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise, benchmarks)), median_figure(ratios), comparable)
+        return Speed(*words, str(Verdict.without_interval(busy=noise.is_busy)), why=why)
+    return Speed(*words, str(verdict), median_figure(ratios), comparable, why)
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
@@ -257,7 +276,9 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
     speeds = [speed_of(session, of, against) for of, against in pairs]
     wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
     return tuple(
-        replace(speed, speedup=None if {speed.of, speed.against} & wrong else _if_narrow(speed.speedup))
+        replace(speed, speedup=None, why="")
+        if {speed.of, speed.against} & wrong
+        else replace(speed, speedup=_if_narrow(speed.speedup))
         for speed in speeds
     )
 
@@ -314,22 +335,28 @@ def speeds_of_try(tried: Try, noise: Noise) -> tuple[Speed, Speed]:
     """Return the speeds of a search's plan against eager and ``torch.compile``."""
     word = WORDS[VariantName.FULL if tried.title == TORCH_COMPILE else VariantName.REGIONAL]
     eager, full = (
-        Speed(word, against, _verdict(ratio, noise), _if_narrow(ratio))
+        Speed(word, against, verdict, _if_narrow(ratio), why=why)
         for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
+        for verdict, why in [_judged(ratio, noise)]
     )
     return eager, full
 
 
-def _verdict(ratio: Figure | None, noise: Noise) -> str:
-    """Return the verdict that an interval alone allows, since the samples are no longer known."""
+def _judged(ratio: Figure | None, noise: Noise) -> tuple[str, str]:
+    """Return the verdict of an interval alone, if the samples are no longer known, and why it names no winner."""
     if ratio is None:
-        return NOT_MEASURED
+        return NOT_MEASURED, ""
     if ratio.bounds is None:
-        return str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN)
+        return str(Verdict.without_interval(busy=noise.is_busy)), ratio.why
     low, high = ratio.bounds
     if low > 1.0 + MIN_FLOOR:
-        return str(Verdict.FASTER)
-    return str(Verdict.SLOWER if high < 1.0 - MIN_FLOOR else Verdict.without_winner(low, high, busy=noise.is_busy))
+        return str(Verdict.FASTER), ""
+    if high < 1.0 - MIN_FLOOR:
+        return str(Verdict.SLOWER), ""
+    verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
+    small = f"the difference may be below {100.0 * MIN_FLOOR:g} %, which does not count"
+    why = "either may be faster" if low <= 1.0 <= high else small
+    return str(verdict), "" if verdict is Verdict.SAME else why
 
 
 def _found_by_search(session: Session) -> Found | None:
@@ -480,6 +507,8 @@ def _measure_longer(session: Session) -> Advice:
     """
     conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
     quiet = ", once nothing else runs," if session.noise.is_busy else ""
+    if timing is not None and timing.verdict is Verdict.NONE:
+        return BENCHMARKS, " measures again; ex.diagnostics says why not all rounds ran the same code."
     if conditions is None or not conditions.rounds or timing is None:
         return BENCHMARKS, f"{quiet} measures again."
     needed = float(LEAST_ROUNDS)
@@ -487,10 +516,11 @@ def _measure_longer(session: Session) -> Advice:
     if speedup is not None:
         low, value, high = interval_ends(speedup)
         certain = max(abs(value - 1.0), SAME_WITHIN / 2.0)
-        # The width of an interval falls with the square root of the number of rounds.
-        needed = max(needed, conditions.rounds * max(2.0, ((high - low) / 2.0 / certain) ** 2))
+        # Intervals, and with them the floor, are as much narrower as the square root of the rounds.
+        width = max((high - low) / 2.0, conditions.floors.get(timing.phase, 0.0))
+        needed = max(needed, conditions.rounds * max(2.0, (width / certain) ** 2))
     times, adds = needed / conditions.rounds, not conditions.noise.has_kept
-    more_s = conditions.budget_s * (max(1.0, times - 1.0) if adds else times)
+    more_s = conditions.budget_s * max(1.0, times - 1.0 if adds else times)
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= more_s), None)
     if budget_s is None or (speedup is not None and times > MAX_BUDGET_FACTOR):
         return BENCHMARKS, " on a quiet machine may tell: these figures vary too much for a longer run to help."
@@ -508,7 +538,7 @@ def _measure_longer(session: Session) -> Advice:
 def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
     if VariantName.REGIONAL in finals:
         speed = speeds_of_try(finals[VariantName.REGIONAL], QUIET)[0]
-        return AnswerState.ANSWERED if _is_certain(speed.verdict) and speed.speedup else AnswerState.NO_VERDICT
+        return AnswerState.ANSWERED if speed.is_certain else AnswerState.NO_VERDICT
     if finals:
         return AnswerState.TRACED
     numerics = NumericsVerdict.worst(row.verdict for row in session.numerics_of(VariantName.REGIONAL))
@@ -519,12 +549,7 @@ def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
         return AnswerState.FAILED if _has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
     if timing.numerics.withholds_speedup:
         return AnswerState.WRONG
-    certain = _is_certain(timing.verdict) and _if_narrow(timing.speedup)
-    return AnswerState.ANSWERED if certain else AnswerState.NO_VERDICT
-
-
-def _is_certain(verdict: str) -> bool:
-    return verdict in {Verdict.FASTER, Verdict.SLOWER, Verdict.SAME}
+    return AnswerState.ANSWERED if timing.verdict in CONCLUSIONS else AnswerState.NO_VERDICT
 
 
 def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:

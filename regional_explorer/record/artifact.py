@@ -218,10 +218,6 @@ class ArtifactKernelTimes(Record, frozen=True):
     """The time of the call without clocks."""
     with_clocks: Figure = Figure(1.0)
     """The factor by which clocks slow the call."""
-    rounds: Count = 0
-    """The number of rounds in these figures."""
-    build_s: Seconds = 0.0
-    """The seconds of the build with clocks."""
     problem: str | None = None
     """Why there are no times."""
     noise: Noise = QUIET

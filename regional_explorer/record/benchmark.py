@@ -128,6 +128,11 @@ class Verdict(StrEnum):
         return self in {Verdict.INCONCLUSIVE, Verdict.BUSY, Verdict.UNKNOWN}
 
     @classmethod
+    def without_interval(cls, *, busy: bool) -> Verdict:
+        """Return the verdict where no CI of the speedup is known."""
+        return cls.BUSY if busy else cls.UNKNOWN
+
+    @classmethod
     def without_winner(cls, low: float, high: float, *, busy: bool = False) -> Verdict:
         """Return the verdict for a CI of the speedup when neither is faster."""
         if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN:
@@ -135,14 +140,16 @@ class Verdict(StrEnum):
         return cls.BUSY if busy else cls.INCONCLUSIVE
 
 
+CONCLUSIONS = frozenset({Verdict.FASTER, Verdict.SLOWER, Verdict.SAME})
+"""The verdicts that say which of two is faster, or that neither is."""
+
+
 @final
 class Comparison(Record, frozen=True):
-    """A variant against a baseline other than eager, whose results equal the variant's up to rounding."""
+    """A variant against the captured graphs, whose results equal the variant's up to rounding."""
 
-    baseline: str
-    """The variant that it is compared with."""
     speedup: Figure
-    """The median over rounds of baseline ÷ variant in the same round."""
+    """The median over rounds of traced ÷ variant in the same round."""
     verdict: Verdict
     """What the samples allow to conclude."""
     numerics: NumericsVerdict
@@ -212,6 +219,8 @@ class Conditions(Record, frozen=True):
     """The seconds that it was given."""
     smallest_difference: Quantity | None = None
     """The smallest relative difference from eager that this run could have found."""
+    floors: Mapping[Phase, Quantity] = {}
+    """By phase the smallest relative difference that counts, as eager differs from itself by as much."""
     outdated: bool = False
     """Whether another plan than the session's was measured."""
     gpu: str = ""

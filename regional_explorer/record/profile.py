@@ -50,8 +50,6 @@ class OpTime(Record, frozen=True):
     """The name of the op."""
     seconds: Figure
     """Its time."""
-    moved_bytes: Count = 0
-    """The least bytes that it reads and writes."""
     too_short: bool = False
     """Whether most of its time is overhead of measuring, so that it counts in sums but means little alone."""
 
@@ -104,8 +102,6 @@ class Profile(Record, frozen=True):
     """The measured cost of timing one op, which is subtracted from each."""
     rounds: Count
     """How many interleaved rounds were measured."""
-    budget_s: Seconds
-    """The budget in seconds."""
     stopped: str
     """Why it ended."""
     bandwidth: Bandwidth

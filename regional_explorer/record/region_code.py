@@ -102,10 +102,6 @@ class PartitionCode:
         """The distinct source lines of all nodes of the partition."""
         return tuple(dict.fromkeys(node.source for node in self.nodes if node.source is not None))
 
-    def kernels_of(self, node: str) -> tuple[LinkedKernel, ...]:
-        """Return the kernels that compute the node called ``node``."""
-        return tuple(kernel for kernel in self.kernels if any(node == computed.name for computed in kernel.nodes))
-
     @cached_property
     def _computing_positions(self) -> frozenset[int]:
         views = set(self.code.views)

@@ -53,6 +53,8 @@ class RegionTiming(Record, frozen=True):
     """How many of its partitions have samples of their own."""
     kept_share: float | None = None
     """The share of the regions' gain alone that the call keeps; None unless the call was measured to be faster."""
+    exceeds_call: bool = False
+    """Whether it saves more, measured alone, than the program's own call takes, or takes longer, without interval."""
     over_trace: bool = False
     """Whether the traced ops take longer than the program's own call, so that the speedup is over the traced ops."""
 
@@ -61,6 +63,11 @@ class RegionTiming(Record, frozen=True):
         """Seconds that compiling saves in each call; negative if it is slower. None without a speedup."""
         eager_s = self.eager_s.value
         return None if self.speedup is None else self.speedup.map(lambda ratio: eager_s - eager_s / ratio)
+
+    @property
+    def gain_of_call_s(self) -> Figure | None:
+        """``gain_s``, as a part of what the call takes; None if it exceeds that, as then it is no part of it."""
+        return None if self.exceeds_call else self.gain_s
 
     @property
     def compile_s(self) -> float:
@@ -116,16 +123,22 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
                 rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
     whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
     kept_share = None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
-    return tuple(replace(row, kept_share=kept_share, over_trace=_is_over_trace(session, row)) for row in rows)
+    return tuple(_beside_whole(session, replace(row, kept_share=kept_share)) for row in rows)
 
 
-def _is_over_trace(session: Session, row: RegionTiming) -> bool:
-    """Return whether a region's ops, run eagerly, certainly take longer than the whole call of the program."""
+def _beside_whole(session: Session, row: RegionTiming) -> RegionTiming:
+    """Return the row with what it exceeds of the program's own call, which may run other ops than were traced."""
     eager = next((t for t in session.timings if t.variant == VariantName.EAGER and t.phase is row.phase), None)
-    if eager is None or tracing_cost_s(session, row.phase) is None:
-        return False
+    if eager is None:
+        return row
     own, whole = row.eager_s.bounds, eager.median_s.bounds
-    return own is not None and whole is not None and own[0] > whole[1]
+    longer = own is not None and whole is not None and own[0] > whole[1]
+    part_s = row.eager_s if own is None else row.gain_s
+    return replace(
+        row,
+        exceeds_call=part_s is not None and part_s.value > eager.median_s.value,
+        over_trace=longer and tracing_cost_s(session, row.phase) is not None,
+    )
 
 
 def tracing_cost_s(session: Session, phase: Phase) -> Figure | None:
@@ -220,7 +233,7 @@ def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
     if len(verdicts) == 1:
         return next(iter(verdicts))
     if bounds is None or Verdict.UNKNOWN in verdicts:
-        return Verdict.BUSY if busy else Verdict.UNKNOWN
+        return Verdict.without_interval(busy=busy)
     low, high = bounds
     if Verdict.FASTER in verdicts and low > 1.0:
         return Verdict.FASTER

@@ -37,8 +37,6 @@ class Change(Record, frozen=True):
     """Ops after; kernels, if ``kernels``."""
     views_before: int
     """Views before."""
-    views: int
-    """Views after."""
     decomposed: int = 0
     """The number of ops that became several ops, or that several kernels compute."""
     fused: int = 0
@@ -97,7 +95,6 @@ def change(
         ops_before=len(ops),
         ops=sum(computes(node) for node in after),
         views_before=len(before) - len(ops),
-        views=sum(not computes(node) for node in after),
         decomposed=len(decomposed),
         fused=len(fused),
         into=len(joint),

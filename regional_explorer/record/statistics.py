@@ -8,6 +8,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regional_explorer.errors import count
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise
 
@@ -115,6 +116,11 @@ def confidence_interval(values: Floats, confidence: float) -> tuple[float, float
     return float(ordered[cut - 1]), float(ordered[n - cut])
 
 
+def fewest_values(confidence: float) -> int:
+    """Return how many values the CI of their median takes."""
+    return math.ceil(1.0 - math.log2(1.0 - confidence))
+
+
 def median_figure(values: ArrayLike, why: str = "") -> Figure:
     """Return the median of samples with its CI; without a CI if there are too few samples or a reason ``why``."""
     samples = np.asarray(values, dtype=np.float64)
@@ -149,17 +155,38 @@ def floor_of(control: Floats | None) -> float:
 
 
 def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> Verdict:
-    """Return the verdict on the ratios of ``benchmarks`` benchmarks; differences below ``floor`` do not count."""
-    bounds = confidence_interval(ratios, verdict_confidence(benchmarks))
-    if bounds is None or noise.is_too_much:
-        return Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN
+    """Return the verdict of the ratios of so many benchmarks; differences below ``floor`` count as none."""
+    return judged(ratios, floor, noise, benchmarks)[0]
+
+
+def judged(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> tuple[Verdict, str]:
+    """Return the verdict of ``verdict_of``, and in a clause why it names no winner; empty if it is a conclusion."""
+    confidence = verdict_confidence(benchmarks)
+    bounds = confidence_interval(ratios, confidence)
+    if noise.is_too_much:
+        quiet = f"{noise.rounds - noise.disturbed:,} of {count(noise.rounds, 'round')} were undisturbed"
+        return Verdict.without_interval(busy=noise.is_busy), f"{quiet}, and a verdict takes a third"
+    if bounds is None:
+        few = f"{count(len(ratios), 'round')} {'is' if len(ratios) == 1 else 'are'} too few"
+        return Verdict.without_interval(busy=noise.is_busy), f"{few}, a verdict takes {fewest_values(confidence)}"
     low, high = bounds
     median = float(np.median(ratios))
     if low > 1.0 and median > 1.0 + floor:
-        return Verdict.FASTER
+        return Verdict.FASTER, ""
     if high < 1.0 and 1.0 / median > 1.0 + floor:
-        return Verdict.SLOWER
-    return Verdict.without_winner(low, high, busy=noise.is_busy)
+        return Verdict.SLOWER, ""
+    verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
+    return verdict, "" if verdict is Verdict.SAME else _without_winner(median, bounds, floor)
+
+
+def _without_winner(median: float, bounds: tuple[float, float], floor: float) -> str:
+    """Return why neither is faster: the interval of a verdict has both, or the difference is too small to count."""
+    low, high = bounds
+    if low <= 1.0 <= high:
+        return f"either may be faster, as the interval is {low:.2f}–{high:.2f} at the higher confidence of a verdict"
+    found, least = (f"{100.0 * difference:.1f} %" for difference in (max(median, 1.0 / median) - 1.0, floor))
+    cause = f"eager differs from itself by up to {least}" if floor > MIN_FLOOR else f"memory layout alone makes {least}"
+    return f"a difference of {found} does not count, as {cause}"
 
 
 def smallest_difference(ratios: Floats, floor: float, benchmarks: int = 1) -> float | None:

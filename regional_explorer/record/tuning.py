@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.plan import Direction, Plan, Selector
+from regional_explorer.record.plan import Plan, Selector
 
 EAGER = "eager"
 TORCH_COMPILE = "torch.compile"
@@ -108,16 +108,6 @@ class PieceRace(Record, frozen=True):
 
     partition: str
     """The id of the first partition of the kind."""
-    region: str
-    """The name of the region."""
-    direction: Direction
-    """Forward or backward."""
-    runs: Count
-    """How often a call runs partitions of this kind."""
-    seconds: Seconds
-    """The time of one partition under the best plan."""
-    codes: Count = 0
-    """The number of other codes in the race."""
     best: str = ""
     """The config under which it is certainly fastest; empty if there is none."""
     gain: Figure | None = None
@@ -149,8 +139,6 @@ class Tuning(Record, frozen=True, dict=True):
     """The races of single pieces."""
     stopped: str = ""
     """Why it ended."""
-    rounds: Count = 0
-    """How many rounds the final comparison had."""
     noise: Noise = QUIET
     """What else the machine did in the final comparison."""
     floor: Quantity = 0.0

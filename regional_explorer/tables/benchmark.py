@@ -316,7 +316,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Column("phase", lambda t: t.phase),
             Number("eager_us", lambda t: t.eager_s),
             Number("compiled_us", lambda t: t.compiled_s),
-            Number("", lambda t: t.gain_s, "gain per call", write=signed),
+            Number("", lambda t: t.gain_of_call_s, "gain per call", write=signed),
             *COMPARED,
             Column("over_trace", lambda t: t.over_trace),
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),

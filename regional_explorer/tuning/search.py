@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Generic
 
-from msgspec.structs import replace
-
 from regional_explorer.errors import NoCompilerError, in_a_line
 from regional_explorer.measure.rounds import FIRST_CALLS, Stop
 from regional_explorer.record.benchmark import Verdict
@@ -88,7 +86,7 @@ class _Search(Generic[P]):
         self.answer = self.rival = ""
         self.gain: Figure | None = None
         self.stopped: str = Stop.PRECISE
-        self.rounds, self.noise, self.floor = 0, QUIET, 0.0
+        self.noise, self.floor = QUIET, 0.0
 
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
@@ -204,10 +202,9 @@ class _Search(Generic[P]):
         all_s = sum(piece.seconds_per_call for piece in pieces if piece.seconds_per_call >= least_s)
         raced = []
         for piece in sorted(pieces, key=lambda piece: -piece.seconds_per_call):
-            race = PieceRace(piece.partition, piece.region, piece.direction, piece.runs, piece.seconds)
             if piece.seconds_per_call < least_s:
                 why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
-                self.pieces.append(replace(race, why_not=why_not))
+                self.pieces.append(PieceRace(piece.partition, why_not=why_not))
                 continue
             budget_s = self.time.share_s(PIECES_SHARE) * piece.seconds_per_call / all_s
             try:
@@ -216,10 +213,10 @@ class _Search(Generic[P]):
             except (CancelledError, NoCompilerError):
                 raise
             except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-                self.pieces.append(replace(race, why_not=in_a_line(error)))
+                self.pieces.append(PieceRace(piece.partition, why_not=in_a_line(error)))
                 results = {}
             else:
-                self.pieces.append(_piece_race(race, results))
+                self.pieces.append(_piece_race(piece.partition, results))
             raced.append((piece, results))
         return raced
 
@@ -237,7 +234,7 @@ class _Search(Generic[P]):
         ]
         for title in measured:
             self.tries.note_times(title, result, final=True)
-        self.rounds, self.noise, self.floor = result.rounds, result.noise, result.floor(self.tries.phase)
+        self.noise, self.floor = result.noise, result.floor(self.tries.phase)
         can_be_chosen = [title for title in measured if self.tries[title].can_be_chosen]
         rivals = [title for title in can_be_chosen if title in (*self.tries.references, AT_HAND)]
         plans = [title for title in can_be_chosen if title in finalists]
@@ -285,18 +282,16 @@ class _Search(Generic[P]):
             dict(self.time.spent_on),
             tuple(self.pieces),
             str(self.stopped),
-            self.rounds,
             self.noise,
             self.floor,
         )
 
 
-def _piece_race(race: PieceRace, results: Mapping[str, Raced]) -> PieceRace:
+def _piece_race(partition: str, results: Mapping[str, Raced]) -> PieceRace:
     """Return a race of a piece with its winner."""
     faster = {change: raced for change, raced in results.items() if raced.verdict is Verdict.FASTER}
     best = max(faster, key=lambda change: faster[change].speedup.value, default="")
-    codes = len({id(raced) for raced in results.values() if raced.verdict is not Verdict.BASELINE})
-    return replace(race, codes=codes, best=best, gain=faster[best].speedup if best else None)
+    return PieceRace(partition, best, faster[best].speedup if best else None)
 
 
 def _surely_behind(tried: Try, best: Try) -> float:

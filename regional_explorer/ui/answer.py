@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from regional_explorer.errors import SessionError
+from regional_explorer.errors import SessionError, listing
 from regional_explorer.page.answer import answer_nodes, chart_nodes, others_text, words_of
 from regional_explorer.record.action import Action, ActionKind, Basis
 from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
@@ -16,7 +16,7 @@ from regional_explorer.record.session import Session, derived
 from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.regions.suggest import suggestions_of
 from regional_explorer.style.element import SHORT, Node, clean, node
-from regional_explorer.style.formats import duration, percent, with_interval
+from regional_explorer.style.formats import duration, percent, with_interval, word
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
 
@@ -55,7 +55,7 @@ def answer_part(shown: Shown) -> list[Node]:
     after = [
         *_applied_gain(shown),
         *([node("p", *_other_findings(answer), class_="rx-quiet")] if others_text(answer) else []),
-        *_next_step(answer, profiled=shown.session.profile is not None, busy=busy),
+        *_next_step(answer, shown),
     ]
     return answer_nodes(answer, chart_nodes(bars, bar_button), button=finding_button, after=after)
 
@@ -116,8 +116,9 @@ def _other_findings(answer: Answer) -> Iterator[Node | str]:
 # ----------------------------------------------------------------------------------------------------------- what next
 
 
-def _next_step(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
+def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
     """Yield the buttons of the next step, or its words if there are none."""
+    busy = shown.state.busy
     actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
     unsure = answer.state is AnswerState.NO_VERDICT
     first = None if answer.times or unsure else "rx-primary"
@@ -127,26 +128,29 @@ def _next_step(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     if benchmark and (unsure or answer.of_earlier_plan or seconds):
         adds = "more" in benchmark.options
         text = f"Measure {seconds} s" if seconds else f"Measure {'this plan' if answer.of_earlier_plan else 'again'}"
-        about = words_of(answer.next[1:]).strip()
-        again = button(
-            f"{text}{' more' if adds else ''}",
-            "measure more" if adds else "measure for",
-            str(seconds or ""),
-            title=about,
-            class_="rx-primary",
-            disabled=busy,
-        )
-        why = None if unsure or answer.of_earlier_plan else node("span", about, class_="rx-quiet")
-        yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, why, class_="rx-line")
+        text, about = f"{text}{' more' if adds else ''}", words_of(answer.next[1:])
+        do = "measure more" if adds else "measure for"
+        again = button(text, do, str(seconds or ""), title=f"{text}{about}", class_="rx-primary", disabled=busy)
+        yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, class_="rx-line")
+        if not answer.of_earlier_plan:
+            yield node("p", node("b", text), about, _left_out(shown) if adds else "", class_="rx-quiet")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
             where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
             note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
-            yield node("div", *([] if profiled else [where]), note, class_="rx-line")
+            yield node("div", *([] if shown.session.profile else [where]), note, class_="rx-line")
     elif ActionKind.BENCHMARK not in actions and answer.next not in ((), (TAKES_FOUND,)):
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
+
+
+def _left_out(shown: Shown) -> str:
+    """Return which of the ticked variants get no more rounds, as the last benchmark had none; empty without any."""
+    measured = {timing.variant for timing in shown.session.timings}
+    new = [word(name) for name in shown.state.variants if name not in measured]
+    are = "is" if len(new) == 1 else "are"
+    return f" {listing(new)} {are} left out: Compile & measure compares all that are ticked, anew." if new else ""
 
 
 def _again_button(answer: Answer, do: str, *, busy: bool) -> list[Node]:

@@ -52,7 +52,8 @@ def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
 
 
 def _measure_more(ex: Exploration, state: PanelState, run: Run) -> None:
-    ex.benchmark(state.variants, state.budget_s, more=True, run=run)
+    # Of the variants on screen, whichever are ticked by now: rounds of others would replace those measured.
+    ex.benchmark(None, state.budget_s, more=True, run=run)
 
 
 def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:

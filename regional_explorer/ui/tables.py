@@ -181,6 +181,8 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
     unit = after.partition(" ")[2]
     unsure = timing.eager_s.why or timing.compiled_s.why
     title = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
+    if unsure and timing.exceeds_call:
+        return [*state, toned("noisy", "warn", title=f"{title}: alone it took longer than the whole call")]
     class_ = "rx-quiet" if unsure else None
     times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=title, class_=class_)
     return [*state, times, *speedup_nodes(timing)]
@@ -209,7 +211,7 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
 
 def _gain_cell(row: RegionRow) -> list[Node | str]:
     timing = row.summary.timing
-    gain = None if timing is None else timing.gain_s
+    gain = None if timing is None else timing.gain_of_call_s
     if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
         return [NONE]
     least, most = sorted(gain.bounds)
@@ -280,9 +282,9 @@ PANEL_COLUMNS = (
     ),
     PanelColumn(
         "gain",
-        "of the step",
-        "The time that the region saves in each call, measured alone",
-        lambda s: s.timing and s.timing.gain_s and s.timing.gain_s.value,
+        "of the call",
+        "What it saves of each call, measured alone; a dash if that is more than the call takes",
+        lambda s: s.timing and s.timing.gain_of_call_s and s.timing.gain_of_call_s.value,
         _gain_cell,
         right=True,
     ),

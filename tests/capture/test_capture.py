@@ -2,6 +2,8 @@
 
 import importlib
 import random
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -478,6 +480,17 @@ def test_edited_source_is_not_shown_as_running(tmp_path, monkeypatch, old, new):
     again = rx.explore(importlib.reload(module).Model(), (torch.ones(3),))
     assert not [item for item in again.diagnostics if item.code == "source-changed"]
     assert all(line.text for graph in again.session.graphs for node in graph.ops for line in node.stack)
+
+
+def test_cells_of_a_file_that_nothing_has_loaded_as_a_whole_are_not_called_edited(tmp_path, monkeypatch):
+    path = tmp_path / "cells.py"
+    path.write_text("def cell():\n    def step(x):\n        return x.sin()\n    return step\n")
+    module = types.ModuleType("cells")
+    module.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "cells", module)
+    exec(compile("\ndef step(x):\n    return x.sin()\n", str(path), "exec"), vars(module))  # noqa: S102 - as marimo does
+    ex = rx.explore(module.step, (torch.ones(3),))
+    assert not [item for item in ex.diagnostics if item.code == "source-changed"]
 
 
 class Square(torch.autograd.Function):

@@ -526,7 +526,7 @@ def test_newer_processor_runs_older_artifacts():
 def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
     here = torch.get_num_threads()
     configured = PLAN.configured("act", {"max_fusion_size": 4})
-    why = "'act'.*compiled under max_fusion_size=8, here 4.*write them on the machine and in the way the program runs"
+    why = "'act'.*compiled under max_fusion_size=8, here 4.*what it compiles is saved for the next run"
     with pytest.raises(PlanError, match=f"artifact-differs.*{why}"):
         rx.compile(net, configured, artifacts=filled, strict=True)(x)
     # The wider inputs last: from then on Dynamo takes the size for a dynamic one, until it is reset.

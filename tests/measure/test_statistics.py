@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from regional_explorer.measure.machine import Sentinel, Watch
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.record import statistics
-from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
+from regional_explorer.record.benchmark import CONCLUSIONS, LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.statistics import (
@@ -23,13 +25,16 @@ from regional_explorer.record.statistics import (
     Floats,
     confidence_interval,
     disagreement,
+    fewest_values,
     floor_of,
     iqr,
+    judged,
     median_figure,
     paired_ratios,
     quiet_rounds,
     smallest_difference,
     trend,
+    verdict_confidence,
     verdict_of,
 )
 from regional_explorer.record.statistics import VERDICT_CONFIDENCE as CONFIDENCE
@@ -162,6 +167,64 @@ def test_an_undecided_verdict_beside_other_work_is_busy() -> None:
     for ratios, verdict in ((near, Verdict.SAME), (faster, Verdict.FASTER)):
         assert [verdict_of(ratios, 0.005, noise) for noise in (busy, too_busy)] == [verdict, Verdict.BUSY]
     assert [verdict_of(faster[:9], 0.005, noise) for noise in (QUIET, busy)] == [Verdict.UNKNOWN, Verdict.BUSY]
+
+
+TOO_BUSY = Noise(rounds=100, disturbed=80)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "floor", "noise", "benchmarks", "why"),
+    [
+        (np.full(100, 1.2), 0.005, TOO_BUSY, 1, "20 of 100 rounds were undisturbed, and a verdict takes a third"),
+        (np.full(9, 1.2), 0.005, QUIET, 1, "9 rounds are too few, a verdict takes 10"),
+        (np.full(1, 1.2), 0.005, QUIET, 1, "1 round is too few, a verdict takes 10"),
+        (np.full(11, 1.2), 0.005, QUIET, 2, "11 rounds are too few, a verdict takes 12"),
+        (
+            np.array([0.9, *[1.2] * 11]),
+            *(0.005, QUIET, 1),
+            "either may be faster, as the interval is 0.90–1.20 at the higher confidence of a verdict",
+        ),
+        (
+            np.full(50, 1.09),
+            *(0.12, QUIET, 1),
+            "a difference of 9.0 % does not count, as eager differs from itself by up to 12.0 %",
+        ),
+        (
+            np.full(50, 1 / 1.09),
+            *(0.12, QUIET, 1),
+            "a difference of 9.0 % does not count, as eager differs from itself by up to 12.0 %",
+        ),
+        (
+            np.array([*[1.001] * 7, *[1.2] * 5]),
+            *(MIN_FLOOR, QUIET, 1),
+            "a difference of 0.1 % does not count, as memory layout alone makes 0.5 %",
+        ),
+    ],
+)
+def test_each_rule_that_withholds_a_verdict_says_so_with_its_figure(
+    ratios: Floats, floor: float, noise: Noise, benchmarks: int, why: str
+) -> None:
+    assert judged(ratios, floor, noise, benchmarks) == (verdict_of(ratios, floor, noise, benchmarks), why)
+    assert verdict_of(ratios, floor, noise, benchmarks).is_unsure
+
+
+def test_a_reason_is_given_where_there_is_no_conclusion_and_nowhere_else() -> None:
+    seen = Counter[Verdict]()
+    for run, factor, rounds in zip(
+        noise(31, 300, 60), np.repeat((0.9, 1.0, 1.02, 1.1), 75), cycle((8, 20, 60)), strict=False
+    ):
+        verdict, why = judged(run[:rounds] * factor, 0.01)
+        assert bool(why) is verdict.is_unsure
+        seen[verdict] += 1
+    assert seen.keys() == {*CONCLUSIONS, Verdict.INCONCLUSIVE, Verdict.UNKNOWN}
+
+
+def test_the_fewest_rounds_of_a_verdict_are_those_that_give_an_interval() -> None:
+    for benchmarks in range(1, 9):
+        confidence = verdict_confidence(benchmarks)
+        fewest = fewest_values(confidence)
+        assert confidence_interval(counted(fewest - 1), confidence) is None
+        assert confidence_interval(counted(fewest), confidence) is not None
 
 
 def test_the_floor_is_the_reach_of_the_control() -> None:
@@ -454,7 +517,9 @@ def test_differing_control_raises_the_floor() -> None:
     assert timing_of(unsteady, "eager").warnings == (
         "the baseline differs from itself (1.041 to 1.041): small differences mean nothing here",
     )
-    assert conditions_of(unsteady, ENVIRONMENT).smallest_difference == pytest.approx(0.0408, abs=1e-4)
+    conditions = conditions_of(unsteady, ENVIRONMENT)
+    assert conditions.smallest_difference == pytest.approx(0.0408, abs=1e-4)
+    assert conditions.floors == {Phase.FORWARD: pytest.approx(0.0408, abs=1e-4)}
 
 
 def test_a_warning_is_at_its_variant() -> None:

@@ -142,7 +142,6 @@ def test_variants_with_the_results_of_the_trace_are_timed_against_it(monkeypatch
     x = torch.randn(4, 8, requires_grad=True)
     ex, compared = compared_with_the_trace(monkeypatch, checkpointed(nn.BatchNorm1d(8)), x)
     assert compared.pop("eager") is None
-    assert {comparison.baseline for comparison in compared.values()} == {"aot_eager"}
     assert compared["aot_eager"].verdict == "baseline"
     assert {compared[name].numerics for name in ("regional", "full")} == {"ok"}
     assert set(ex.numerics.verdict) == {"ok", "failed"}, "against eager"

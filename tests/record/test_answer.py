@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -236,6 +238,42 @@ def test_first_benchmark_is_as_long_as_a_verdict_takes(step_s: float, advised: s
     said = "".join(map(str, answer_of(session).next))
     assert said.startswith(advised)
     assert ("a call takes 1.5 s" in said) is (step_s > 1.0)
+
+
+def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:
+    told = Counter[str]()
+    for session, answer in answers():
+        shown = ShownAnswer.of(session)
+        for speed in answer.speeds:
+            unsure = speed.verdict in {str(verdict) for verdict in Verdict if verdict.is_unsure}
+            withheld = answer.state is AnswerState.WRONG and PLAN in {speed.of, speed.against}
+            assert bool(speed.why) is (unsure and not withheld)
+            if speed.why and speed.of == PLAN:
+                told[re.sub(r"[\d.,]+", "9", speed.why)] += 1
+                assert speed.why in " ".join(str(shown).split())
+                assert speed.why in shown._repr_html_()
+                assert speed.why in [one["why"] for one in json.loads(shown.json)["speeds"]]
+                assert f"- no_verdict: No verdict against {EAGER}" in shown.markdown or speed.against == FULL
+    assert len(told) >= 3
+
+
+def test_a_control_that_differs_keeps_the_plan_from_a_verdict_against_torch_compile_too() -> None:
+    measured = sessions.measured()
+    assert measured.conditions
+    assert plan_speed(measured, VariantName.FULL).verdict == Verdict.FASTER
+    floors = {measured.whole_phase: 9.0}
+    speed = plan_speed(replace(measured, conditions=replace(measured.conditions, floors=floors)), VariantName.FULL)
+    assert speed.verdict == Verdict.INCONCLUSIVE
+    assert "as eager differs from itself by up to 900.0 %" in speed.why
+
+
+def test_rounds_of_different_code_give_no_verdict_against_either() -> None:
+    measured = sessions.measured()
+    other = tuple(replace(one, verdict=Verdict.NONE) if one.variant == "regional" else one for one in measured.timings)
+    session = replace(measured, timings=other)
+    speeds = [plan_speed(session, against) for against in (VariantName.EAGER, VariantName.FULL)]
+    assert {(speed.verdict, speed.why) for speed in speeds} == {("no verdict", "not all rounds ran the same code")}
+    assert "says why not all rounds ran the same code" in "".join(map(str, answer_of(session).next))
 
 
 def test_slower_plan_is_never_advised() -> None:

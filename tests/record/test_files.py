@@ -54,7 +54,7 @@ def rich() -> Session:
         memory=(MemoryPeak("eager", Figure(1 << 21, 1 << 20, 1 << 22), "resident set", 4096),),
         profile=replace(
             profile,
-            ops=(*profile.ops, OpTime("0/forward", "t0", Figure(1e-6, why="too few rounds (3)"), 0, True)),
+            ops=(*profile.ops, OpTime("0/forward", "t0", Figure(1e-6, why="too few rounds (3)"), True)),
             rows=(ProfileRow(ProfileKind.MODULE, "layers.0", Figure(2e-4, 1e-4, 3e-4), 2e-4, 0.0, 0.9, 2, 4096, 1e-6),),
         ),
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from regional_explorer.exploration.results import Results, load
-from regional_explorer.page.answer import as_fine_as_known
+from regional_explorer.page.answer import share_text
 from regional_explorer.page.report import session_text
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -21,8 +21,8 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions
 
-MOST_LINES = 18
-"""The title, five lines of sentences, three findings of two or three lines, what is not told, and what next."""
+MOST_LINES = 20
+"""The title, seven lines of sentences, three findings of two or three lines, what is not told, and what next."""
 
 
 def shown_sessions() -> dict[str, Session]:
@@ -117,7 +117,7 @@ def test_findings_with_actions_are_shown() -> None:
 @given(st.floats(0.01, 100.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_gain_is_rounded_to_its_interval(value: float, below: float, above: float) -> None:
     figure = Figure(value, value * (1.0 - below), value * (1.0 + above))
-    text = as_fine_as_known(figure).partition(" ")[0].replace(",", "")
+    text = share_text(figure * 0.01).partition(" ")[0].replace(",", "")
     decimals = len(text.partition(".")[2])
     half_width = value * (below + above) / 2.0
     assert half_width == 0.0 or 10.0**-decimals >= min(half_width, 1.0) / 10.0 or float(text) == 0.0

@@ -124,7 +124,7 @@ class Drawn:
     def kernel_times(self) -> ArtifactKernelTimes:
         shares = dict(list({0: 0.5, 1: 0.5, 2: 0.03}.items())[: self.one_of(2, 3, 3, 3)])
         found = self.rounds(WHOLE, GENERATED, CLOCKED, parts={CLOCKED: shares | {BETWEEN: self.one_of(0.03, 1.0)}})
-        return kernel_times(CODE, found, self.rates(), 1.0)
+        return kernel_times(CODE, found, self.rates())
 
     def profile(self, graphs: Iterable[Graph]) -> Profile:
         shares = {(graph.id, node.name): self.one_of(0.0, 0.05) for graph in graphs for node in graph.ops}

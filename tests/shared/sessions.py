@@ -293,7 +293,6 @@ def profiled(base: Session) -> Session:
         with_marks=Figure(1.0),
         overhead_s=1e-7,
         rounds=9,
-        budget_s=5.0,
         stopped="budget",
         bandwidth=Bandwidth(Figure(1e10, 9e9, 1.1e10), "median of 15 copies"),
     )

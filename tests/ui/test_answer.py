@@ -102,9 +102,19 @@ def test_without_a_verdict_the_panel_offers_to_measure_as_much_more_as_the_answe
     assert work.begun.wait(10)
     work.go_on.set()
     assert control.jobs.wait(10)
-    assert work.calls[0][1] == float(again[1]["data-of"])
+    assert work.calls[0][:2] == (None, float(again[1]["data-of"])), "the variants that were measured"
     assert ended.call_args.kwargs["more"]
     assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
+
+
+def test_measuring_more_says_before_the_press_which_ticked_variants_it_leaves_out(control: Control) -> None:
+    measured = sessions.measured()
+    unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
+    shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))
+    ticked = replaced(shown, state=replaced(shown.state, variants=BY_DEFAULT))
+    told = [" ".join(" ".join(map(words, answer_part(one))).split()) for one in (shown, ticked)]
+    assert ["torch.compile is left out: Compile & measure" in one for one in told] == [False, True]
+    assert all(" s more adds rounds for about " in one for one in told)
 
 
 def test_first_measurement_is_offered_as_long_as_a_verdict_takes(control: Control) -> None:

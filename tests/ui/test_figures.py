@@ -21,10 +21,10 @@ from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.partition import PartitionContent, PlanContent, State, partition_content, plan_content
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.regions import region_summaries
+from regional_explorer.record.regions import region_summaries, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import Node, to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup, times
@@ -33,6 +33,8 @@ from regional_explorer.tables.benchmark import regions_table
 from regional_explorer.ui.state import PanelState, Shown, Sort
 from regional_explorer.ui.tables import region_table, sorted_summaries
 from tests.shared import programs, sessions
+from tests.shared.drawn_sessions import drawn
+from tests.shared.panel import elements
 
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
 
@@ -131,7 +133,7 @@ def test_a_region_has_the_state_of_its_worst_partition_everywhere(
     look = graph_traits(session, Records())["look"]
     _, entry = look["legend"][0]
     assert entry[-1][-1] == word_for(word)
-    assert entry[1]["title"].endswith(word)
+    assert entry[1]["title"].endswith(word_for(word))
     (said,) = [entry[-1] for when, entry in look["legend"] if when == word]
     assert said.startswith(f"{STATE_GLYPHS[State(word)]} {word_for(word)}")
     if states and len(set(states)) == 1:
@@ -208,6 +210,38 @@ def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measure
     for session, noisy in ((measured, False), (replace(measured, partition_timings=thrice), True)):
         row = to_html(*table_of(session))
         assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)
+
+
+@pytest.mark.parametrize(("call_s", "shown"), [(4e-4, "−100 µs"), (8e-5, NONE)])
+def test_a_region_is_not_said_to_save_more_than_the_call_takes(call_s: float, shown: str) -> None:
+    session = sessions.measured(sessions.measured_alone())
+    eager = sessions.timing("eager", call_s, None, speedup=exactly(1.0), verdict=Verdict.BASELINE)
+    (cell,) = elements(table_of(replace(session, timings=(eager, *session.timings[1:]))), data_head="of the call")
+    assert words(cell) == shown
+
+
+def test_a_time_alone_that_is_longer_than_the_call_is_called_noisy_where_it_has_no_interval() -> None:
+    why = "the machine was too busy"
+    for call_s, noisy in ((4e-4, False), (8e-5, True)):
+        session = sessions.measured(sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=Verdict.BUSY))
+        alone = tuple(
+            replace(one, eager=replace(one.eager, median_s=Figure(1e-4, why=why))) for one in session.partition_timings
+        )
+        eager = sessions.timing("eager", call_s, None, speedup=exactly(1.0), verdict=Verdict.BASELINE)
+        shown = replace(session, partition_timings=alone, timings=(eager, *session.timings[1:]))
+        (cell,) = elements(table_of(shown), data_head="eager → compiled")
+        assert ("noisy" in words(cell), "200 → 100 µs" in words(cell)) == (noisy, not noisy)
+
+
+def test_no_part_is_above_its_whole_whatever_was_measured() -> None:
+    left_out = 0
+    for session in (drawn(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
+        call_s = session.whole_timings["eager"].median_s.value
+        for timing in whole_region_timings(session).values():
+            gain = timing.gain_of_call_s
+            left_out += timing.gain_s is not None and gain is None
+            assert gain is None or gain.value <= call_s
+    assert left_out
 
 
 def test_a_config_key_that_this_torch_does_not_know_is_shown(measured: Session) -> None:
