@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import Run, SameThread
+from regional_explorer.compiler.run import Run
 from regional_explorer.insight.kernel_times import (
     ClockNotes,
     kernel_calls,
@@ -33,7 +33,7 @@ from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes,
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
 from tests.shared.checks import torch_setting
-from tests.shared.fakes import FakeClock
+from tests.shared.fakes import FakeClock, InterruptedWhen
 
 pytestmark = pytest.mark.compiles
 
@@ -118,16 +118,8 @@ def test_build_with_clocks_leaves_nothing():
 
 def test_an_interrupt_keeps_the_rounds_that_were_measured():
     ex, seen = compiled(), []
-
-    class Interrupted(SameThread):
-        """It is interrupted in timed work after a round."""
-
-        def run_timed(self, work):
-            if any("round" in doing for doing in seen):
-                raise KeyboardInterrupt
-            return work()
-
-    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=Interrupted())
+    threads = InterruptedWhen(lambda: any("round" in doing for doing in seen))
+    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads)
     with pytest.raises(KeyboardInterrupt):
         ex.kernel_times("r", 20.0, run=run)
     assert len(times_in(ex.session)) == 1
