@@ -455,7 +455,7 @@ class Model(torch.nn.Module):
     [("import torch", "# new\nimport torch"), ("helper(x)\n", "helper(x)\n        # new\n"), ("y * n", "y / n")],
     ids=["a line above", "a comment inside", "another operator"],
 )
-def test_edited_source_is_not_shown_as_running(tmp_path, monkeypatch, old, new):
+def test_source_edited_since_the_trace_is_not_shown_as_what_runs(tmp_path, monkeypatch, old, new):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"edited_{len(new)}"
     path = tmp_path / f"{name}.py"

@@ -217,7 +217,7 @@ def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
 
 
-def test_numerics_before_an_edit_do_not_apply_after_it():
+def test_numerics_belong_to_the_plan_they_were_checked_under():
     ex, told_of = rx.explore(programs.two, (torch.randn(8),)), []
     run = rx.Run(lambda: "checking numerics: regional" in told_of, lambda doing, _: told_of.append(doing))
     ex.benchmark(("eager", "regional"), 0.05, run=run)

@@ -602,7 +602,7 @@ def test_a_config_that_was_tried_without_effect_is_reported() -> None:
 
 
 @pytest.mark.compiles
-def test_untried_value_may_have_an_effect() -> None:
+def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for size in (7, 6):
         ex.configure("middle", {"max_fusion_size": size})
@@ -625,7 +625,7 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
-def test_one_guard_with_other_values_is_one_cause() -> None:
+def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
     numbers = itertools.count(1)
 
     def counted(x: torch.Tensor) -> torch.Tensor:

@@ -66,7 +66,7 @@ def test_findings_from_kernel_times(kernel_s, bound_s, whole_s, codes):
     assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
 
 
-def test_open_intervals_give_no_finding():
+def test_an_interval_across_a_threshold_gives_no_finding():
     def codes(kernel, between):
         times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0), rounds=5)
         return [item.code for item in from_times("r", [dataclasses.replace(PART, times=times)])]

@@ -290,7 +290,7 @@ def test_faster_kernel_raises_the_rate():
         assert rates.seconds(traffic_work(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_a_rate_is_of_a_step_within_the_size():
+def test_the_rate_of_a_size_is_that_of_the_largest_measured_step_within_it():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic_work(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), (
