@@ -28,17 +28,19 @@ ReplaceBenchmark = Callable[[Callable[..., object]], None]
 
 OWN_CACHE = pytest.StashKey[Path]()
 
+# Threads of OpenMP sleep while they wait: those of several processes would spin against each other. OpenMP reads it as
+# torch is imported, which the conftest.py of a folder may do before ``pytest_configure`` is called.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name Inductor's cache directory before anything imports torch; child processes inherit it.
 
     All processes of a run share it, as Inductor allows; a test that clears its cache has one of its own. Nothing is
-    built or imported ahead of time, but where a test asks for it. Threads of OpenMP sleep while they wait: those of
-    two workers on two cores would spin against each other. Where ``gold`` is installed it links what is compiled: a
-    third of the time of a small kernel is that of the default linker, which reads all symbols of torch.
+    built or imported ahead of time, but where a test asks for it. Where ``gold`` is installed it links what is
+    compiled: a third of the time of a small kernel is that of the default linker, which reads all symbols of torch.
     """
     os.environ.setdefault("REGIONAL_EXPLORER_WARM", "0")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if kept := os.environ.get(KEPT_CACHE):
         os.environ[INDUCTOR_CACHE] = str(Path(kept).expanduser().resolve())
     elif not os.environ.get(INDUCTOR_CACHE):

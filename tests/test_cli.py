@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, create_autospec
@@ -515,16 +516,17 @@ def test_doctor_names_packages_to_install(run: Run, monkeypatch: pytest.MonkeyPa
 
 
 def test_doctor_reports_a_torch_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(importlib.abc.MetaPathFinder):
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "torch":
-                raise OSError("libtorch_cpu.so: cannot open shared object file")
+    class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+            return ModuleSpec(name, self) if name == "torch" else None
+
+        def exec_module(self, _module: object) -> None:
+            raise OSError("libtorch_cpu.so: cannot open shared object file")
 
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    assert [(one.name, one.works, one.found) for one in checks._torch_findings()] == [
-        ("torch", False, "libtorch_cpu.so: cannot open shared object file")
-    ]
+    (found,) = [one for one in checks.examine() if one.name == "torch"]
+    assert (found.works, found.found) == (False, "libtorch_cpu.so: cannot open shared object file")
 
 
 NET = """

@@ -562,6 +562,7 @@ def outputs(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outputs]:
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 CALL = "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)"
+MADE = "%regional_compile --no-bench f(x)"
 
 
 def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: Outputs) -> None:
@@ -836,6 +837,12 @@ with beside:
 beside.clear_output()
 assert len(_instances) == before
 """
+VALUES = (
+    f"%%time\nex = {MADE}",
+    "type(ex).__name__",
+    f"async def made():\n    ex = {MADE}\n    return ex\nother = await made()\nother",
+    "other is ex",
+)
 LARGEST_OUTPUT = 100_000
 
 
@@ -848,10 +855,25 @@ def run_notebook(*cells: str) -> list[Any]:
     return [cell.outputs for cell in notebook.cells]
 
 
-def test_cleared_panels_are_closed() -> None:
+@pytest.fixture(scope="module")
+def ran() -> list[Any]:
+    """The outputs of a notebook's cells: one call, three that clear its panel, and those that use values."""
     setup = f"%load_ext regional_explorer\n{SETUP}"
-    outputs = run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET)[1]
-    assert outputs.pop(0).data == {}, "that torch was imported is not kept"
+    return run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET, *VALUES)[1:]
+
+
+def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(ran: list[Any]) -> None:
+    made, name, last, differs = ran[4:]
+    assert name[0].data["text/plain"] == "'Exploration'"
+    shown = [output.data["text/plain"] for output in last if output.output_type == "execute_result"]
+    assert shown == ["f: displayed above."]
+    assert differs[0].data["text/plain"] == "False"
+    assert sum("text/html" in output.get("data", {}) for output in made) == 1
+
+
+def test_cleared_panels_are_closed(ran: list[Any]) -> None:
+    outputs = [output for output in ran[0] if output.get("data") != {}]
+    assert len(outputs) < len(ran[0]), "that torch was imported is told, and not kept"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from regional_explorer.exploration.exploration import Exploration
-from tests.test_magic import CALL, SETUP, Output, Outputs, Run, one_shell, outputs, run, run_notebook, shell
+from tests.test_magic import CALL, MADE, Output, Outputs, Run, one_shell, outputs, run, shell
 
 __all__ = ["one_shell", "outputs", "run", "shell"]  # fixtures
 
-MADE = "%regional_compile --no-bench f(x)"
 DISPLAYED = "graph breaks"
 """What the display of an exploration has once."""
 
@@ -89,23 +88,6 @@ def test_changed_value_is_displayed(run: Run, capsys: Output) -> None:
 def test_a_notebook_displays_the_value_of_a_cell_once(run: Run, outputs: Outputs) -> None:
     run(f"made = {CALL}\nmade")
     assert len(outputs.shown) == 2
-
-
-def test_a_program_that_runs_a_notebook_gets_the_value_too() -> None:
-    cells = (
-        f"%load_ext regional_explorer\n{SETUP}",
-        f"%%time\nex = {MADE}",
-        "type(ex).__name__",
-        f"async def made():\n    ex = {MADE}\n    return ex\nother = await made()\nother",
-        "other is ex",
-    )
-    made, name, last, differs = run_notebook(*cells)[1:]
-    assert name[0].data["text/plain"] == "'Exploration'"
-    assert [output.data["text/plain"] for output in last if output.output_type == "execute_result"] == [
-        "f: displayed above."
-    ]
-    assert differs[0].data["text/plain"] == "False"
-    assert sum("text/html" in output.get("data", {}) for output in made) == 1
 
 
 def test_misplaced_arguments_are_respelled(shell: Any, capsys: Output) -> None:

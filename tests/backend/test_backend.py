@@ -686,7 +686,7 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
     assert states(compiled) == {"compiled"}
 
 
-def test_random_numbers_of_other_threads_are_not_repeated(net, x, monkeypatch):
+def test_compiling_in_the_first_call_does_not_rewind_the_global_random_numbers(net, x, monkeypatch):
     drawn = []
 
     def compile_while_a_thread_draws(program):

@@ -232,9 +232,9 @@ class Lab:
     def set_viewport(self, width: int, height: int) -> None:
         self.page.set_viewport_size({"width": width, "height": height})
 
-    def screenshot(self, name: str, shown: Locator | None = None) -> None:
-        """Save a picture of the window, or of one part of it, for people to look at."""
-        (shown or self.page).screenshot(path=PICTURES / f"{name}.png")
+    def screenshot(self, name: str) -> None:
+        """Save a picture of the window for people to look at."""
+        self.page.screenshot(path=PICTURES / f"{name}.png")
 
     def _note_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":

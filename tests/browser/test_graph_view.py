@@ -310,7 +310,7 @@ def test_the_colours_follow_the_theme_without_a_transition(host: Lab, show: Show
     page, canvas = host.page, show(TRAINED, on=host).canvas.element_handle()
 
     def follow() -> None:
-        for theme, shown in (*THEMES.items(), *THEMES.items()):
+        for theme, shown in THEMES.items():
             host.set_theme(theme)
             page.wait_for_function(shown, arg=canvas, timeout=10_000)
 

@@ -82,7 +82,7 @@ def test_the_graph_has_the_colours_of_the_page(page: Page, graph: Graph, transit
         page.emulate_media(reduced_motion="reduce")
         page.add_style_tag(content="* { transition: none !important }")
     drawn = graph.canvas.element_handle()
-    for theme, shown in (*THEMES.items(), *THEMES.items()):
+    for theme, shown in THEMES.items():
         page.emulate_media(color_scheme=theme)
         page.wait_for_function(shown, arg=drawn, timeout=10_000)
 

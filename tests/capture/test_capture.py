@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.tensors import tensors_in
+from regional_explorer.capture.tensors import draw_cotangents, tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import is_internal, source_line
 from regional_explorer.errors import CaptureError
@@ -131,7 +131,7 @@ def test_gradients_equal_autograds_for_fixed_cotangents():
     x, y = programs.pair()
     call = Call(programs.textbook, (x, y))
     gradients = call.backward(call.forward())
-    (cotangent,) = call._cotangents.values()
+    (cotangent,) = draw_cotangents(programs.textbook(x, y)).values()
     expected = torch.autograd.grad(programs.textbook(x, y), (x, y), cotangent)
     assert {tuple(g.flatten().tolist()) for g in gradients} == {tuple(g.flatten().tolist()) for g in expected}
     assert cotangent.std() > 0.5
@@ -182,7 +182,9 @@ def test_calls_that_cannot_be_explored_are_refused(fn, said):
 def test_odd_calls_can_be_explored():
     assert capture(makes_what_requires_grad, torch.ones(3), grad=False).graphs
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
-    (cotangent,) = Call(lambda x: x.to(torch.float8_e4m3fn), (torch.ones(4, requires_grad=True),))._cotangents.values()
+    x = torch.ones(4, requires_grad=True)
+    assert Call(lambda x: x.to(torch.float8_e4m3fn), (x,)).gradient_names
+    (cotangent,) = draw_cotangents(x.to(torch.float8_e4m3fn)).values()
     assert cotangent.dtype is torch.float8_e4m3fn
     with torch.device("meta"):
         model, x = nn.Linear(8, 8), torch.randn(2, 8)
@@ -248,8 +250,7 @@ def test_no_two_outputs_have_the_same_cotangent():
         h, g = torch.randn(shape, requires_grad=True), torch.randn(shape, requires_grad=True)
         call = Call(lambda h, g: (h + g, h - g), (h, g))
         assert all(gradient.abs().min() > 1e-3 for gradient in call.backward(call.forward())), shape
-    loss = Call(lambda h, g: ((h + g).sum(), (h - g).expand(3)), (h, g))
-    assert loss._cotangents["[0]"] == 1, "as in training"
+    assert draw_cotangents(((h + g).sum(), (h - g).expand(3)))["[0]"] == 1, "as in training"
 
 
 def test_the_gradients_of_several_modules_have_names_of_their_own():
@@ -456,7 +457,7 @@ class Model(torch.nn.Module):
     [("import torch", "# new\nimport torch"), ("helper(x)\n", "helper(x)\n        # new\n"), ("y * n", "y / n")],
     ids=["a line above", "a comment inside", "another operator"],
 )
-def test_edited_source_is_not_shown_as_running(tmp_path, monkeypatch, old, new):
+def test_source_edited_since_the_trace_is_not_shown_as_what_runs(tmp_path, monkeypatch, old, new):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"edited_{len(new)}"
     path = tmp_path / f"{name}.py"

@@ -40,16 +40,6 @@ def dropped(x):
     return F.dropout(F.gelu(x.sin()), 0.5).square().sum()
 
 
-@pytest.mark.parametrize("tracing", WAYS, ids=str)
-def test_a_compiled_region_gives_the_results_of_eager(tracing):
-    net, x = programs.Stack(2), torch.randn(4, 16)
-    ex = rx.explore(net, (x,), plan=programs.plan_of(layer="layers.*").traced(tracing))
-    assert ex.plan.tracing == tracing
-    ex.compile()
-    assert {part.state for part in ex.session.partitions} == {"compiled"}
-    torch.testing.assert_close(trained(ex.compiled, net, x), trained(net, net, x))
-
-
 def test_ops_are_decomposed_before_autograd():
     x = torch.randn(4, 4, requires_grad=True)
     assert "aten.gelu.default" in targets(traced(dropped, (x,), rx.Tracing()), "forward")
@@ -85,16 +75,19 @@ def test_random_numbers_are_those_of_eager(tracing):
     torch.testing.assert_close(torch.autograd.grad(ex.compiled(x), x)[0], expected)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("tracing", WAYS, ids=str)
-def test_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
+def test_compiled_regions_train_as_eager_and_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
     torch._dynamo.reset()  # torch 2.11 counts the traces of all tests of this code, and gives up after eight
     net, x = programs.Stack(2), torch.randn(4, 16)
-    ex = rx.explore(net, (x,), plan=MLP.traced(tracing))
+    ex, expected = rx.explore(net, (x,), plan=programs.plan_of(layer="layers.*").traced(tracing)), trained(net, net, x)
     ex.compile()
+    assert {part.state for part in ex.session.partitions} == {"compiled"}
+    torch.testing.assert_close(trained(ex.compiled, net, x), expected)
     path = ex.save_plan(tmp_path / "plan.json")
-    assert load_plan(path).tracing == tracing
+    assert load_plan(path).tracing == tracing == ex.plan.tracing
     compiled = rx.compile(net, path)
-    torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    torch.testing.assert_close(trained(compiled, net, x), expected)
     status = rx.status(compiled)
     assert status.plan.tracing == tracing
     assert [part.nodes for part in status.partitions] == [part.nodes for part in ex.session.partitions]

@@ -563,7 +563,7 @@ def test_without_a_compiler_eager_is_still_measured(monkeypatch):
     assert "apt-get install g++" in found.message
 
 
-def test_closing_frees_everything_and_later_calls_raise():
+def test_a_closed_exploration_keeps_its_tables_and_refuses_work():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.compile()
     before = ex.partitions

@@ -12,12 +12,11 @@ import regional_explorer as rx
 from regional_explorer.compiler import artifact, switch, workpiece
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import SameThread
-from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure import benchmark
 from regional_explorer.torch_api import inductor as torch_compile
 from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, codes, only, states, told
-from tests.shared.processes import assert_mended, python
+from tests.shared.processes import assert_mended
 
 pytestmark = pytest.mark.compiles
 
@@ -196,15 +195,6 @@ def test_indescribable_partitions_are_not_stale(monkeypatch):
     assert states(ex) == {"a": "failed", "b": "eager"}
 
 
-def test_store_errors_are_wrapped(monkeypatch):
-    ex = rx.explore(programs.two, (torch.randn(8),))
-    (key, switch), *_ = ex.live.program.stale().items()
-    monkeypatch.setattr(workpiece, "canonical", planted)
-    with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
-        ex.live.program.store.compile(ex.live.program.wanted(key, switch))
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
-
-
 class CancelledAt(SameThread):
     """The calling thread, until the given piece of untimed work, which is cancelled."""
 
@@ -227,7 +217,7 @@ def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
 
 
-def test_numerics_before_an_edit_do_not_apply_after_it():
+def test_numerics_belong_to_the_plan_they_were_checked_under():
     ex, told_of = rx.explore(programs.two, (torch.randn(8),)), []
     run = rx.Run(lambda: "checking numerics: regional" in told_of, lambda doing, _: told_of.append(doing))
     ex.benchmark(("eager", "regional"), 0.05, run=run)
@@ -278,29 +268,25 @@ def explored():
     return ex, errors
 
 
-PLANTED = [MemoryError("planted"), RuntimeError("planted"), torch.OutOfMemoryError("planted")]
-
-
-@pytest.mark.parametrize("error", PLANTED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, torch.OutOfMemoryError])
 def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
     ex, errors = explored
-    errors.append(error)
+    errors.append(error("planted"))
     x = torch.randn(8)
     torch.testing.assert_close(ex.live.capture.run(x), programs.two(x))
     assert states(ex) == {"a": "failed", "b": "compiled"}
-    assert f"the compiled code raised {type(error).__name__}: planted" in failed(ex)["a"]
+    assert f"the compiled code raised {error.__name__}: planted" in failed(ex)["a"]
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "regional"}
     assert list(failed(ex)) == ["a"]
 
 
-@pytest.mark.parametrize("error", PLANTED, ids=lambda error: type(error).__name__)
-def test_later_failure_is_found_by_the_next_call(explored, error):
+def test_later_failure_is_found_by_the_next_call(explored):
     ex, errors = explored
     x = torch.randn(8)
     ex.compiled(x)
-    errors.append(error)
-    with pytest.raises(type(error), match="planted") as raised:
+    errors.append(RuntimeError("planted"))
+    with pytest.raises(RuntimeError, match="planted") as raised:
         ex.compiled(x)
     assert raised.value.__notes__ == ["Raised in the compiled code of region 'a', graph 0/inference."]
     torch.testing.assert_close(ex.compiled(x), programs.two(x))
@@ -419,12 +405,3 @@ print("mended")
 def test_compiling_recovers_from_an_unwritable_disk(how, tmp_path):
     """No file may grow, as on a full disk; or Inductor's cache directory is below a file."""
     assert_mended(FULL, how, tmp_path)
-
-
-def test_unusable_cache_directory_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    program = "import regional_explorer as rx; rx.explore(abs)"
-    last = python(program, cache=tmp_path / "file" / "below", status=1).err.strip().splitlines()[-1]
-    assert last.startswith("regional_explorer.errors.CacheDirectoryError: Inductor's cache directory cannot be used")
-    assert str(tmp_path) in last
-    assert "TORCHINDUCTOR_CACHE_DIR" in last

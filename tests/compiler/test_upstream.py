@@ -1,6 +1,7 @@
 """Against upstream: what is compiled by its cut, and the variants that run the marks alone.
 
-That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``.
+That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``; what is said of
+programs under its compilers in ``tests/diagnostics``.
 """
 
 import pytest
@@ -12,8 +13,8 @@ import regional_explorer as rx
 from regional_explorer.compiler import upstream_marks
 from regional_explorer.record.plan import Cut
 from tests.campaign.programs import PROGRAMS
-from tests.shared import diagnostics_programs, programs
-from tests.shared.checks import assert_compiled_is_right, needs_region_ids, only
+from tests.shared import programs
+from tests.shared.checks import assert_compiled_is_right, needs_region_ids
 
 pytestmark = needs_region_ids
 compiles = pytest.mark.compiles
@@ -83,23 +84,6 @@ def test_variants_of_torch_recompile_under_other_settings():
         other = costs()
         assert costs() == other
     assert not [cost for cost in other if cost in first]
-
-
-@compiles
-@pytest.mark.parametrize(
-    ("code", "said", "variants"),
-    [
-        ("upstream-failed", "", {"eager"}),
-        ("upstream-merged", "Upstream compiles 2 instances of region 'r' as one piece.", {"eager", "upstream"}),
-        ("upstream-config", "max_fusion_size=2; requested was max_fusion_size=8", {"eager", "upstream"}),
-        ("upstream-ignored", "", {"eager", "lite"}),
-    ],
-)
-def test_programs_of_the_page_run_under_upstreams_compilers(code, said, variants, tmp_path):
-    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()[code], tmp_path)
-    assert said in only(ex, code).message
-    assert set(ex.timings.variant) == variants
-    assert set(ex.numerics.verdict) <= {"ok"}
 
 
 @compiles

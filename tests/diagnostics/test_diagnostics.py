@@ -27,6 +27,7 @@ from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
+from tests.diagnostics.test_remedies import REMEDIES, Runs, Words, words_of
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
 from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
@@ -57,13 +58,20 @@ WITHOUT_LINE = {
     "call-nondeterministic",
     "upstream-failed",
 }
+UNDER_UPSTREAM = {
+    "upstream-failed": ("", {"eager"}),
+    "upstream-merged": ("Upstream compiles 2 instances of region 'r' as one piece.", {"eager", "upstream"}),
+    "upstream-config": ("max_fusion_size=2; requested was max_fusion_size=8", {"eager", "upstream"}),
+    "upstream-ignored": ("", {"eager", "lite"}),
+}
+"""What is said of programs that run under upstream's compilers, and the variants that are measured."""
 PROGRAMS = diagnostics_programs.page_programs()
 
 
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
-def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> None:
+def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found = told(ex, code)
     if code == "backward-only" and not REGION_IDS:
@@ -84,6 +92,16 @@ def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> No
         if item.graph is not None:
             names = {node.name for graph in ex.session.graphs if graph.id == item.graph for node in graph}
             assert set(item.nodes) <= names
+        promised = REMEDIES[code]
+        assert "ex." not in words_of(item), "calls are actions"
+        if not isinstance(promised, Runs):
+            action = promised.action if isinstance(promised, Words) else ""
+            assert [str(one) for one in item.actions] == [*filter(None, [action])]
+    if code in UNDER_UPSTREAM and REGION_IDS:
+        said, variants = UNDER_UPSTREAM[code]
+        assert said in only(ex, code).message
+        assert set(ex.timings.variant) == variants
+        assert set(ex.numerics.verdict) <= {"ok"}
 
 
 @pytest.mark.parametrize("code", RefusalCode)
@@ -588,7 +606,7 @@ def test_a_config_that_was_tried_without_effect_is_reported() -> None:
 
 
 @pytest.mark.compiles
-def test_untried_value_may_have_an_effect() -> None:
+def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for size in (7, 6):
         ex.configure("middle", {"max_fusion_size": size})
@@ -611,7 +629,7 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
-def test_one_guard_with_other_values_is_one_cause() -> None:
+def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
     numbers = itertools.count(1)
 
     def counted(x: torch.Tensor) -> torch.Tensor:

@@ -191,21 +191,11 @@ def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: P
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found, promised = told(ex, code)[0], REMEDIES[code]
     assert isinstance(promised, Runs)
-    assert "ex." not in words_of(found)
     returned = apply_all(ex, found, promised.filled, tmp_path)
     if promised.keeps:
         assert promised.keeps(ex, returned)
     else:
         assert code not in codes(ex)
-
-
-@pytest.mark.parametrize("code", [code for code in kinds(Words) if code.values[0] in PROGRAMS])
-def test_a_remedy_in_words_has_no_action(code: str, tmp_path: Path) -> None:
-    promised = REMEDIES[code]
-    assert isinstance(promised, Words)
-    for found in told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code):
-        assert [str(action) for action in found.actions] == [*filter(None, [promised.action])]
-        assert "ex." not in words_of(found)
 
 
 @pytest.mark.parametrize("code", kinds(Edits))
@@ -214,7 +204,6 @@ def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tm
     assert isinstance(promised, Edits)
     if code == "backward-only" and not REGION_IDS:
         pytest.skip("torch 2.11 takes the mark away with the frame, from the backward too")
-    assert "ex." not in told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code)[0].remedy
     for edit in promised.edits:
         source = PROGRAMS[code]
         for old, new in edit:

@@ -486,27 +486,28 @@ def in_folder(folder, mark="call:2"):
     return path, ex
 
 
-def applied(ex, path, folder):
-    """Apply the diff of a plan in a folder; return whether that changed the file as ``apply=True`` would."""
-    patch = folder / "plan.patch"
-    patch.write_text(ex.to_source())
-    git(folder, "apply", "--check", "plan.patch")
-    git(folder, "apply", "plan.patch")
-    return "torch.fx.traceback.annotate" in path.read_text()
+def assert_applies(diff, path, *folders):
+    """In each folder git applies the diff of a plan to the file."""
+    before = path.read_text()
+    for folder in folders:
+        (folder / "plan.patch").write_text(diff)
+        git(folder, "apply", "plan.patch")
+        assert "torch.fx.traceback.annotate" in path.read_text()
+        path.write_text(before)
 
 
-@pytest.mark.parametrize("where", [".", "src", "src/package"])
-@pytest.mark.parametrize("current", [".", "elsewhere"])
-def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch, where, current):
+def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch):
     repository = tmp_path / "a repository"
     repository.mkdir()
     git(repository, "init", "-q")
     path, ex = in_folder(repository / "src" / "package" / "module")
     (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / current)
-    assert "--- a/src/package/module/program.py\n" in ex.to_source()
-    assert "# The paths" not in ex.to_source()
-    assert applied(ex, path, repository / where)
+    for current in (".", "elsewhere"):
+        monkeypatch.chdir(tmp_path / current)
+        diff = ex.to_source()
+        assert "--- a/src/package/module/program.py\n" in diff
+        assert "# The paths" not in diff
+    assert_applies(diff, path, repository, repository / "src", repository / "src" / "package")
 
 
 def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkeypatch):
@@ -516,23 +517,23 @@ def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkey
     diff = ex.to_source()
     assert f"# The paths begin at {tmp_path / 'place'}: run `git apply` there." in diff
     assert "--- a/package/module/program.py\n" in diff
-    assert applied(ex, path, tmp_path / "place")
+    assert_applies(diff, path, tmp_path / "place")
 
 
-@pytest.mark.parametrize("in_repository", [True, False])
-def test_the_paths_of_a_library_begin_at_its_package(tmp_path, in_repository):
-    if in_repository:
-        git(tmp_path, "init", "-q")
+def test_the_paths_of_a_library_begin_at_its_package(tmp_path):
     packages = tmp_path / ".venv" / "lib" / "site-packages"
     path, ex = in_folder(packages / "library")
-    assert "--- a/library/program.py\n" in ex.to_source()
-    assert applied(ex, path, packages)
+    for _in_a_repository_too in range(2):
+        diff = ex.to_source()
+        assert "--- a/library/program.py\n" in diff
+        assert_applies(diff, path, packages)
+        git(tmp_path, "init", "-q")
 
 
 def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
     git(tmp_path, "init", "-q")
     path, ex = in_folder(tmp_path / "größe mit leerzeichen")
-    assert applied(ex, path, tmp_path / "größe mit leerzeichen")
+    assert_applies(ex.to_source(), path, path.parent)
 
 
 def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import Run, SameThread
+from regional_explorer.compiler.run import Run
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
 from regional_explorer.insight.diagnose import from_times, is_faster_and_never_slower, recomputed_in_kernels, remedies
@@ -29,6 +29,7 @@ from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.insight.test_code import compiled, gelu_norm
 from tests.shared import diagnostics_programs
+from tests.shared.fakes import InterruptedWhen
 from tests.shared.sessions import timing
 
 PART = PartitionCode(
@@ -65,7 +66,7 @@ def test_findings_from_kernel_times(kernel_s, bound_s, whole_s, codes):
     assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
 
 
-def test_open_intervals_give_no_finding():
+def test_an_interval_across_a_threshold_gives_no_finding():
     def codes(kernel, between):
         times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0), rounds=5)
         return [item.code for item in from_times("r", [dataclasses.replace(PART, times=times)])]
@@ -359,17 +360,9 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
 @pytest.mark.compiles
 def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(loops):
     seen = []
-
-    class Interrupted(SameThread):
-        """It is interrupted in timed work of a remedy."""
-
-        def run_timed(self, work):
-            if "measuring remedies for r" in seen:
-                raise KeyboardInterrupt
-            return work()
-
+    threads = InterruptedWhen(lambda: "measuring remedies for r" in seen)
     with pytest.raises(KeyboardInterrupt):
-        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=Interrupted()))
+        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads))
     assert not loops.diagnostics
     assert not loops.results.kernel_times("r").empty, "what was measured is kept"
 

@@ -202,6 +202,7 @@ def test_attention_goes_to_the_op_that_a_gpu_has(dtype, masked):
     assert code.coverage.share == 1.0
 
 
+@pytest.mark.slow
 def test_sizes_that_a_gpu_would_try_to_pad():
     """Inductor times padded products on the GPU itself, which is not there."""
     pytest.importorskip("triton")

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import Run, SameThread
+from regional_explorer.compiler.run import Run
 from regional_explorer.insight.kernel_times import (
     ClockNotes,
     kernel_calls,
@@ -33,7 +33,7 @@ from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes,
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
 from tests.shared.checks import torch_setting
-from tests.shared.fakes import FakeClock
+from tests.shared.fakes import FakeClock, InterruptedWhen
 
 pytestmark = pytest.mark.compiles
 
@@ -117,16 +117,8 @@ def test_build_with_clocks_leaves_nothing():
 
 def test_an_interrupt_keeps_the_rounds_that_were_measured():
     ex, seen = compiled(), []
-
-    class Interrupted(SameThread):
-        """It is interrupted in timed work after a round."""
-
-        def run_timed(self, work):
-            if any("round" in doing for doing in seen):
-                raise KeyboardInterrupt
-            return work()
-
-    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=Interrupted())
+    threads = InterruptedWhen(lambda: any("round" in doing for doing in seen))
+    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads)
     with pytest.raises(KeyboardInterrupt):
         ex.kernel_times("r", 20.0, run=run)
     assert len(times_in(ex.session)) == 1
@@ -297,7 +289,7 @@ def test_faster_kernel_raises_the_rate():
         assert rates.seconds(traffic_work(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_a_rate_is_of_a_step_within_the_size():
+def test_the_rate_of_a_size_is_that_of_the_largest_measured_step_within_it():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic_work(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), (

@@ -170,7 +170,7 @@ def test_fusable_borders_are_shown_after_measuring():
 
 
 @pytest.mark.compiles
-def test_an_op_with_bodies_computes_something():
+def test_a_cond_counts_as_one_eager_op():
     ex = rx.explore(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), (torch.ones(3),))
     assert eager_ops(ex.session, full_graphs(ex.live.program)) == 3, "sum, gt and cond"
 

@@ -77,6 +77,7 @@ def test_gradients_go_through_objects():
     assert [graph.kind for graph in ex.session.graphs] == ["dynamo", "forward", "backward"]
 
 
+@pytest.mark.slow
 def test_the_kv_cache_of_a_model_is_compared():
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}

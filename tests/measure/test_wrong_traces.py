@@ -539,7 +539,7 @@ def in_a_checkpoint(x):
 
 
 @pytest.mark.parametrize("fn", [by_item, by_branch, in_a_loop, in_a_checkpoint])
-def test_calls_of_other_callables_are_explored(fn):
+def test_a_marked_block_with_a_graph_break_is_lost_and_the_rest_can_be_marked(fn):
     ex = rx.explore(fn, (torch.randn(3, requires_grad=True),))
     assert [item.region for item in told(ex, "region-lost")] == ["lost"]
     functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}

@@ -32,7 +32,7 @@ from tests.shared.mutations import at, mutated
 
 T = TypeVar("T")
 
-SOME = 100
+SOME = 30
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""
 ALL = 3000
 LONGEST = 400

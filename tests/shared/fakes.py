@@ -1,4 +1,4 @@
-"""Clocks whose time is not that of the machine."""
+"""Clocks whose time is not that of the machine, and threads that are interrupted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from regional_explorer.compiler.run import SameThread, T
 from regional_explorer.measure import profile, rounds, timings
 from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel
@@ -77,6 +78,19 @@ class TickingClock(FakeClock):
 class Unwatched(Sentinel):
     def look(self, clock: Clock[Any]) -> float:
         return 0.0
+
+
+class InterruptedWhen(SameThread):
+    """The calling thread, which is interrupted once: in the first timed work while ``condition`` holds."""
+
+    def __init__(self, condition: Callable[[], object]) -> None:
+        self.condition, self.interrupted = condition, False
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        if not self.interrupted and self.condition():
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return work()
 
 
 def unwatched(patch: pytest.MonkeyPatch) -> None:

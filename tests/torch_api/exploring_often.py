@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 import regional_explorer as rx
 
 KINDS = (FakeTensor, fx.GraphModule, fx.Node, GuardManagerWrapper)
-BEFORE, CYCLES = 1, 3
+BEFORE, CYCLES = 1, 2
 CLOSED: list[rx.Exploration] = []
 """Closed explorations stay until the end: what is freed is freed by closing them, not as they are dropped."""
 

@@ -57,20 +57,21 @@ def test_other_graphs_are_sent_on_request() -> None:
 
 
 def test_new_session_sends_only_the_open_tab() -> None:
-    shown = view()
+    session = sessions.trained(3)
+    shown = SessionView(session)
     shown.press("graph", "1")
     names = ("facts0", "facts1", "folds0", "folds1")
     first = [record(shown, name) for name in names]
-    shown.set_session(replace(sessions.measured(sessions.trained(3)), graphs=shown._session.graphs))  # type: ignore[union-attr]
+    shown.set_session(replace(sessions.measured(sessions.trained(3)), graphs=session.graphs))
     assert all(record(shown, name) is one for name, one in zip(names, first, strict=True))
-    stale = replace(sessions.trained(3), graphs=shown._session.graphs)  # type: ignore[union-attr]
-    shown.set_session(replace(stale, partitions=tuple(replace(one, state=State.STALE) for one in stale.partitions)))
+    stale = tuple(replace(one, state=State.STALE) for one in session.partitions)
+    shown.set_session(replace(session, partitions=stale))
     assert record(shown, "facts0") is first[0]
     assert record(shown, "folds0") != first[2]
     assert record(shown, "facts1") is first[1]
     assert record(shown, "folds1") == {}
     shown.shown = {"tab": "partitions"}
-    shown.set_session(stale)
+    shown.set_session(session)
     assert record(shown, "folds0")["homes"]
     assert record(shown, "folds1")["homes"]
 
