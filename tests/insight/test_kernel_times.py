@@ -343,14 +343,14 @@ class SlowMachine:
     def __init__(self, monkeypatch, per_s):
         self.now_s = 0.0
 
-        def see(measured, kind, step, amount, _call):
+        def note_rate(measured, kind, step, amount, _call):
             took_s = (rates.CALLS + 1) * amount / per_s
             self.now_s += took_s
             measured.fastest[kind, step] = per_s
             return took_s
 
         monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
-        monkeypatch.setattr(Rates, "_see", see)
+        monkeypatch.setattr(Rates, "_note_rate", note_rate)
 
 
 SLOW_WORKS = {
