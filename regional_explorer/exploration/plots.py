@@ -148,11 +148,14 @@ class Plots:
 
 
 def _whiskers_ms(figures: Sequence[Figure]) -> list[list[float]]:
-    """Return how far the ends of intervals are below and above their values, in matplotlib's form."""
+    """Return how far the ends of intervals are below and above their values, in matplotlib's form.
+
+    A file that was changed by hand may have a value outside its interval, and matplotlib refuses negative lengths.
+    """
     intervals = [interval_ends(figure) for figure in figures]
     return [
-        [1e3 * (value - low) for low, value, _ in intervals],
-        [1e3 * (high - value) for _, value, high in intervals],
+        [1e3 * max(0.0, value - low) for low, value, _ in intervals],
+        [1e3 * max(0.0, high - value) for _, value, high in intervals],
     ]
 
 
