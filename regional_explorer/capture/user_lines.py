@@ -81,13 +81,17 @@ def _is_outdated(code: CodeType) -> bool:
 
 
 def _is_read_as_it_is(file: str) -> bool:
-    """Return whether no loader but Python's own loaded the file.
+    """Return whether no loader but Python's own loaded the file, or runpy ran it as a whole.
 
     pytest, for example, rewrites assertions; and marimo runs the cells of a file in a module that nothing has loaded.
     """
     modules = (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
-    loaders = [names.get("__loader__") for names in modules if names.get("__file__") == file]
-    return all(type(loader) is SourceFileLoader for loader in loaders)
+    loaded = [names for names in modules if names.get("__file__") == file]
+    by_runpy = "__cached__"  # which it sets in modules without a loader
+    return all(
+        by_runpy in names if names.get("__loader__") is None else type(names["__loader__"]) is SourceFileLoader
+        for names in loaded
+    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -42,7 +42,7 @@ PART = PartitionCode(
 def findings(kernel_s, bound_s, whole_s, bound_by=BoundBy.COPY, noise=QUIET):
     kernel = KernelTime(exactly(kernel_s), bound_s, None if bound_s is None else bound_by)
     outside = {"between": exactly(whole_s - kernel_s), "around": exactly(0.0)}
-    times = ArtifactKernelTimes((kernel,), **outside, rounds=5, noise=noise)
+    times = ArtifactKernelTimes((kernel,), **outside, noise=noise)
     return list(from_times("r", [dataclasses.replace(PART, times=times)]))
 
 
@@ -68,7 +68,7 @@ def test_findings_from_kernel_times(kernel_s, bound_s, whole_s, codes):
 
 def test_an_interval_across_a_threshold_gives_no_finding():
     def codes(kernel, between):
-        times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0), rounds=5)
+        times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0))
         return [item.code for item in from_times("r", [dataclasses.replace(PART, times=times)])]
 
     assert codes(exactly(0.2), exactly(0.8)) == ["launch-bound"]
@@ -80,7 +80,7 @@ def test_an_interval_across_a_threshold_gives_no_finding():
 
 
 def test_a_region_without_kernels_launches_none():
-    times = ArtifactKernelTimes((), exactly(1e-5), exactly(0.0), rounds=5, noise=QUIET)
+    times = ArtifactKernelTimes((), exactly(1e-5), exactly(0.0), noise=QUIET)
     assert list(from_times("r", [dataclasses.replace(PART, code=ArtifactCode("x"), times=times)])) == []
 
 
@@ -121,7 +121,7 @@ def plant_times(monkeypatch, kernel_s, bound_s, between_s):
         for key, code in insights.codes.items():
             kernel = KernelTime(exactly(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
             kernels, outside = (kernel,) * len(code.kernels), {"between": exactly(between_s), "around": exactly(0.0)}
-            insights.kernel_times[key] = ArtifactKernelTimes(kernels, **outside, rounds=5)
+            insights.kernel_times[key] = ArtifactKernelTimes(kernels, **outside)
         insights.revision += 1
 
     monkeypatch.setattr(exploration, "measure_kernel_times", measure)

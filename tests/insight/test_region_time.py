@@ -38,7 +38,6 @@ def part(*kernels_us, between_us=0.0, code=None, **changed):
         tuple(value and KernelTime(figure(value), 0.5 * value * US) for value in kernels_us),
         between=figure(between_us),
         around=figure(1),
-        rounds=9,
     )
     partition = Partition("r.0", "r", 0, "0/inference", ("mul", "mm", "sort"), State.COMPILED, artifact="a")
     return PartitionCode(partition, code or ArtifactCode("x", KERNELS), NODES, replace(times, **changed))
