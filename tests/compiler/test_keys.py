@@ -12,10 +12,8 @@ from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton
 from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import regional_explorer as rx
 from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, layouts_of
 from regional_explorer.torch_api.torch_config import surroundings
-from tests.shared import programs
 from tests.shared.processes import python
 
 
@@ -244,25 +242,20 @@ def test_defaults_that_environment_variables_set_are_in_the_key():
         assert there == surroundings()
 
 
-def compiled(limit):
-    """Compile a region under a limit of fused nodes; return the keys of artifacts, and what the caches said."""
-    ex = rx.explore(programs.textbook, programs.pair(grad=False)).configure("middle", {"max_fusion_size": limit})
-    ex.compile()
-    return ex.partitions.artifact.tolist(), ex.partitions.cache.tolist()
-
-
 REOPENED = """
 import json, sys
-import torch
-from tests.compiler.test_keys import compiled
-torch.set_num_threads(int(sys.argv[2]))
-print(json.dumps(compiled(int(sys.argv[1]))))
+import regional_explorer as rx
+from tests.shared import programs
+ex = rx.explore(programs.textbook, programs.pair(grad=False))
+ex.configure("middle", {"max_fusion_size": int(sys.argv[1])})
+ex.compile()
+print(json.dumps([ex.partitions.artifact.tolist(), ex.partitions.cache.tolist()]))
 """
 
 
 @pytest.mark.compiles
 def test_a_reopened_notebook_compiles_warm_and_to_the_same_keys():
     limit = 1000 + time.time_ns() % 1_000_000_000  # of no earlier run, so in no cache; it changes no code
-    keys, first = compiled(limit)
+    (keys, first), again = (python(REOPENED, str(limit)).json for _ in range(2))
     assert first == ["cold"]
-    assert python(REOPENED, str(limit), str(torch.get_num_threads())).json == [keys, ["warm"]]
+    assert again == [keys, ["warm"]]
