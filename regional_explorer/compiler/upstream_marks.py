@@ -142,7 +142,7 @@ class Marks:
     def _set_direction(self, direction: str) -> None:
         self._direction = Direction(direction)
 
-    def watched(self, variant: str) -> AbstractContextManager[None]:
+    def watching(self, variant: str) -> AbstractContextManager[None]:
         """Return a context manager that records what upstream compiles, and under which configs."""
         return noting_lite(self._note_op) if variant == LITE else noting_pieces(self._note_piece)
 

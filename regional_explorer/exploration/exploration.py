@@ -667,7 +667,7 @@ class Exploration(Edits, Results):
             patch = source_patch(self.live.program, run)
         if apply:
             patch.apply()
-        return "".join(f"# {finding.message}\n" for finding in _of_the_plan(self.live.session)) + str(patch)
+        return "".join(f"# {finding.message}\n" for finding in _plan_warnings(self.live.session)) + str(patch)
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
@@ -687,7 +687,7 @@ class Exploration(Edits, Results):
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
-        for item in _of_the_plan(session):
+        for item in _plan_warnings(session):
             text = f"{item.message} The plan was saved anyway. {item.remedy}"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
         return saved
@@ -815,8 +815,8 @@ class Exploration(Edits, Results):
                 self.live.close()
 
 
-def _of_the_plan(session: Session) -> list[Diagnostic]:
-    """Return the warnings to save with a plan: its results are wrong, or it is slower."""
+def _plan_warnings(session: Session) -> list[Diagnostic]:
+    """Return the warnings to save with a plan whose results are wrong, or that is slower than eager."""
     wrong = plan_wrong(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 

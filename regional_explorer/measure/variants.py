@@ -120,7 +120,7 @@ class Variants:
         function, backend = self.call.fn, "inductor"
         if marks is not None:
             function, backend = traceable(self.call.fn), self._upstream_backend(name, marks)
-        watched = marks.watched(name) if marks is not None else nullcontext()
+        watched = marks.watching(name) if marks is not None else nullcontext()
         compiled, cost = self._first_run(name, function, backend, watched)
         self._release_variant(name)
         self._compiled[name] = CompiledVariant(

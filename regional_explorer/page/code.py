@@ -342,7 +342,7 @@ def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> st
 
 
 def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[Node]:
-    """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
+    """Yield the kernels and code of each partition, code that is equal once; ``named`` gives a node's name."""
     for first, *equal in by_artifact(codes):
         yield from kernels_table([first]).nodes()
         if equal:

@@ -146,7 +146,7 @@ CONCLUSIONS = frozenset({Verdict.FASTER, Verdict.SLOWER, Verdict.SAME})
 
 @final
 class Comparison(Record, frozen=True):
-    """A variant against the captured graphs, whose results equal the variant's up to rounding."""
+    """The time of a variant against the captured graphs; made only if both give the same results up to rounding."""
 
     speedup: Figure
     """The median over rounds of traced ÷ variant in the same round."""

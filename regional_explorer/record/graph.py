@@ -473,7 +473,7 @@ class GraphBreak(Record, frozen=True):
 
     @property
     def place_and_caller(self) -> str:
-        """The place, and the user's line that leads to it if it is another line."""
+        """The place as text; if another line of the user's caused it, that line too."""
         own = self.own_line
         return f"{self.place}, called at {own}" if self.in_library and own not in (None, self.innermost) else self.place
 

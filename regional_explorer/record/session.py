@@ -91,7 +91,7 @@ class Session(Record, frozen=True, dict=True):
     diagnostics: tuple[Diagnostic, ...] = ()
     """The findings, the most severe first."""
     partition_timings: tuple[PartitionTiming, ...] = ()
-    """The times of partitions alone; ``region_timings`` sums them by region."""
+    """The times of partitions, each timed outside the call; ``region_timings`` sums them by region."""
     partition_numerics: tuple[Numerics, ...] = ()
     """The results of partitions alone."""
     reconciliation: tuple[Reconciled, ...] = ()

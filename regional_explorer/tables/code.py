@@ -420,7 +420,7 @@ COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "eli
 
 
 class StageRow(NamedTuple):
-    """A stage of a partition, and the nodes in it that the followed nodes became or come from."""
+    """A stage of a partition, and its nodes that the selected nodes were made from or became."""
 
     part: PartitionStages
     stage: Stage

@@ -139,7 +139,7 @@ _KINDS = {
     "_backward_pre_hooks": "full backward pre-hook",
     "_backward_hooks": "backward hook",
 }
-"""The names of the hooks that run around a module, by the name of their store in the module."""
+"""The names of a module's hooks, by the attribute of the module that holds them."""
 
 
 @dataclass(frozen=True)

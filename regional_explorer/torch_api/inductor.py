@@ -381,7 +381,7 @@ def run_inductor(
 
 @contextlib.contextmanager
 def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
-    """Context manager: compile or load a piece under ``config``, independently of the surrounding code."""
+    """Context manager: what its body compiles or loads uses only ``config``, whatever settings surround it."""
     with (
         torch.fx.traceback.preserve_node_meta(enable=False),
         inductor_config.patch(dict(config)),

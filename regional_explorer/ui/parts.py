@@ -311,7 +311,7 @@ def plans(shown: Shown) -> list[Node]:
 
 
 def run_key(run: Session) -> str:
-    """Return the key of a measured plan on a page, since its number changes when the oldest plan is dropped."""
+    """Return a stable id of a measured plan; its number changes when the oldest plan is dropped."""
     return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
 
 

@@ -632,7 +632,7 @@ def of_its_gradient(y):
 
 
 @pytest.mark.parametrize("call_with", [of_the_argument, of_its_gradient])
-def test_gradients_stop_at_values_of_another_thread(call_with):
+def test_a_backward_does_not_enter_values_computed_in_another_thread(call_with):
     """Each thread counts the nodes of autograd from 0, so those of this one have larger numbers than the call's."""
     w = torch.ones(3, requires_grad=True)
     y = w.exp()

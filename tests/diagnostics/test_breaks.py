@@ -305,7 +305,7 @@ def test_mark_on_untraced_line_explains_why():
         rx.explore(call, (X,)).mark("r", lines="call:2")
 
 
-def test_mark_without_match_names_no_break():
+def test_a_mark_that_matches_nothing_is_not_blamed_on_a_graph_break():
     with pytest.raises(SelectorError) as told:
         exploring(averaging()).mark("act", modules="7")
     assert "broke" not in str(told.value)

@@ -403,7 +403,7 @@ def test_regional_without_regions_is_not_timed():
 
 
 @pytest.mark.parametrize(("as_eager", "verdict"), [(False, "not comparable"), (True, "failed")])
-def test_wrong_random_call_is_found_on_equal_draws(as_eager, verdict, monkeypatch):
+def test_a_wrong_result_of_a_random_op_is_found_with_the_same_seed(as_eager, verdict, monkeypatch):
     """Of ``full`` a twin draws as eager does, unless this torch may change the order; ``upstream`` has none."""
     monkeypatch.setattr(
         benchmark, "compare_results", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)

@@ -148,7 +148,7 @@ def test_a_panel_compares_torch_compile_if_it_was_measured_before(
     assert Control(exploration).state.variants == BY_DEFAULT
 
 
-def test_a_button_waits_for_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_button_starts_its_job_once_the_machine_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0.0]
     monkeypatch.setattr(machine, "other_processes_s", lambda: used[0])
     said: list[str] = []
