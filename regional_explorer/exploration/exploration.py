@@ -67,7 +67,7 @@ from regional_explorer.tables.tuning import SuggestionList
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.tuning.budget import checked_limits
 from regional_explorer.tuning.crew import Crew
-from regional_explorer.tuning.tries import Ledger, default_path
+from regional_explorer.tuning.ledger import Ledger, default_path
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -69,9 +69,9 @@ from regional_explorer.regions.select import Assignment, assign, members
 from regional_explorer.torch_api.torch_config import surroundings
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
+from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.live_bench import LiveBench, measure_suggestions
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.tries import Ledger
 
 
 def initial_program(

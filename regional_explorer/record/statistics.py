@@ -176,14 +176,15 @@ def judged(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int =
     if high < 1.0 and 1.0 / median > 1.0 + floor:
         return Verdict.SLOWER, ""
     verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
-    return verdict, "" if verdict is Verdict.SAME else _without_winner(median, bounds, floor)
+    return verdict, "" if verdict is Verdict.SAME else _without_winner(median, bounds, floor, confidence)
 
 
-def _without_winner(median: float, bounds: tuple[float, float], floor: float) -> str:
+def _without_winner(median: float, bounds: tuple[float, float], floor: float, confidence: float) -> str:
     """Return why neither is faster: the interval of a verdict has both, or the difference is too small to count."""
     low, high = bounds
     if low <= 1.0 <= high:
-        return f"either may be faster, as the interval is {low:.2f}–{high:.2f} at the higher confidence of a verdict"
+        at = f"at the {100.0 * confidence:.4g} % confidence of a verdict"
+        return f"{at} the interval is {low:.2f}–{high:.2f}, so either may be faster"
     found, least = (f"{100.0 * difference:.1f} %" for difference in (max(median, 1.0 / median) - 1.0, floor))
     cause = f"eager differs from itself by up to {least}" if floor > MIN_FLOOR else f"memory layout alone makes {least}"
     return f"a difference of {found} does not count, as {cause}"

@@ -16,6 +16,7 @@ from regional_explorer.record.tuning import AT_HAND, Outcome, PieceRace, SearchS
 from regional_explorer.tables.tuning import answer
 from regional_explorer.tuning.bench import Bench, P, Raced, TimedPiece
 from regional_explorer.tuning.budget import Limits
+from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.space import (
     WRAPPER,
     Candidate,
@@ -33,7 +34,7 @@ from regional_explorer.tuning.space import (
     with_configs_of,
     without_cpp_wrapper,
 )
-from regional_explorer.tuning.tries import FINAL_SHARE, FINALISTS, Ledger, Tries
+from regional_explorer.tuning.tries import FINAL_SHARE, FINALISTS, Tries
 
 PIECES_SHARE = 0.08
 """The largest share of the budget for races of single pieces."""

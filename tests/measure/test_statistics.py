@@ -182,7 +182,7 @@ TOO_BUSY = Noise(rounds=100, disturbed=80)
         (
             np.array([0.9, *[1.2] * 11]),
             *(0.005, QUIET, 1),
-            "either may be faster, as the interval is 0.90–1.20 at the higher confidence of a verdict",
+            "at the 99.8 % confidence of a verdict the interval is 0.90–1.20, so either may be faster",
         ),
         (
             np.full(50, 1.09),

@@ -15,9 +15,9 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Tracing
 from regional_explorer.record.tuning import EAGER, Numbers, Outcome
 from regional_explorer.tuning.budget import Limits
+from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import whole_graph
-from regional_explorer.tuning.tries import Ledger, LedgerEntry
 from tests.shared.processes import ROOT
 from tests.tuning.replay import Planted, ReplayBench, by_parts
 

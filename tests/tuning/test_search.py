@@ -39,9 +39,9 @@ from regional_explorer.record.tuning import (
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning import tries
 from regional_explorer.tuning.budget import Limits
+from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
-from regional_explorer.tuning.tries import Ledger
 from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
