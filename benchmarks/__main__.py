@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks import engine, insight, measuring, models, page, production, search, traced, tuning
+from benchmarks import engine, insight, measuring, models, notebook, page, production, search, traced, tuning
 from benchmarks.row import Row, cells, heads
 
 ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
@@ -35,8 +35,10 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "steps": production.step_rows,
     "production-start": production.start_rows,
     "import": engine.import_rows,
-    "first": lambda: engine.first_rows(warm=False),
-    "first-warm": lambda: engine.first_rows(warm=True),
+    "first": lambda: notebook.first_rows(warm=False),
+    "first-warm": lambda: notebook.first_rows(warm=True),
+    "opening": notebook.opening_rows,
+    "self-test": measuring.self_test,
     "measuring": measuring.errors,
     "measuring-busy": measuring.busy_errors,
     "drawing": page.drawing_rows,
@@ -55,7 +57,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 
 ASKED = (
     *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted"),
-    *("sums", "links", "findings", "gpu-code", "compare-apart"),
+    *("sums", "links", "findings", "gpu-code", "compare-apart", "self-test"),
 )
 """Rows that run only when they are named."""
 

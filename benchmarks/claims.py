@@ -27,7 +27,7 @@ import regional_explorer as rx
 from benchmarks.measuring import REPEATS, other_work
 from benchmarks.programs import explore
 from benchmarks.row import cells, heads
-from regional_explorer.measure.__main__ import torch_threads
+from benchmarks.trials import torch_threads
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.page.report import report, session_html, session_text
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict

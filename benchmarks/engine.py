@@ -1,17 +1,15 @@
-"""The cost of edits, cold compiles, captures and first results, beside the alternatives without us.
+"""The cost of edits, cold compiles, captures and imports, beside the alternatives without us.
 
-Both sides of a row take turns. Except for the first result and the import, they run in one process under an Inductor
+Both sides of a row take turns. Except for the import they run in one process under an Inductor
 cache directory of their own. Compiles that must be cold get a config value that was never used before.
 """
 
 from __future__ import annotations
 
 import copy
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -163,66 +161,6 @@ def capture_rows(repeats: int = 9) -> Iterator[Row]:
     ours, theirs = turns(repeats, lambda: timed(lambda: rx.explore(model, (x,))), lambda: timed(bare))
     against = "torch.compile with an aot_autograd backend that records nothing"
     yield Row("capture: rx.explore", against, ours, theirs, 1.15)
-
-
-IDLE_S = 20.0
-"""Seconds between the first cell of a fresh kernel and the cell that compiles: the time to type it."""
-
-FRESH = """
-import sys, time
-from IPython.core.interactiveshell import InteractiveShell
-first, then, idle_s = sys.argv[1:]
-shell = InteractiveShell.instance()
-shell.run_cell(first).raise_error()
-time.sleep(float(idle_s))
-started = time.perf_counter()
-shell.run_cell(then).raise_error()
-print(time.perf_counter() - started)
-"""
-PREPARE = """
-import torch
-from benchmarks.programs import Chain, inputs
-model, x = Chain(12, equal=True), inputs()
-leaves = [x, *model.parameters()]
-"""
-OURS = """
-import regional_explorer as rx
-compiled = rx.explore(model, (x,)).compiled
-grads = torch.autograd.grad(compiled(x), leaves)
-"""
-PLAIN = """
-compiled = torch.compile(model)
-grads = torch.autograd.grad(compiled(x), leaves)
-"""
-CELLS = {"ours": (f"%load_ext regional_explorer\n{PREPARE}", OURS), "plain": (PREPARE, PLAIN)}
-
-
-def first_rows(*, warm: bool, repeats: int = 3, idle_s: float = IDLE_S) -> Iterator[Row]:
-    """Time a fresh kernel from the cell that requests a compiled function to its first result.
-
-    A cold start has empty cache directories; a ``warm`` start has those that the same program filled before.
-    """
-    with tempfile.TemporaryDirectory(prefix="regional-explorer-bench-") as folder:
-        caches = {side: Path(folder, side) for side in CELLS}
-        if warm:
-            for side, cache in caches.items():
-                _fresh_kernel(side, cache, 0.0)
-
-        def seconds(side: str) -> float:
-            return _fresh_kernel(side, caches[side] if warm else Path(tempfile.mkdtemp(dir=folder)), idle_s)
-
-        ours, theirs = turns(repeats, *(partial(seconds, side) for side in caches))
-    state = "filled" if warm else "empty"
-    what = f"first compiled time in a fresh kernel, {state} Inductor cache, {idle_s:.0f} s after %load_ext"
-    yield Row(what, "plain torch.compile, the same", ours, theirs, 1.05 if warm else 0.6)
-
-
-def _fresh_kernel(side: str, cache: Path, idle_s: float) -> float:
-    """Return the seconds of the second cell in a new process; all caches and precompiled headers are in ``cache``."""
-    cache.mkdir(exist_ok=True)
-    # Inductor keeps precompiled headers below the directory for temporary files, whatever its cache directory is.
-    folders = {"TMPDIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
-    return float(in_process(FRESH, *CELLS[side], idle_s, **folders).split()[-1])
 
 
 def import_rows(repeats: int = 5) -> Iterator[Row]:

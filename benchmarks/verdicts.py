@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.trials import PIECES, repeated, works
 from regional_explorer.measure import rounds
-from regional_explorer.measure.__main__ import PIECES, repeated, works
 from regional_explorer.measure.clock import TimedCall
 
 NEVER_S = 99.0

@@ -37,13 +37,13 @@ from regional_explorer.compiler.artifact_folder import (
 from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import ArtifactError, PlanError
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.torch_api.shipping import Packed
 from tests.shared import programs
 from tests.shared.checks import facts, trained
 from tests.shared.mutations import mutated
 from tests.shared.processes import python
+from tests.shared.work import torch_threads
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 

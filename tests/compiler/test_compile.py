@@ -17,11 +17,11 @@ from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
 from regional_explorer.errors import ClosedError, NoCompilerError, UnknownConfigKeyError
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.changes import changes
 from regional_explorer.torch_api import inductor
 from tests.shared import programs
 from tests.shared.checks import assert_compiled_is_right, change_code, codes, only
+from tests.shared.work import torch_threads
 
 pytestmark = pytest.mark.compiles
 

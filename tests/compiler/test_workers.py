@@ -17,11 +17,11 @@ from regional_explorer.compiler.artifact import ArtifactStore
 from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.workers import LostWorkerError, Workers, run_alone
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import ShipmentError, dump_piece
 from regional_explorer.torch_api.torch_config import Settings
 from tests.shared.processes import is_running, until
+from tests.shared.work import torch_threads
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
 

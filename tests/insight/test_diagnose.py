@@ -16,7 +16,6 @@ from regional_explorer.insight import diagnose
 from regional_explorer.insight.diagnose import from_times, is_faster_and_never_slower, recomputed_in_kernels, remedies
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import alone, partitions, timings
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
@@ -31,6 +30,7 @@ from tests.insight.test_code import compiled, gelu_norm
 from tests.shared import diagnostics_programs
 from tests.shared.fakes import InterruptedWhen
 from tests.shared.sessions import timing
+from tests.shared.work import torch_threads
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),

@@ -25,7 +25,6 @@ from regional_explorer.insight.kernel_times import (
     timed_code,
 )
 from regional_explorer.measure import rates
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rates import STEPS, Rates, product_work, rates_of, traffic_work
 from regional_explorer.measure.rounds import Parts, run_rounds
@@ -34,6 +33,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
 from tests.shared.checks import torch_setting
 from tests.shared.fakes import FakeClock, InterruptedWhen
+from tests.shared.work import torch_threads
 
 pytestmark = pytest.mark.compiles
 

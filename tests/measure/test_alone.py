@@ -11,7 +11,6 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.measure import benchmark
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.alone import copied_tensors, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
@@ -23,6 +22,7 @@ from regional_explorer.torch_api.graphs import inductor_keeps_draws_in_order
 from tests.shared import programs
 from tests.shared.checks import change_code, codes, only, version_of
 from tests.shared.fakes import FakeClock, InterruptedWhen, TickingClock, timed_by
+from tests.shared.work import torch_threads
 
 pytestmark = pytest.mark.compiles
 

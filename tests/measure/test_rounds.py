@@ -26,7 +26,6 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure import benchmark, timings
-from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import Clock, CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
     DeviceState,
@@ -54,6 +53,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.tables.benchmark import memory_table
 from tests.shared.fakes import FakeClock, Make
 from tests.shared.sessions import ENVIRONMENT
+from tests.shared.work import torch_threads
 
 FORWARD, BACKWARD, STEP = Phase
 LONG = 2.0**-6

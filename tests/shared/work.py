@@ -1,10 +1,13 @@
-"""How much work something is: counted, because a time says as much about the machine as about the code."""
+"""Counts the work of something, as times depend on the machine; and sets the number of threads that do it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
+
+import torch
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -22,3 +25,14 @@ def calls(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Context manager: torch uses ``count`` threads."""
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)

@@ -1,4 +1,4 @@
-"""Tests the benchmark itself: how often it reports a difference for pairs of functions whose true difference is known.
+"""Pairs of functions whose true difference is known, and how often a method of measuring reports a difference.
 
 A pair is a function against itself, or against itself with a known part of its own work added. So the true difference
 is exact, whatever the speed of the machine.
@@ -6,18 +6,15 @@ is exact, whatever the speed of the machine.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
 import torch
 
-from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import check_budget, run_rounds
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.grouping import grouped
 
@@ -57,14 +54,14 @@ BY_ROUNDS: Mapping[str, Callable[..., Verdict]] = MappingProxyType({"rounds": by
 
 
 def trials(
-    pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = BY_ROUNDS
+    pairs: int, planted: float, budget_s: float, methods: Mapping[str, Callable[..., Verdict]] = BY_ROUNDS
 ) -> Iterator[Outcome]:
     """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions.
 
-    A method is given both functions, the seconds and a seed.
+    A method is given both functions, the seconds and a seed. One thread runs them: this tests measuring, not threads.
     """
     pieces = works()
-    with torch.no_grad(), torch_threads(threads):
+    with torch.no_grad(), torch_threads(1):
         for pair in range(pairs):
             piece = pieces[pair % len(pieces)]
             first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + planted)))
@@ -97,47 +94,3 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads_before)
-
-
-PLANTED_SLOWDOWNS = (0.0, 0.03)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the self-test; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m regional_explorer.measure",
-        description="Measure pairs of equal functions, and pairs in which one does 3 % more work; print how "
-        "often each pair was reported as different.",
-    )
-    parser.add_argument("--self-test", action="store_true", required=True, help="run the pairs")
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of each kind (default: 40)")
-    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each pair (default: 2)")
-    # One thread: this tests measuring, not threads.
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
-    options = parser.parse_args(arguments)
-    for name in ("pairs", "threads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: give a number of at least 1")
-    try:
-        check_budget(options.budget)
-    except MeasureError as error:
-        parser.error(f"--budget: {error}")
-    outcomes = []
-    try:
-        for planted in PLANTED_SLOWDOWNS:
-            for outcome in trials(options.pairs, planted, options.budget, options.threads):
-                outcomes.append(outcome)
-                _print_progress(f"\r{len(outcomes)} of {options.pairs * len(PLANTED_SLOWDOWNS)} pairs")
-    except KeyboardInterrupt:
-        _print_progress("\ninterrupted: the rates are those of the pairs so far")
-    _print_progress("\n")
-    print(table(outcomes))  # noqa: T201 - what the command is for
-    return 0
-
-
-def _print_progress(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - progress, apart from the result
-
-
-if __name__ == "__main__":
-    sys.exit(main())
