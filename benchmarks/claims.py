@@ -140,7 +140,7 @@ def words(page: str) -> str:
 
 
 @dataclass
-class Seen:
+class ClaimCounts:
     """Counts the statements by kind, and those that cannot be true."""
 
     said: Counter[str] = field(default_factory=Counter)
@@ -263,7 +263,7 @@ def tried(ex: rx.Exploration, explore_again: Callable[[], rx.Exploration], budge
 
 def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.1) -> Iterator[str]:
     """Yield a row per function: how many statements about it cannot be true, by condition."""
-    counter = Seen()
+    counter = ClaimCounts()
     kinds = [(count, is_busy) for count in (1, 2) for is_busy in busy]
     titles = [f"{'busy' if is_busy else 'quiet'}, {count} thread{'s' * (count > 1)}" for count, is_busy in kinds]
     yield heads("function", *titles)
@@ -311,7 +311,7 @@ def verdicts(session: Session) -> dict[str, str]:
 def of_models(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) -> Iterator[str]:
     """Yield a row per model: how many statements cannot be true, and the verdicts without and beside other work."""
     yield heads("model", "cannot be true", "verdicts without other work", "the same beside it", "not given", "others")
-    counter = Seen()
+    counter = ClaimCounts()
     for name in only:
         given, wrong = [], 0
         with explore(name) as ex:

@@ -23,7 +23,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 import regional_explorer as rx
 from benchmarks.programs import Block, Chain, inputs
 from benchmarks.row import Row, in_process, timed, turns
-from regional_explorer.torch_api.inductor import Compiled, compile_piece, start_compile
+from regional_explorer.torch_api.inductor import CompileOutput, compile_piece, start_compile
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
@@ -138,7 +138,7 @@ def distinct_rows(regions: int = 12, repeats: int = 3) -> Iterator[Row]:
     yield Row(what, "the same one after the other", ours, theirs, 0.65)
 
 
-def _cold_s(model: nn.Module, x: torch.Tensor, start: Callable[..., Compiled] = start_compile) -> float:
+def _cold_s(model: nn.Module, x: torch.Tensor, start: Callable[..., CompileOutput] = start_compile) -> float:
     """Return the seconds of compiling all regions; only the files that Inductor builds once are cached."""
     with fresh_cache():
         toolchain()

@@ -23,7 +23,7 @@ from benchmarks.programs import explore, quickstart
 from benchmarks.row import Row, cells, heads, in_process, regional_steps, timed
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.region_code import PartitionCode, by_artifact, partition_codes, total_coverage
+from regional_explorer.record.region_code import PartitionCode, grouped_by_artifact, partition_codes, total_coverage
 from regional_explorer.torch_api import lowering
 
 MODELS = ("quickstart", "gpt", "dit", "bert", "albert", "gpt2", "llama", "vit", "mamba")
@@ -122,7 +122,7 @@ def links(models: Iterable[str] = MODELS) -> Iterator[str]:
             compile_s = timed(ex.compile)
             look(ex)
             # Equal partitions share one code, which is counted once.
-            parts = [equal[0] for equal in by_artifact(partition_codes(ex.session))]
+            parts = [equal[0] for equal in grouped_by_artifact(partition_codes(ex.session))]
         coverage = total_coverage(tuple(part.coverage for part in parts))
         lines = sum(bool(linked.lines) for part in parts for linked in part.kernels)
         other = sum(part.code.problem is not None for part in parts)

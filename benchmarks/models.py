@@ -18,7 +18,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn, get_hash_for_
 import regional_explorer as rx
 from benchmarks.programs import GPT, WORDS, explore
 from benchmarks.row import Row, regional_steps, training_steps
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 
 BLOCKS = 4
 
@@ -59,9 +59,9 @@ def whole_rows(budget_s: float = 60.0) -> Iterator[Row]:
 def sum_rows(models: Iterable[str] = ("gpt", "bert", "llama", "vit", "mamba"), budget_s: float = 30.0) -> Iterator[Row]:
     """Time a step whose regions include their sums of gradients, beside a step whose sums run eagerly."""
     for name in models:
-        explorations: dict[str, rx.Exploration] = {cut: explore(name) for cut in (Cut.INSTANCES, Cut.MARKED)}
+        explorations: dict[str, rx.Exploration] = {cut: explore(name) for cut in (CutRule.INSTANCES, CutRule.MARKED)}
         for cut, ex in explorations.items():
-            ex.plan = replace(ex.plan, cut=Cut(cut))
+            ex.plan = replace(ex.plan, cut=CutRule(cut))
             ex.compile()
         with_sums, eager = (len(ex.partitions) for ex in explorations.values())
         ours, theirs = regional_steps(explorations, budget_s)

@@ -26,7 +26,7 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
-from regional_explorer.record.configs import to_be_faster
+from regional_explorer.record.configs import speed_configs
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Suggestion, Try, Tuning
@@ -123,7 +123,7 @@ def _space(bench: LiveBench, search: Tuning) -> Iterator[Candidate]:
         yield candidate_of(SearchStage.REFERENCE, Root(search.answer, search.plan))
     all_ways = ways(grad=bench.grad)
     bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(way, {}) for way in all_ways]
-    for config in to_be_faster(bench.device_type):
+    for config in speed_configs(bench.device_type):
         bases += [(way, config) for way in all_ways[:LIKELIEST] if config != WRAPPER]
     for way, config in bases:
         yield whole_graph_candidate(SearchStage.KEYS, way, config)

@@ -16,7 +16,7 @@ import regional_explorer as rx
 from benchmarks.row import Row, inference_calls, training_steps
 from benchmarks.search import MODELS, search_anew
 from benchmarks.traced import PLAIN, made_anew
-from regional_explorer.record.tuning import TORCH_COMPILE, Numbers
+from regional_explorer.record.tuning import TORCH_COMPILE, NumericsRequirement
 
 SEARCH_S = 120.0
 """The budget of each search."""
@@ -52,7 +52,7 @@ def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search
     for name in models:
         model, x, leaves = made_anew(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            search = search_anew(ex, search_s, numerics=Numbers.BITWISE, apply=True)
+            search = search_anew(ex, search_s, numerics=NumericsRequirement.BITWISE, apply=True)
             assert search.answer != TORCH_COMPILE, "torch.compile was not compared to the bit"
             if search.plan is not None:
                 ex.compile()

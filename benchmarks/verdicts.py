@@ -29,10 +29,10 @@ NEVER_S = 99.0
 RESAMPLES = 2000
 
 
-class Recorded(rounds._RoundsRun):
+class RecordingRun(rounds._RoundsRun):
     """A run that notes when each round was complete."""
 
-    def go(self) -> rounds.Stop:
+    def go(self) -> rounds.StopReason:
         """Measure, and keep this run."""
         self.stamps_s: list[float] = []
         runs.append(self)
@@ -43,12 +43,12 @@ class Recorded(rounds._RoundsRun):
         self.stamps_s.append(self._spent_s())
 
 
-runs: list[Recorded] = []
+runs: list[RecordingRun] = []
 
 
 def answer(planted: float, budget_s: float) -> None:
     """For each number of a pair that is read, print the seconds and the rounds after which its verdict stands."""
-    setattr(rounds, "_RoundsRun", Recorded)  # noqa: B010 - mypy takes no other class
+    setattr(rounds, "_RoundsRun", RecordingRun)  # noqa: B010 - mypy takes no other class
     setattr(rounds.RoundsResult, "is_precise", lambda _: False)  # noqa: B010 - the whole budget is used
     work: Any = works()
     pieces = list(work.values()) if isinstance(work, dict) else work  # older checkouts have names for them
@@ -62,13 +62,13 @@ def answer(planted: float, budget_s: float) -> None:
             print(json.dumps(stands(runs.pop())), flush=True)
 
 
-def stands(run: Recorded) -> tuple[float, int]:
+def stands(run: RecordingRun) -> tuple[float, int]:
     """Return after how many seconds and rounds the verdict is "slower" and stays so."""
     stands_from, history = (NEVER_S, 0), run.history
     phase = next(iter(history[0]["slower"]))
     for count in range(len(history), 1, -1):
         run.history = history[:count]
-        if run.result(rounds.Stop.BUDGET).verdict("slower", phase) != "slower":
+        if run.result(rounds.StopReason.BUDGET).verdict("slower", phase) != "slower":
             break
         stands_from = run.stamps_s[count - 1], count
     return stands_from

@@ -366,13 +366,13 @@ def misplaced_arguments(
         problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
     elif more:
         problems.append(f"There are {2 + len(more)} arguments after the function.")
-    spelled = _spelled([args, kwargs, *more], unknown)
+    spelled = _right_call([args, kwargs, *more], unknown)
     return InvalidArgumentError(
         f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
     )
 
 
-def _spelled(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
+def _right_call(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
     """Return the right call for these positional and keyword arguments, in the words of the caller's source."""
     call = _written_call()
     if call is None or not _is_plain(call):

@@ -245,7 +245,7 @@ def test_files_that_find_diagnostics_are_listed() -> None:
     finding = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
-        if ".found(" in path.read_text(encoding="utf-8")
+        if ".finding(" in path.read_text(encoding="utf-8")
     }
     assert set(re.findall(r"`(\w+/\w+\.py)`", table)) == finding
 

@@ -188,7 +188,7 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
         if not frame.late:
             continue
         traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){frame.why_late}"
-        yield DiagnosticCode.RECOMPILED.found(
+        yield DiagnosticCode.RECOMPILED.finding(
             f"{traced}. {_cost_of(program, frame)}",
             graph=frame.dynamo[0].id,
             remedy=dynamic_remedy(frame, program.capture.frames),

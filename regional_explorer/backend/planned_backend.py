@@ -45,7 +45,7 @@ from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import AS_UPSTREAM, Direction, Plan, Tracing
 from regional_explorer.record.plan_file import (
-    Explored,
+    ExplorationRecord,
     environment_difference,
     mode_differences,
     partition_differences,
@@ -256,7 +256,7 @@ class PlannedProgram(CutProgram):
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
         if any(record.error == NO_COMPILER for record in failed):
             message = f"Partitions without an artifact run eagerly: {NO_COMPILER}"
-            self.report(DiagnosticCode.NO_COMPILER.found(message))
+            self.report(DiagnosticCode.NO_COMPILER.finding(message))
         others = [record for record in failed if record.error != NO_COMPILER]
         for diagnostic in check_failed(evidence_of(self, others)):
             self.report(diagnostic)
@@ -268,7 +268,7 @@ class PlannedProgram(CutProgram):
     def _report_eager(self, switch: Switch, why: str) -> None:
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
         message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
-        self.report(DiagnosticCode.REGION_FAILED.found(message, region=region, graph=graph, at=nodes, upstream=""))
+        self.report(DiagnosticCode.REGION_FAILED.finding(message, region=region, graph=graph, at=nodes, upstream=""))
 
 
 TRAINS_FROZEN = (
@@ -368,7 +368,7 @@ class BackendOptions:
         )
 
 
-NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
+NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.finding(
     "There is no region: the plan is missing or empty, and no op in the graphs of the first call is marked. "
     "All of it runs eagerly.",
     remedy="Give a plan, or mark ops in the source with rx.region; a graph break in a marked block loses its mark.",
@@ -376,7 +376,7 @@ NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
 )
 
 
-NOTHING_TRACED = DiagnosticCode.REGION_EMPTY.found(
+NOTHING_TRACED = DiagnosticCode.REGION_EMPTY.finding(
     "No region is in any graph: Dynamo traced nothing of the first call, which ran as plain Python.",
     remedy="With fullgraph=True torch says why it traces nothing.",
     upstream="",
@@ -398,10 +398,10 @@ def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
     return diagnostic.code, diagnostic.region, diagnostic.message if diagnostic.region is None else ""
 
 
-def _recompile_limit_reached(frames: Sequence[Frame]) -> Diagnostic:
+def _recompile_limit_diagnostic(frames: Sequence[Frame]) -> Diagnostic:
     """Return a ``recompiled`` diagnostic: Dynamo reached its recompile limit for the call, after ``frames``."""
     fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
-    return DiagnosticCode.RECOMPILED.found(
+    return DiagnosticCode.RECOMPILED.finding(
         "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
         "another trace runs as plain Python, without any region.",
         remedy=" ".join(filter(None, (dynamic_remedy(frames[-1], frames), fails))),
@@ -425,7 +425,7 @@ class PlannedBackend:
     def __init__(self, options: BackendOptions) -> None:
         self.__name__ = "regional_explorer"  # the name of the backend in torch.compile's logs
         self.options, plan = options, options.plan
-        self.explored: Explored | None = None
+        self.explored: ExplorationRecord | None = None
         self.unknown_configs: list[Diagnostic] = []
         listed: Collection[str] = ()
         if isinstance(plan, (str, Path)):
@@ -516,7 +516,7 @@ class PlannedBackend:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
         if frames and self._has_given_up():
-            self.warn(_recompile_limit_reached(frames))
+            self.warn(_recompile_limit_diagnostic(frames))
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored

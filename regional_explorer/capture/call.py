@@ -259,7 +259,7 @@ class Call:
         storages_before, nodes_before = storages_of(tensors_before), nodes_behind(tensors_before) | seen_before
         first_number = next_sequence_number()
         try:
-            with self._watched():
+            with self._watching_writes():
                 with _raising_capture_error("The call itself", self._one_argument_remedy):
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
@@ -294,7 +294,7 @@ class Call:
         reachable = self._reach()
         self._state.note_first_run(reachable)
         storages_before = storages_of(reachable.tensors)
-        with self._watched(), silent(), _raising_capture_error("The call, run a second time,"):
+        with self._watching_writes(), silent(), _raising_capture_error("The call, run a second time,"):
             outputs = self._run_eagerly()
             if self._gradient_inputs:
                 ends = gradient_inputs(outputs, nodes_before | nodes_behind(reachable.tensors))
@@ -315,7 +315,7 @@ class Call:
             or storages_of([tensor]) - storages_before
         ]
 
-    def written(self) -> list[tuple[str, torch.Tensor, torch.Tensor | None]]:
+    def written_tensors(self) -> list[tuple[str, torch.Tensor, torch.Tensor | None]]:
         """Return the user's tensors that the call writes or assigns, as they are now; use it in a ``restoring`` block.
 
         Each tensor comes with its name and, if it was written in place, its content at the start of the block.
@@ -328,7 +328,7 @@ class Call:
         ]
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watching_writes(self) -> Iterator[None]:
         """Context manager: note the call's writes in the block; restore random generators and flags afterwards."""
         try:
             with (
@@ -426,7 +426,7 @@ class Call:
 
     def close(self) -> None:
         """Drop all references to what belongs to the user."""
-        self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
+        self.fn, self.args, self.kwargs, self.modules = raise_closed, (), {}, []
         self._gradient_inputs, self._cotangents, self._restore_log, self._state = (
             [],
             {},
@@ -459,12 +459,12 @@ def _gradients(
     return torch.autograd.grad(tensors, inputs, grads, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
 
-def closed(*_args: Any, **_kwargs: Any) -> NoReturn:
+def raise_closed(*_args: Any, **_kwargs: Any) -> NoReturn:
     """Raise ClosedError: replaces the user's function after ``close()``."""
     raise ClosedError("The exploration was closed. Make a new one with rx.explore(...).")
 
 
-def traced_again(*_args: Any, **_kwargs: Any) -> NoReturn:
+def raise_retraced(*_args: Any, **_kwargs: Any) -> NoReturn:
     """Raise ClosedError: replaces the functions of an earlier trace after ``retrace()``."""
     raise ClosedError(
         "This function belongs to an earlier trace: ex.retrace() has traced the call again. Use ex.compiled to get the "

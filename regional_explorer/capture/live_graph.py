@@ -15,7 +15,7 @@ from regional_explorer.capture.convert import GraphRecorder, ModuleNames
 from regional_explorer.capture.user_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
-from regional_explorer.torch_api.dynamo import Folded
+from regional_explorer.torch_api.dynamo import FoldedOp
 from regional_explorer.torch_api.graphs import BoxedCall, SizeGuards, boxed, mark_boxed, size_hint
 
 _VIEW_OPS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
@@ -184,7 +184,7 @@ class Frame:
     records: list[Graph] = field(default_factory=list)
     reason: str = ""
     forgotten: bool = False
-    folded: list[Folded] = field(default_factory=list)
+    folded: list[FoldedOp] = field(default_factory=list)
     autocast: str = ""
     outdated: Outdated = field(default_factory=dict)
     pending: list[Graph] = field(default_factory=list)

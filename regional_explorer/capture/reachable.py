@@ -31,7 +31,7 @@ from regional_explorer.torch_api.hidden_state import (
     MODULE_STORES,
     SHARED_FLAGS,
     current_saved_tensors_hooks,
-    functions_held,
+    hook_functions,
 )
 
 Root = tuple[str, nn.Module]
@@ -78,7 +78,7 @@ _HIDDEN_ATTRIBUTES = frozenset(name for name, value in vars(nn.Module()).items()
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
+class _ReachedValue:
     """A value that a call reaches, its name in the user's program, and whether it belongs to an argument."""
 
     name: str
@@ -101,7 +101,7 @@ class Reach:
     generators: list[Generator] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
     roots: list[Root] = field(default_factory=list)
-    hooks: list[_Reached] = field(default_factory=list)
+    hooks: list[_ReachedValue] = field(default_factory=list)
 
 
 def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
@@ -112,24 +112,24 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
     reachable = Reach()
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [
-        *(_Reached(f"args[{index}]", value, argument=True) for index, value in enumerate(args)),
-        *(_Reached(name, value, argument=True) for name, value in (kwargs or {}).items()),
-        _Reached("", fn),
+        *(_ReachedValue(f"args[{index}]", value, argument=True) for index, value in enumerate(args)),
+        *(_ReachedValue(name, value, argument=True) for name, value in (kwargs or {}).items()),
+        _ReachedValue("", fn),
     ]
     _search(level, reachable, seen)
     _add_hooks("all modules", ALL_MODULES, reachable)
     reachable.variables.append(variables.module_globals(ALL_MODULES.__name__, vars(ALL_MODULES), SHARED_FLAGS))
-    reachable.hooks += [_Reached("", function) for function in current_saved_tensors_hooks() or ()]
+    reachable.hooks += [_ReachedValue("", function) for function in current_saved_tensors_hooks() or ()]
     while reachable.hooks:
         level, reachable.hooks = reachable.hooks, []
         _search(level, reachable, seen)
     return reachable
 
 
-def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> None:
+def _search(level: list[_ReachedValue], reachable: Reach, seen: dict[int, Any]) -> None:
     """Add the values of ``level``, and all that they hold, to ``reachable``, unless they were ``seen``."""
     for _ in range(SEARCH_DEPTH):
-        next_level: list[_Reached] = []
+        next_level: list[_ReachedValue] = []
         modules: list[Root] = []
         for item in level:
             if id(item.value) in seen or len(seen) > SEARCH_OBJECTS or not is_readable(item.value):
@@ -149,7 +149,7 @@ def _add_hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType, re
     of_owner = variables.hooks(name or "the module", owner)
     reachable.variables.append(of_owner)
     for hook in of_owner.read().values():
-        reachable.hooks.append(_Reached(f"(hook of {of_owner.name})", hook))
+        reachable.hooks.append(_ReachedValue(f"(hook of {of_owner.name})", hook))
         # A library's function is not searched, except for the values that it was made with as a hook.
         if (
             isinstance(hook, types.FunctionType)
@@ -176,7 +176,7 @@ def _ids_in(roots: Iterable[nn.Module]) -> set[int]:
     return {id(module) for root in roots for module in root.modules()}
 
 
-def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+def _values_below(item: _ReachedValue, reachable: Reach) -> Iterator[_ReachedValue]:
     """Add ``item`` to ``reachable``, and yield the values that it holds."""
     name, value = item.name, item.value
     match value:
@@ -210,30 +210,30 @@ _FUNCTIONS = (
 )
 
 
-def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[_Reached]:
+def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[_ReachedValue]:
     """Yield the values that a function, method, partial, property or cached function holds."""
     match function:
         case types.FunctionType():
             yield from _function_values(function, reachable)
         case types.MethodType():
-            yield from (_Reached(name, function.__self__), _Reached(name, function.__func__))
+            yield from (_ReachedValue(name, function.__self__), _ReachedValue(name, function.__func__))
         case types.BuiltinMethodType():
-            yield _Reached(name, function.__self__)
+            yield _ReachedValue(name, function.__self__)
         case functools.partial():
             args = ((f"args[{index}]", arg) for index, arg in enumerate(function.args))
             arguments = (*args, *function.keywords.items())
-            yield from (_Reached(_dotted(name, key), arg, argument=True) for key, arg in arguments)
-            yield _Reached(name, function.func)
+            yield from (_ReachedValue(_dotted(name, key), arg, argument=True) for key, arg in arguments)
+            yield _ReachedValue(name, function.func)
         case property():
-            yield from (_Reached(name, part) for part in (function.fget, function.fset, function.fdel))
+            yield from (_ReachedValue(name, part) for part in (function.fget, function.fset, function.fdel))
         case functools.cached_property():
-            yield _Reached(name, function.func)
+            yield _ReachedValue(name, function.func)
         case _:
             reachable.variables.append(variables.call_cache(function))
-            yield _Reached(name, function.__wrapped__)
+            yield _ReachedValue(name, function.__wrapped__)
 
 
-def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+def _container_values(item: _ReachedValue, reachable: Reach) -> Iterator[_ReachedValue]:
     """Yield the items of a dict, list or other container, and the attributes that the user's own class adds."""
     name, value = item.name, item.value
     if (kind := variables.container_kind(value)) is not None:
@@ -241,37 +241,39 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
         reachable.variables.append(of_kind(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, entry in itertools.islice(pairs, MAX_ITEMS):
-        yield _Reached(f"{name}{variables.index(key)}", entry, item.argument)
+        yield _ReachedValue(f"{name}{variables.index(key)}", entry, item.argument)
     if not isinstance(value, (tuple, frozenset)):
         yield from _object_values(item, reachable)
 
 
-def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
+def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_ReachedValue]:
     reachable.variables.append(variables.attributes(name, module, _HIDDEN_ATTRIBUTES))
     _add_hooks(name, module, reachable)
     for store in MODULE_STORES:
         entries = vars(module).get(store, {})  # a module of torch.jit may lack a store, and keeps others in its own way
         if variables.container_kind(entries) is not None:
             reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))
-        yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
+        yield from (_ReachedValue(_dotted(name, key), value) for key, value in entries.items())
     user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
-    yield from (_Reached(_dotted(name, key), value) for key, value in user_attributes)
-    yield _Reached(type(module).__qualname__, type(module))
+    yield from (_ReachedValue(_dotted(name, key), value) for key, value in user_attributes)
+    yield _ReachedValue(type(module).__qualname__, type(module))
 
 
-def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+def _object_values(item: _ReachedValue, reachable: Reach) -> Iterator[_ReachedValue]:
     """Yield the attributes of an object; of foreign classes only those in ``_READ_CLASSES`` are searched."""
     cls = type(item.value)
     if _is_foreign(cls.__module__) and cls not in _READ_CLASSES:
-        yield from (_Reached(item.name, function) for function in functions_held(item.value))
+        yield from (_ReachedValue(item.name, function) for function in hook_functions(item.value))
         return
     attributes = variables.attributes(item.name, item.value, whole=item.argument)
     reachable.variables.append(attributes)
-    yield from (_Reached(_dotted(item.name, key), value, item.argument) for key, value in attributes.read().items())
-    yield _Reached(cls.__qualname__, cls)
+    yield from (
+        _ReachedValue(_dotted(item.name, key), value, item.argument) for key, value in attributes.read().items()
+    )
+    yield _ReachedValue(cls.__qualname__, cls)
 
 
-def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
+def _class_values(cls: type, reachable: Reach) -> Iterator[_ReachedValue]:
     """Yield the attributes and methods of a class, and of those of its bases that are the user's own."""
     for base in cls.__mro__:
         if not _is_users(base.__module__, sys.modules.get(base.__module__)):
@@ -279,48 +281,48 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
         reachable.variables.append(variables.class_attributes(base))
         for key, value in vars(base).items():
             # Class methods and static methods hold the function.
-            yield _Reached(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
+            yield _ReachedValue(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
 
 
-def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
+def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_ReachedValue]:
     """Yield what a function closes over, its defaults, and the globals it uses, also of the user's other files."""
     if _is_installed(function):
         # It may call the user's functions, as a decorator such as torch.no_grad does, and hooks that torch wraps.
         closed_over = (value for variable in _closure_of(function) for value in variable.read().values())
         inside = (vars(function).get("__wrapped__"), *closed_over)
-        yield from (_Reached("", value) for value in inside if callable(value))
+        yield from (_ReachedValue("", value) for value in inside if callable(value))
         return
     reachable.variables.append(variables.attributes(function.__name__, function))
     yield from _closure_values(function, reachable)
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    yield from (_Reached("", value) for value in defaults)
+    yield from (_ReachedValue("", value) for value in defaults)
     names, assigned = _globals_of(function.__code__)
     if assigned:
         reachable.variables.append(variables.module_globals("", function.__globals__, assigned))
     for name in sorted(names & function.__globals__.keys()):
         value = function.__globals__[name]
-        yield _Reached(name, value)
+        yield _ReachedValue(name, value)
         if issubclass(type(value), types.ModuleType) and _is_users(value.__name__, value):
             yield from _imported_values(value, name, names, reachable)
 
 
 def _imported_values(
     module: types.ModuleType, name: str, names: AbstractSet[str], reachable: Reach
-) -> Iterator[_Reached]:
+) -> Iterator[_ReachedValue]:
     """Yield the variables called ``names`` of a module of the user's, and of the submodules that they include."""
     used = names & vars(module).keys()
     reachable.variables.append(variables.module_globals(name, vars(module), used))
     for key in sorted(used):
         value = vars(module)[key]
-        yield _Reached(f"{name}.{key}", value)
+        yield _ReachedValue(f"{name}.{key}", value)
         if issubclass(type(value), types.ModuleType) and value.__name__ == f"{module.__name__}.{key}":
             yield from _imported_values(value, f"{name}.{key}", names, reachable)
 
 
-def _closure_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
+def _closure_values(function: types.FunctionType, reachable: Reach) -> Iterator[_ReachedValue]:
     for variable in _closure_of(function):
         reachable.variables.append(variable)
-        yield from (_Reached(name, value) for name, value in variable.read().items())
+        yield from (_ReachedValue(name, value) for name, value in variable.read().items())
 
 
 def _closure_of(function: types.FunctionType) -> list[Variables]:

@@ -183,8 +183,8 @@ class RestoreLog(WatchingMode):
         Return a log that restores the content that they had before the first block.
         """
         before = RestoreLog()
-        before._copies = _replaced(self._copies, after_first._copies, self._written)
-        before._tensor_copies = _replaced(self._tensor_copies, after_first._tensor_copies, self._written)
+        before._copies = _replace_copies(self._copies, after_first._copies, self._written)
+        before._tensor_copies = _replace_copies(self._tensor_copies, after_first._tensor_copies, self._written)
         for key, (tensor, version) in self._versions.items():
             if before.has(tensor):
                 before._versions[key] = (tensor, version)
@@ -228,7 +228,7 @@ class RestoreLog(WatchingMode):
         set_versions(self._versions.values())
 
 
-def _replaced(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collection[int]) -> dict[int, _Copy]:
+def _replace_copies(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collection[int]) -> dict[int, _Copy]:
     """Replace the copies whose key is in ``others`` and not in ``but``; return the replaced copies."""
     replaced = {key: copy for key, copy in copies.items() if key in others and key not in but}
     copies |= {key: others[key] for key in replaced}
@@ -413,7 +413,7 @@ class AssignedState:
 
         Changes of containers among the arguments are restored in any case.
         """
-        self._tensor_data = [pair for pair in self._tensor_data if _data_moved(*pair)]
+        self._tensor_data = [pair for pair in self._tensor_data if _has_other_data(*pair)]
         self._leaves = [leaf for leaf in self._leaves if _leaf_changed(*leaf)]
         changed = [(scope, before) for scope, before in self._before if _any_changed(before, scope.read())]
         if any(not scope.whole for scope, _ in changed):
@@ -457,7 +457,7 @@ class AssignedState:
         """Keep the changes to leaves and to the data of tensors that only the first run made."""
         data, leaves = list(self._tensor_data), list(self._leaves)
         for number, pair in enumerate(data):
-            if not _data_moved(*pair):
+            if not _has_other_data(*pair):
                 self._tensor_data[number] = self._data_after[number]
                 self.kept_tensors.append(pair[0])
         for number, leaf in enumerate(leaves):
@@ -507,7 +507,7 @@ def _restore_data(tensor_data: Iterable[tuple[torch.Tensor, torch.Tensor]], leav
             tensor.requires_grad_(flag)
             tensor.grad = grad
     for tensor, data in tensor_data:
-        if _data_moved(tensor, data):
+        if _has_other_data(tensor, data):
             tensor.data = data
 
 
@@ -558,7 +558,7 @@ def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     return kinds == {(tensor.dtype, tensor.device, True)} and torch.equal(tensor, other)
 
 
-def _data_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+def _has_other_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
     if type(tensor) not in (torch.Tensor, nn.Parameter):
         return False  # its class changed: a lazy parameter, for example
     return storage_key(tensor) != storage_key(data) or _geometry(tensor) != _geometry(data)

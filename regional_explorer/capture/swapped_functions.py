@@ -23,7 +23,7 @@ REGION_NAMES = ("rx.region", "regional_explorer.region", "region")
 T = TypeVar("T")
 
 
-def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[], T]) -> T:
+def run_under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[], T]) -> T:
     """Run ``work`` while functions have the code of a changed source text, as with IPython's autoreload.
 
     Other threads get the same results from these functions: marks in the changed text have an effect only where Dynamo

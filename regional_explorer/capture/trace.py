@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 from torch import fx, nn
 
-from regional_explorer.capture.call import Call, Modes, closed
+from regional_explorer.capture.call import Call, Modes, raise_closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
-from regional_explorer.capture.untraced_ops import trace_failed, untraced_ops, with_untraced
+from regional_explorer.capture.untraced_ops import trace_error, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
@@ -61,7 +61,7 @@ class TracedGraphs:
         self.tracing = tracing
         self.names: Mapping[int, tuple[str, ...]] = {}
         self.complete, self.all_late, self.first_call_ended = True, False, False
-        self.instead: Callable[..., NoReturn] = closed
+        self.instead: Callable[..., NoReturn] = raise_closed
         self.generated = GeneratedCode()
         self._next_origin = 0
         self._traced_code: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
@@ -174,7 +174,7 @@ class TracedGraphs:
             if capture is not None and capture.complete:
                 frame.pending = frame.record_of(GraphKind.BACKWARD, backward_gm, capture.names)
 
-        with self.generated.collected():
+        with self.generated.collecting():
             compiled = aot_backend(
                 compile_graph,
                 self.tracing,
@@ -262,7 +262,7 @@ class Capture(TracedGraphs):
         with (
             _CAPTURE_LOCK,
             compile_lock_for_user_code(),
-            self.generated.collected(),
+            self.generated.collecting(),
             call.restoring(),
             as_first_call(call.fn),
             noting_marks(),
@@ -299,7 +299,7 @@ class Capture(TracedGraphs):
             raise
         except Exception as error:
             nodes = (node for live in self.live for node in live.gm.graph.nodes)
-            raise trace_failed(self.call, error, nodes, self.tracing, dynamic=self.dynamic) from error
+            raise trace_error(self.call, error, nodes, self.tracing, dynamic=self.dynamic) from error
 
     def drop_call(self) -> None:
         """Free the arguments: from now on, only compiled functions that the user has kept run the trace."""

@@ -45,7 +45,7 @@ MOST_LINES = 15
 """The maximum number of lines of torch's own text."""
 
 
-def trace_failed(
+def trace_error(
     call: Call, error: Exception, nodes: Iterable[fx.Node], tracing: Tracing, *, dynamic: bool | None
 ) -> CaptureError:
     """Return the error of a call whose trace raised ``error``; ``nodes`` are those of the graphs made before.

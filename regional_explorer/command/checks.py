@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.diagnostics.measured import plan_wrong
+from regional_explorer.diagnostics.measured import wrong_plan_diagnostic
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record import Record
 from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
@@ -159,7 +159,7 @@ def plan_check(session: Session, against: str, saved: Sequence[Diagnostic] = ())
         if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
     ]
     verdict = session.plan_numerics or NumericsVerdict.NOT_CHECKED
-    problems += map(str, saved if (wrong := plan_wrong(session)) is None else [wrong])
+    problems += map(str, saved if (wrong := wrong_plan_diagnostic(session)) is None else [wrong])
     enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]
     compiled = sum(partition.state in {State.COMPILED, State.MEASURED} for partition in enabled)
     speeds = tuple(plan_speed(session, variant) for variant in AGAINST[against])

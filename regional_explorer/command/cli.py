@@ -33,7 +33,7 @@ from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_text
 from regional_explorer.record.files import dump_session, load_plan_file, load_session, to_json, writable_path
 from regional_explorer.record.session import Session
-from regional_explorer.record.tuning import Numbers
+from regional_explorer.record.tuning import NumericsRequirement
 
 EXPLORED_MODULE = "__explored__"
 """The name of the module that the file runs as; no other module has it."""
@@ -178,7 +178,9 @@ def _argument_parser() -> argparse.ArgumentParser:
     tune_parser.add_argument(
         "--budget", metavar="SECONDS", type=parse_seconds, help="seconds for everything; 120 by default"
     )
-    tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="how close results must be to eager")
+    tune_parser.add_argument(
+        "--numerics", choices=tuple(map(str, NumericsRequirement)), help="how close results must be to eager"
+    )
     tune_parser.add_argument("--save", metavar="FILE", type=Path, help="write the best plan, for rx.compile(fn, FILE)")
     add_options(tune_parser, only={"grad", "dynamic", "plan", "verbose"})
     _add_quiet(tune_parser)
@@ -300,7 +302,7 @@ def _tune_call(
     call: str,
     *,
     budget: float = 120.0,
-    numerics: str = str(Numbers.CLOSE),
+    numerics: str = str(NumericsRequirement.CLOSE),
     save: Path | None = None,
     quiet: bool = False,
     as_json: bool = False,

@@ -20,9 +20,9 @@ from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, size_at
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
-from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, KeyChange, code_hash
+from regional_explorer.record.artifact import ArtifactCompile, CacheResult, KeyChange, code_hash
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import (
     BoxedCall,
@@ -32,7 +32,7 @@ from regional_explorer.torch_api.graphs import (
     guard_check,
     is_operator,
 )
-from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
+from regional_explorer.torch_api.inductor import CompileOutput, load_compiled, start_compile
 from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.torch_api.releasing import GeneratedCode
 from regional_explorer.torch_api.shipping import Packed
@@ -99,11 +99,11 @@ class Sizes:
         return self.guard is None or self.guard(sizes)
 
 
-class Started(NamedTuple):
+class StartedCompile(NamedTuple):
     """A compile whose kernels are being built."""
 
-    wanted: Wanted
-    compiled: Compiled
+    wanted: WantedArtifact
+    compiled: CompileOutput
     sizes: Sizes
     content: CompileContent | None
 
@@ -126,10 +126,10 @@ class ArtifactStore:
     generated: GeneratedCode = field(default_factory=GeneratedCode)
     folder: ArtifactFolder | None = None
     hashes: dict[str, str] = field(default_factory=dict)
-    run_inductor: Callable[..., Compiled] = start_compile
+    run_inductor: Callable[..., CompileOutput] = start_compile
     known: KnownCompiles | None = None
 
-    def load(self, wanted: Wanted) -> Artifact | None:
+    def load(self, wanted: WantedArtifact) -> Artifact | None:
         """Return the artifact of the folder that fits; None without one."""
         if self.folder is None:
             return None
@@ -142,13 +142,13 @@ class ArtifactStore:
             self.artifacts[wanted.key] = artifact
         return artifact
 
-    def unpacked(self, wanted: Wanted, packed: Packed) -> Artifact:
+    def unpacked(self, wanted: WantedArtifact, packed: Packed) -> Artifact:
         """Return the artifact that was packed in another process. This runs its code.
 
         Raises:
             Exception: of any kind, if it cannot be loaded.
         """
-        with compile_lock(), self.generated.collected():
+        with compile_lock(), self.generated.collecting():
             workpiece, mode = wanted.workpiece, fake_mode_with_symbols()
             sizes = Sizes.unpacked(packed.sizes, workpiece.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
@@ -163,11 +163,11 @@ class ArtifactStore:
             self.hashes[key] = code_hash(artifact.code, artifact.build)
         return self.hashes.get(key)
 
-    def artifact(self, wanted: Wanted) -> Artifact:
+    def artifact(self, wanted: WantedArtifact) -> Artifact:
         """Return the artifact that is kept, or compile the piece."""
         return self.artifacts.get(wanted.key) or self.compile(wanted)
 
-    def compile(self, wanted: Wanted) -> Artifact:
+    def compile(self, wanted: WantedArtifact) -> Artifact:
         """Compile a piece and keep the artifact, in the folder too if there is one.
 
         Raises:
@@ -176,12 +176,12 @@ class ArtifactStore:
         """
         return self.finish(self.start(wanted))
 
-    def start(self, wanted: Wanted) -> Started:
+    def start(self, wanted: WantedArtifact) -> StartedCompile:
         """Lower a piece and start the builds of its kernels."""
         if self.folder is not None:
             self.folder.note_missing(wanted.label())
         self.compiles += 1
-        with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
+        with self._noting_failure(wanted.key), compile_lock(), self.generated.collecting():
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = wanted.workpiece.canonical(mode)
             content = None
@@ -189,12 +189,12 @@ class ArtifactStore:
                 content = CompileContent.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-            return Started(wanted, compiled, sizes, content)
+            return StartedCompile(wanted, compiled, sizes, content)
 
-    def finish(self, started: Started) -> Artifact:
+    def finish(self, started: StartedCompile) -> Artifact:
         """Wait for the builds of a compile, and keep its artifact."""
         wanted, sizes = started.wanted, started.sizes
-        with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
+        with self._noting_failure(wanted.key), compile_lock(), self.generated.collecting():
             compiled = started.compiled.finished()
 
             def pack() -> Packed:
@@ -209,7 +209,7 @@ class ArtifactStore:
         self.artifacts[wanted.key] = artifact
         self.hashes.pop(wanted.key, None)  # tuning may have chosen other code than the last time
         if self.folder is not None:
-            with compile_lock(), self.generated.collected():
+            with compile_lock(), self.generated.collecting():
                 self.folder.save(wanted.label(), pack)
         return artifact
 
@@ -238,7 +238,7 @@ def failure_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n\n")[0]
 
 
-def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:
+def _assembled_artifact(wanted: WantedArtifact, compiled: CompileOutput, sizes: Sizes) -> Artifact:
     places = [(argument, place) for argument, place in sizes.places if place >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
     tokens = [index for index, layout in enumerate(wanted.workpiece.inputs) if layout == TOKEN]
@@ -378,7 +378,7 @@ class KnownCompiles:
 
     def compared(self, artifact: str, record: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
         """Return the record of a compile with its changes from the nearest known compile, and remember the compile."""
-        if record.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
+        if record.answer not in (CacheResult.HIT, CacheResult.MISS):
             return record
         key = _compressed(content.parts), _compressed(content.ops)
         earlier = self.artifacts.pop(key, None)

@@ -437,6 +437,6 @@ class ArtifactFolder:
         )
 
     def _add_finding(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
-        finding = code.found(message, region=region, remedy=remedy)
+        finding = code.finding(message, region=region, remedy=remedy)
         if finding not in self.findings:
             self.findings.append(finding)

@@ -13,12 +13,12 @@ import torch
 from msgspec.structs import replace
 from torch import fx
 
-from regional_explorer.compiler.artifact import ArtifactStore, Started
+from regional_explorer.compiler.artifact import ArtifactStore, StartedCompile
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.torch_api.compile_lock import compile_lock
@@ -26,11 +26,11 @@ from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, covered_s, empty_caches
 from regional_explorer.torch_api.torch_config import surroundings
 
-Elsewhere = Callable[[Sequence[Wanted], Run], Sequence[Wanted]]
+Elsewhere = Callable[[Sequence[WantedArtifact], Run], Sequence[WantedArtifact]]
 """Compiles artifacts in other processes, keeps results in the store, and returns those still to compile here."""
 
 
-def all_here(wanted: Sequence[Wanted], _run: Run) -> Sequence[Wanted]:
+def all_here(wanted: Sequence[WantedArtifact], _run: Run) -> Sequence[WantedArtifact]:
     """Return all of ``wanted``: nothing is compiled in other processes."""
     return wanted
 
@@ -64,14 +64,14 @@ def compile_stale(
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
     todo = [wanted for wanted in all_wanted if cold or store.load(wanted) is None]
 
-    def report(doing: str, wanted: Wanted, number: int, completed: float) -> None:
+    def report(doing: str, wanted: WantedArtifact, number: int, completed: float) -> None:
         waits_s = [artifact.made.waited_s for artifact in store.artifacts.values()]
         run.estimate(sum(waits_s) / len(waits_s) * (len(todo) - completed) if waits_s else None)
         run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", completed / len(todo))
 
     try:
         caches = empty_caches() if cold else contextlib.nullcontext()
-        with caches, contextlib.closing(_Building(program, cold)) as building:
+        with caches, contextlib.closing(_StartedCompiles(program, cold)) as building:
             todo = building.compile_elsewhere(elsewhere, todo, run)
             settings = ""
             for index, wanted in enumerate(todo):
@@ -115,13 +115,13 @@ def _stale_artifacts(programs: Sequence[CutProgram], *, everything: bool) -> dic
 
 
 @dataclass
-class _Building:
+class _StartedCompiles:
     """The compiles whose kernels are being built, in the order of their start; ``done`` are complete and kept."""
 
     program: CutProgram
     cold: bool
-    queue: deque[Started] = field(default_factory=deque)
-    done: list[Started] = field(default_factory=list)
+    queue: deque[StartedCompile] = field(default_factory=deque)
+    done: list[StartedCompile] = field(default_factory=list)
 
     def close(self) -> None:
         """Keep complete compiles, and skip the builds that have not begun."""
@@ -136,7 +136,7 @@ class _Building:
             waited_s = covered_s(span for started in self.done for span in started.compiled.builds.spans)
             note_overlap(self.program.store, [started.wanted.key for started in self.done], waited_s)
 
-    def compile_elsewhere(self, elsewhere: Elsewhere, todo: Sequence[Wanted], run: Run) -> list[Wanted]:
+    def compile_elsewhere(self, elsewhere: Elsewhere, todo: Sequence[WantedArtifact], run: Run) -> list[WantedArtifact]:
         """Let other processes compile what they can, and return the pieces that are left to compile here."""
         remaining = list(elsewhere(todo, run))
         for wanted in todo:
@@ -144,7 +144,7 @@ class _Building:
                 self.note(wanted)
         return remaining
 
-    def start(self, wanted: Wanted) -> None:
+    def start(self, wanted: WantedArtifact) -> None:
         """Lower a piece, and start the builds of its kernels."""
         with _failures_are_kept():
             self.queue.append(self.program.store.start(wanted))
@@ -164,7 +164,7 @@ class _Building:
             self.note(started.wanted)
             self.done.append(started)
 
-    def note(self, wanted: Wanted) -> None:
+    def note(self, wanted: WantedArtifact) -> None:
         """Note the config under which a piece was compiled."""
         self.program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
 

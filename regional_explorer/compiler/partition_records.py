@@ -15,7 +15,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import listing
-from regional_explorer.record.action import configures
+from regional_explorer.record.action import configure_action
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
@@ -115,7 +115,7 @@ def _unfrozen(program: CutProgram) -> Iterator[Diagnostic]:
     pieces = [piece for piece in pieces if piece.prepared is not None and piece.prepared.frozen]
     others = grouped((piece.claim.region, str(node.target)) for piece in pieces for node in ops_not_plain(piece.gm))
     for region, ops in others.items():
-        yield DiagnosticCode.CONFIG_INERT.found(
+        yield DiagnosticCode.CONFIG_INERT.finding(
             f"frozen=True has no effect in a part of region {region!r}: Inductor takes {listing(dict.fromkeys(ops))} "
             "through AOTAutograd, which keeps weights as inputs.",
             region=region,
@@ -194,8 +194,8 @@ def _inert_config(
 ) -> Diagnostic:
     config = config_of(region, direction or Direction.FORWARD)
     where = "" if direction is None else f" ({direction})"
-    without = configures(region.name, {}, direction, unset=tuple(keys))
-    return DiagnosticCode.CONFIG_INERT.found(
+    without = configure_action(region.name, {}, direction, unset=tuple(keys))
+    return DiagnosticCode.CONFIG_INERT.finding(
         f"{' and '.join(config_texts({key: config[key] for key in keys}))} {'has' if len(keys) == 1 else 'have'} no "
         f"effect in region {region.name!r}{where}: {reason}.",
         region=region.name,

@@ -19,10 +19,10 @@ import torch
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import KNOWN_COMPILES, Artifact, ArtifactStore
-from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Mode, Switch
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Switch, SwitchMode
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import RegionCompileError, count
-from regional_explorer.record.action import COMPILES, RETRACES
+from regional_explorer.record.action import COMPILE, RETRACE
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, in_sentences
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -33,7 +33,7 @@ from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceConten
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.graphs import BoxedCall, share_a_dynamic_trace
+from regional_explorer.torch_api.graphs import BoxedCall, can_share_dynamic_trace
 from regional_explorer.torch_api.torch_config import surroundings
 
 
@@ -169,7 +169,7 @@ class CutProgram:
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
         self._cyclic += [(graph.id, regions) for graph in cut.graphs() for regions in graph.cyclic]
-        with self.capture.generated.collected():
+        with self.capture.generated.collecting():
             switches = [
                 Switch(
                     piece,
@@ -183,7 +183,7 @@ class CutProgram:
 
         def build() -> BoxedCall:
             # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
-            with self.capture.generated.collected():
+            with self.capture.generated.collecting():
                 return running(cut, {switch.piece: self.function_of(switch) for switch in switches})
 
         # A graph without partitions runs as captured, without overhead.
@@ -253,7 +253,7 @@ class CutProgram:
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(switch, ""))
-            if switch.mode is Mode.CHOOSING:
+            if switch.mode is SwitchMode.CHOOSING:
                 continue
             if switch.workpiece is None and switch.failure is None:
                 # A call on other shapes traced this graph: its layouts are recorded in its next call.
@@ -265,9 +265,9 @@ class CutProgram:
         if self.main is not None:  # the main program may lack artifacts that were compiled here
             self.main.apply_artifacts()
 
-    def wanted(self, key: str, switch: Switch) -> Wanted:
+    def wanted(self, key: str, switch: Switch) -> WantedArtifact:
         """Return the ingredients of the artifact that a partition needs under the plan; its key is ``key``."""
-        return Wanted(key, switch.known, self.config_for(switch))
+        return WantedArtifact(key, switch.known, self.config_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
@@ -361,11 +361,9 @@ def _recompiled_diagnostic(
         text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
     late = {graph.id for frame in frames for graph in frame.records}
     eager = sum(partition.region == region and partition.graph in late for partition in stale)
-    runs_eagerly = (
-        ("Until the next ", COMPILES, f", {count(eager, 'new partition')} will run eagerly.") if eager else ""
-    )
-    drops_it = (RETRACES, " drops the earlier trace, which no call runs any more.") if frames[-1].forgotten else ""
-    return DiagnosticCode.RECOMPILED.found(
+    runs_eagerly = ("Until the next ", COMPILE, f", {count(eager, 'new partition')} will run eagerly.") if eager else ""
+    drops_it = (RETRACE, " drops the earlier trace, which no call runs any more.") if frames[-1].forgotten else ""
+    return DiagnosticCode.RECOMPILED.finding(
         f"{text}{frames[-1].why_late}.",
         region=region,
         graph=frames[0].dynamo[0].id,
@@ -387,7 +385,7 @@ def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
     all_guards = (other.size_guards for other in frames)
     alike = [guards for guards in all_guards if guards.are_of_the_same_call(frame.size_guards)]
     dynamic = [guards for guards in alike if guards.are_dynamic]
-    if not all(share_a_dynamic_trace(alike[0].seen, other.seen) for other in alike):
+    if not all(can_share_dynamic_trace(alike[0].seen, other.seen) for other in alike):
         return (
             "dynamic=True gives no fewer traces: sizes that are equal in the first call stay equal in its trace, and "
             "sizes 0 and 1 stay fixed."

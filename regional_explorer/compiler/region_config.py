@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.diagnostics.configs import global_config
+from regional_explorer.diagnostics.configs import global_config_diagnostic
 from regional_explorer.errors import (
     InvalidConfigKeyError,
     InvalidConfigValueError,
@@ -23,7 +23,7 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.record import LARGEST_INTEGER
-from regional_explorer.record.action import configures
+from regional_explorer.record.action import configure_action
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
@@ -345,7 +345,7 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
     def refuse(region: Region, _: Direction | None, key: str, error: RegionalExplorerError) -> None:
         if not isinstance(error, InvalidConfigKeyError):
             raise type(error)(f"Region {region.name!r}, marked in the source: {error}") from error
-        diagnostics.append(global_config(region, key, str(error), graphs))
+        diagnostics.append(global_config_diagnostic(region, key, str(error), graphs))
 
     return Plan(tuple(_with_accepted_configs(region, refuse) for region in source_regions(graphs))), diagnostics
 
@@ -424,12 +424,12 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
     def refuse(region: Region, direction: Direction | None, key: str, error: RegionalExplorerError) -> None:
         name = region.name
         diagnostics.append(
-            DiagnosticCode.CONFIG_UNKNOWN.found(
+            DiagnosticCode.CONFIG_UNKNOWN.finding(
                 f"{key!r} in the saved plan was not applied to region {name!r}: {error}",
                 region=name,
                 remedy=(
                     "Set what this torch has instead, ",
-                    configures(name, direction=direction),
+                    configure_action(name, direction=direction),
                     ", and save the plan.",
                 ),
             )

@@ -16,10 +16,10 @@ from regional_explorer import __version__
 from regional_explorer.compiler.artifact import ArtifactStore, Sizes, failure_text
 from regional_explorer.compiler.artifact_folder import Machine
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, laid_out
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
 from regional_explorer.record.artifact import ArtifactCompile
-from regional_explorer.record.plan import Prepared
+from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece
@@ -39,10 +39,10 @@ class SentPiece:
 
     content: bytes
     config: Mapping[str, Any]
-    prepared: Prepared | None
+    prepared: Preparation | None
 
     @classmethod
-    def of(cls, wanted: Wanted) -> tuple[SentPiece, fx.GraphModule]:
+    def of(cls, wanted: WantedArtifact) -> tuple[SentPiece, fx.GraphModule]:
         """Return the piece of an artifact in the form that is sent, and its canonical graph."""
         piece = wanted.workpiece.piece
         with compile_lock():
@@ -81,7 +81,9 @@ class Delivery:
     refusal: str = ""
 
 
-def shipment_of(wanted: Wanted, settings: Settings, values_of: Callable[[Wanted], Values | None]) -> bytes:
+def shipment_of(
+    wanted: WantedArtifact, settings: Settings, values_of: Callable[[WantedArtifact], Values | None]
+) -> bytes:
     """Return the bytes that ``compile_shipment`` takes; ``values_of`` is called only if the piece can be sent.
 
     Raises:
@@ -103,7 +105,7 @@ def _delivery(content: bytes) -> Delivery:
         shipment: Shipment = pickle.loads(content[len(_HEADER) :])  # noqa: S301 - who sends work may run code here
         with compile_lock(), shipment.settings.in_force():
             try:
-                return _compiled(shipment)
+                return _compile(shipment)
             except Exception as error:
                 if _is_workers_fault(error):
                     raise
@@ -122,7 +124,7 @@ def _text_of(content: bytes) -> str:
     return content.partition(b"\n")[0].decode(errors="replace")
 
 
-def _compiled(shipment: Shipment) -> Delivery:
+def _compile(shipment: Shipment) -> Delivery:
     piece, mode = shipment.piece, fake_mode_with_symbols()
     gm, fakes = load_piece(piece.content, mode)
     compiled = compile_piece(gm, fakes, mode, piece.config, piece.prepared)
@@ -199,7 +201,7 @@ def receive(content: bytes) -> Delivery:
     return delivery
 
 
-def unload(delivery: Delivery, wanted: Wanted, store: ArtifactStore) -> None:
+def unload(delivery: Delivery, wanted: WantedArtifact, store: ArtifactStore) -> None:
     """Keep the delivered artifact, or its failure, in the store. This runs code of the worker.
 
     Raises:

@@ -34,7 +34,7 @@ from regional_explorer.torch_api.graphs import BoxedCall, is_kept_by_caller, onl
 from regional_explorer.torch_api.torch_errors import in_one_line, is_about_an_input, op_of_assert
 
 
-def failed_assert(
+def assertion_error(
     error: AssertionError, piece: Piece, args: Sequence[Any], inputs: Sequence[Layout], nodes: Mapping[str, Node]
 ) -> RegionAssertionError:
     """Return the error to raise instead of ``error``; ``args`` are the partition's inputs, ``nodes`` its graph."""
@@ -121,7 +121,7 @@ class Learned(NamedTuple):
     refusal: str | None
 
 
-class Mode(Enum):
+class SwitchMode(Enum):
     """The action of the next call of a partition."""
 
     EAGER = "run the eager piece"
@@ -161,7 +161,7 @@ class Switch:
             for place, node in enumerate(piece.input_nodes)
             if not (are_inputs_guarded and is_kept_by_caller(node))
         ]
-        self.mode, self.implementation = Mode.EAGER, piece.eager
+        self.mode, self.implementation = SwitchMode.EAGER, piece.eager
         self.workpiece: Workpiece | None = None
         self.artifact: Artifact | None = None
         self.refused: Artifact | None = None
@@ -200,9 +200,9 @@ class Switch:
 
         return piece
 
-    def _enter(self, mode: Mode, implementation: BoxedCall) -> None:
+    def _enter(self, mode: SwitchMode, implementation: BoxedCall) -> None:
         self.mode, self.implementation = mode, implementation
-        if mode in (Mode.TRYING, Mode.SETTLED) and (weights := self.known.weights) is not None:
+        if mode in (SwitchMode.TRYING, SwitchMode.SETTLED) and (weights := self.known.weights) is not None:
             self.implementation = self._unless_stale(weights, implementation)
 
     def _unless_stale(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
@@ -216,7 +216,7 @@ class Switch:
 
     def _run_stale(self, weights: Weights, args: list[Any]) -> Any:
         """Run the eager piece and record the new weights, for which there is no artifact yet."""
-        changed = [self.piece.inputs[place] for place in weights.changed(args)]
+        changed = [self.piece.inputs[place] for place in weights.changed_places(args)]
         labels = [((node := self._nodes.get(name)) and node.label) or name for name in changed]
         self.artifact = None
         results = self._run_recording(args)
@@ -241,29 +241,29 @@ class Switch:
     def use_eager(self) -> None:
         """Send calls to the eager piece."""
         self.artifact = None
-        self._enter(Mode.EAGER, self.piece.eager)
+        self._enter(SwitchMode.EAGER, self.piece.eager)
 
     def record(self) -> None:
         """Run the next call eagerly and record the layouts of its inputs and outputs."""
         self.artifact = self.failure = None
-        self._enter(Mode.RECORDING, self._run_recording)
+        self._enter(SwitchMode.RECORDING, self._run_recording)
 
     def choose(self, artifact_for_layouts: Callable[[], Artifact | None]) -> None:
         """Record the layouts of the next call, and run the artifact that ``artifact_for_layouts`` returns, if any."""
         self.artifact = self.failure = None
-        self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
+        self._enter(SwitchMode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
 
     def use(self, artifact: Artifact) -> None:
         """Send calls to ``artifact``; the first call checks what it returns."""
         self.artifact = artifact
-        self._enter(Mode.TRYING, functools.partial(self._run_checked, artifact))
+        self._enter(SwitchMode.TRYING, functools.partial(self._run_checked, artifact))
 
     def _run_recording(self, args: list[Any]) -> Any:
         inputs, weights = self._describe_inputs(args)
         results = self.piece.eager(args)
         outputs = self._try_describe(lambda: layouts_of(results, self.piece.output_nodes))
         self._learn(inputs, outputs, weights)
-        self._enter(Mode.EAGER, self.piece.eager)
+        self._enter(SwitchMode.EAGER, self.piece.eager)
         return results
 
     def _run_first(self, artifact_for_layouts: Callable[[], Artifact | None], args: list[Any]) -> Any:
@@ -279,7 +279,7 @@ class Switch:
             inputs, weights = self._describe_inputs(args)
             self._learn(inputs, traced_layouts(self.piece.output_nodes) or (), weights)
         # Until it is chosen: choosing may raise.
-        self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
+        self._enter(SwitchMode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
         artifact = artifact_for_layouts()
         if artifact is None:
             self.use_eager()
@@ -327,7 +327,7 @@ class Switch:
             return results
         outputs = self.known.outputs
         wrong_outputs = [index for index, layout in enumerate(outputs) if not as_recorded(results[index], layout)]
-        self._enter(Mode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
+        self._enter(SwitchMode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
         return self._relaid_results(results, wrong_outputs)
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
@@ -376,7 +376,7 @@ class Switch:
             why = ""
         except Exception as error:
             if isinstance(error, AssertionError) and _enables_asserts(artifact):
-                raise failed_assert(error, self.piece, args, self.known.inputs, self._nodes) from error
+                raise assertion_error(error, self.piece, args, self.known.inputs, self._nodes) from error
             why = why_raised(error)
         # Outside the except block: the error keeps the compiled code's allocations alive.
         is_empty = why and _is_newly_empty(args, self.known.inputs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.record.action import WRITES_SOURCE
+from regional_explorer.record.action import TO_SOURCE
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.grouping import grouped
@@ -178,13 +178,13 @@ class Marks:
     ) -> Iterator[Diagnostic]:
         most = max((len(_instances_in_piece(piece, region, claims)) for piece in self.pieces), default=0)
         if most > 1:
-            yield DiagnosticCode.UPSTREAM_MERGED.found(
+            yield DiagnosticCode.UPSTREAM_MERGED.finding(
                 f"Upstream compiles {most} instances of region {region.name!r} as one piece.",
                 region=region.name,
                 where=where,
                 remedy=(
                     "Give each instance an id of its own in the source, as ",
-                    WRITES_SOURCE,
+                    TO_SOURCE,
                     f' does in loops: "inductor_region": ({region.name!r}, index).',
                 ),
             )
@@ -202,7 +202,7 @@ class Marks:
         if differing:
             got = ", ".join(f"{key}={value!r}" for key, (value, _) in differing.items())
             planned = ", ".join(f"{key}={value!r}" for key, (_, value) in differing.items())
-            yield DiagnosticCode.UPSTREAM_CONFIG.found(
+            yield DiagnosticCode.UPSTREAM_CONFIG.finding(
                 f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
                 region=region.name,
                 where=where,
@@ -216,7 +216,7 @@ class Marks:
             device = next(
                 (value.device for graph in self.graphs for node in graph for value in node.values), "this device"
             )
-            yield DiagnosticCode.UPSTREAM_IGNORED.found(
+            yield DiagnosticCode.UPSTREAM_IGNORED.finding(
                 f"torch.compile(mode='lite') leaves {len(ignored)} of {len(region_origins)} ops of region "
                 f"{region.name!r} to eager kernels on {device}: the marks do not reach them.",
                 region=region.name,

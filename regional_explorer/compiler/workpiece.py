@@ -85,7 +85,7 @@ class Weights:
         pick, tensors = picker(list(self.by_place)), [weight.tensor for weight in self.by_place.values()]
         return lambda args: all(map(is_, pick(args), tensors)) and self.are_unchanged
 
-    def changed(self, args: Sequence[Any]) -> list[int]:
+    def changed_places(self, args: Sequence[Any]) -> list[int]:
         """Return the places of weights that a call replaced by other tensors, or that were written to."""
         return [
             place
@@ -135,9 +135,9 @@ class Workpiece:
         """Whether its frozen weights are unchanged."""
         return self.weights is None or self.weights.are_unchanged
 
-    def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
+    def wanted(self, config: Mapping[str, Any], settings: str) -> WantedArtifact:
         """Return the ingredients of its artifact under ``config`` and the global ``settings``."""
-        return Wanted(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
+        return WantedArtifact(artifact_key(f"{self.fingerprint}{self.constants}", config, settings), self, config)
 
     def canonical(self, mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
         """Return the canonical form of its piece, its inputs and its symbols; see ``fingerprint.canonical``."""
@@ -162,7 +162,7 @@ class Workpiece:
         return put_back
 
 
-class Wanted(NamedTuple):
+class WantedArtifact(NamedTuple):
     """The ingredients of an artifact: a workpiece and a config; ``key`` identifies it in the store."""
 
     key: str

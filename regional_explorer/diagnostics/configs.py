@@ -8,7 +8,7 @@ from typing import Any
 
 from regional_explorer.diagnostics.evidence import Evidence, lines
 from regional_explorer.errors import count, listing
-from regional_explorer.record.action import WRITES_SOURCE, Action, ActionKind, configures, marks
+from regional_explorer.record.action import TO_SOURCE, Action, ActionKind, configure_action, mark_action
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node, subgraphs
 from regional_explorer.record.grouping import grouped
@@ -45,7 +45,7 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     part, input_name = next(iter(leaks.values()))[0]
     total = sum(map(len, leaks.values()))
     input_nodes = [evidence.nodes[case.graph][name] for cases in leaks.values() for case, name in cases[:1]]
-    yield DiagnosticCode.CONFIG_NEIGHBOUR.found(
+    yield DiagnosticCode.CONFIG_NEIGHBOUR.finding(
         f"{count(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
         f"config. Here {'it is' if total == 1 else 'each is'} compiled under its own region's config.",
         region=part.region if len(leaks) == 1 else None,
@@ -102,7 +102,7 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
         outcome = (
             f"all are compiled under {configs_text(region)}" if region else "each config is a region of its own here"
         )
-        yield DiagnosticCode.CONFIG_CONFLICT.found(
+        yield DiagnosticCode.CONFIG_CONFLICT.finding(
             f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(nodes)} different "
             f"configs ({requested}): {outcome}.",
             region=region.name if region else None,
@@ -133,7 +133,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
     for (outer_name, inner_name), cases in nested.items():
         _, outer, inner = cases[0]
         nodes = evidence.dynamo_nodes(origin for origin, _, _ in cases)
-        yield DiagnosticCode.CONFIG_NESTED.found(
+        yield DiagnosticCode.CONFIG_NESTED.finding(
             f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} "
             f"{'belongs' if len(cases) == 1 else 'belong'} to the inner region only: "
             f"{listing(node.name for node in nodes)} {'is' if len(nodes) == 1 else 'are'} compiled under "
@@ -141,7 +141,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
             region=inner_name,
             at=nodes,
             where=(outer.source, inner.source),
-            remedy=("Repeat the config at the inner mark, or ", configures(inner_name), "."),
+            remedy=("Repeat the config at the inner mark, or ", configure_action(inner_name), "."),
         )
 
 
@@ -159,7 +159,7 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     marked = (node for node in _marked_ops(evidence) if not isinstance(node.annotation, Mapping))
     by_annotation = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
     for annotation, nodes in by_annotation.items():
-        yield DiagnosticCode.ANNOTATION_FALSE.found(
+        yield DiagnosticCode.ANNOTATION_FALSE.finding(
             f"compile_with_inductor={annotation} does not switch the mark off: {count(len(nodes), 'op')} "
             f"{'is' if len(nodes) == 1 else 'are'} marked.",
             at=nodes,
@@ -174,7 +174,7 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
         if region.backward_config is None or not keys:
             continue
         marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys]
-        yield DiagnosticCode.CONFIG_DIRECTION.found(
+        yield DiagnosticCode.CONFIG_DIRECTION.finding(
             f"The backward of region {region.name!r} has a config of its own, "
             f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. Only the plan has it: a mark in the source "
             "has one config for forward and backward.",
@@ -184,16 +184,16 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
                 "Keep it with ",
                 Action(ActionKind.SAVE_PLAN, needs="path"),
                 " or the text of ",
-                WRITES_SOURCE,
+                TO_SOURCE,
                 ", which sets the config outside of the block.",
             ),
         )
 
 
-def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
+def global_config_diagnostic(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
     """Return the ``config-global`` diagnostic for a key in the source that cannot be set for one region."""
     marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
-    return DiagnosticCode.CONFIG_GLOBAL.found(
+    return DiagnosticCode.CONFIG_GLOBAL.finding(
         f"{key!r} was not applied to region {region.name!r}: {reason}",
         region=region.name,
         where=lines(marked)[:1],
@@ -207,13 +207,13 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
     if not bodies:
         return
     names = listing(dict.fromkeys(body.name for body in bodies))
-    yield DiagnosticCode.SUBGRAPH_EAGER.found(
+    yield DiagnosticCode.SUBGRAPH_EAGER.finding(
         f"{count(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
         f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
         graph=bodies[0].id,
         where=(body.ops[0] for body in bodies if body.ops),
         remedy=(
-            marks("blocks", Selector(SelectorKind.SUBGRAPHS, ("*",))),
+            mark_action("blocks", Selector(SelectorKind.SUBGRAPHS, ("*",))),
             " makes a region of them. A function's name in place of '*' picks only its bodies.",
         ),
     )
@@ -239,11 +239,11 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             continue
         sentences = [f"Torch applies these while tracing: {', '.join(followed)}."] if followed else []
         sentences += [f"These are ignored: {', '.join(ignored)}."] if ignored else []
-        yield DiagnosticCode.SUBGRAPH_OPTIONS.found(
+        yield DiagnosticCode.SUBGRAPH_OPTIONS.finding(
             f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",
             region=region.name,
             graph=bodies[0].id,
             where=(op for body in bodies for op in body.ops[:1]),
-            remedy=("Leave the options in the source: neither a plan file nor ", WRITES_SOURCE, " contains them."),
+            remedy=("Leave the options in the source: neither a plan file nor ", TO_SOURCE, " contains them."),
             severity=Severity.WARNING if ignored else Severity.INFO,
         )

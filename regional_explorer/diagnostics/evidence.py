@@ -14,7 +14,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import recorded_dependencies
 from regional_explorer.regions.select import Assignment, annotation_key
-from regional_explorer.torch_api.dynamo import Folded
+from regional_explorer.torch_api.dynamo import FoldedOp
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Evidence:
     cyclic: Sequence[tuple[str, frozenset[str]]] = ()
     breaks: Sequence[GraphBreak] = ()
     blocks: Mapping[int, tuple[MarkedBlock, ...]] = field(default_factory=dict)
-    folded: Sequence[Folded] = ()
+    folded: Sequence[FoldedOp] = ()
     min_cut: bool = False
     not_restored: Sequence[str] = ()
     outdated: Sequence[SourceLine] = ()
@@ -64,7 +64,7 @@ class Evidence:
         }
 
     @cached_property
-    def left_to_eager(self) -> dict[str, list[Node]]:
+    def ops_left_to_eager(self) -> dict[str, list[Node]]:
         """The ops that a region claims and no partition has, by graph, without the ops of bodies."""
         inside = {(part.graph, name) for part in self.partitions for name in part.nodes}
         return {

@@ -10,22 +10,31 @@ from msgspec.structs import replace
 
 from regional_explorer.diagnostics.evidence import lines
 from regional_explorer.errors import count, listing
-from regional_explorer.record.action import ALONE, Action, ActionKind, Basis, configures, disables, looks_at, marks
+from regional_explorer.record.action import (
+    ALONE,
+    Action,
+    ActionKind,
+    EffectBasis,
+    configure_action,
+    disable_action,
+    mark_action,
+    show_table_action,
+)
 from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Selector, SelectorKind
-from regional_explorer.record.plan_file import plan_slower
+from regional_explorer.record.plan_file import plan_slower_diagnostic
 from regional_explorer.record.region_code import is_idle, pattern_match_counts
 from regional_explorer.record.regions import (
     RegionTiming,
     gain_alone_s,
     is_one_region,
+    region_timings_of_whole_call,
     tracing_cost_s,
     whole_gain_s,
-    whole_region_timings,
 )
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import median_figure, paired_gaps
@@ -34,7 +43,7 @@ from regional_explorer.tables.benchmark import trace_note
 
 MOST_ADVISED = 6
 
-RECONCILIATION = looks_at("reconciliation")
+RECONCILIATION = show_table_action("reconciliation")
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: the code around each costs time, too."
 ONE_REGION = "one region has all ops already, so none can be larger."
 
@@ -63,18 +72,18 @@ def slower_than(session: Session) -> dict[str, str]:
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``plan-slower`` against eager, and one against plain ``torch.compile``, where the call is slower."""
     return [
-        plan_slower(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
+        plan_slower_diagnostic(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
         for against, ratio in slower_than(session).items()
     ]
 
 
 def _slower_remedy(session: Session, against: str) -> str | Advice:
-    verdicts = {timing.verdict for timing in whole_region_timings(session).values()}
+    verdicts = {timing.verdict for timing in region_timings_of_whole_call(session).values()}
     if is_one_region(session):
-        disable = ("Or ", disables(session.partitions[0].region), ".") if Verdict.SLOWER in verdicts else ""
+        disable = ("Or ", disable_action(session.partitions[0].region), ".") if Verdict.SLOWER in verdicts else ""
         return in_sentences(f"{ONE_REGION[0].upper()}{ONE_REGION[1:]}", _cost_around(session, against), disable)
     if Verdict.SLOWER in verdicts:
-        return SLOWER_REMEDY, " ", looks_at("region_timings"), " and ", RECONCILIATION, " say which."
+        return SLOWER_REMEDY, " ", show_table_action("region_timings"), " and ", RECONCILIATION, " say which."
     if verdicts and verdicts <= {Verdict.FASTER, Verdict.SAME}:
         return "Mark larger regions: none is slower alone, but the code around each costs time, too."
     return SLOWER_REMEDY
@@ -100,7 +109,7 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
 
     The ``region-worth`` is left out unless the whole call is faster under the plan.
     """
-    timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
+    timings = sorted(region_timings_of_whole_call(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
     diagnostics = [_slower_diagnostic(timing, one_region=is_one_region(session)) for timing in slower]
     gain_s, regional = whole_gain_s(session), session.whole_timings.get(VariantName.REGIONAL)
@@ -116,8 +125,8 @@ def _gain_s(timing: RegionTiming) -> float:
 
 def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
     loss_s = None if row.gain_s is None else row.gain_s * -1.0
-    disable = replace(disables(row.region), basis=Basis.MEASURED, gain_s=loss_s, assumes=ALONE)
-    return DiagnosticCode.REGION_SLOWER.found(
+    disable = replace(disable_action(row.region), basis=EffectBasis.MEASURED, gain_s=loss_s, assumes=ALONE)
+    return DiagnosticCode.REGION_SLOWER.finding(
         f"Region {row.region!r} takes {'' if loss_s is None else with_interval(loss_s, duration)} longer in each call "
         f"compiled than eager ({'' if row.speedup is None else with_interval(row.speedup)}{_numerics_note(row)}, "
         "measured alone).",
@@ -154,7 +163,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, trace_text: str
         if kept_share < 1.0 and faster
         else "",
     ]
-    return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}. {trace_text}".strip())]
+    return [DiagnosticCode.REGION_WORTH.finding(f"{''.join(clauses)}. {trace_text}".strip())]
 
 
 def _numerics_note(row: RegionTiming) -> str:
@@ -182,7 +191,7 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
         for text in dict.fromkeys((*artifact.compile.warnings, *(artifact.code.warnings if artifact.code else ())))
     )
     return [
-        DiagnosticCode.INDUCTOR_WARNING.found(
+        DiagnosticCode.INDUCTOR_WARNING.finding(
             f"Inductor warned when it compiled region {region!r} ({count(len(parts), 'partition')}): {text}",
             region=region,
             graph=parts[0].graph,
@@ -207,7 +216,7 @@ def pattern_diagnostics(session: Session) -> list[Diagnostic]:
     larger = "a larger region, so that no border cuts through a pattern"
     retrace = Action(ActionKind.RETRACE, options=options), f" looks for them before regions are cut. Or mark {larger}."
     return [
-        DiagnosticCode.PATTERN_LOST.found(
+        DiagnosticCode.PATTERN_LOST.finding(
             "These patterns matched in torch.compile, but neither in the trace nor in a region: "
             f"{listing(lost, MOST_ADVISED)}.",
             remedy=retrace if options else f"Mark {larger}.",
@@ -231,7 +240,7 @@ _OF_THE_PLAN = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
 # ------------------------------------------------------------------------------------------------------------- regions
 
 
-def wrong_regions(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
+def wrong_region_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
     """Return a ``region-numerics`` for each partition whose output is wrong, with the config that corrects it."""
     wrong = (row for row in session.partition_numerics if row.verdict is NumericsVerdict.FAILED)
     partitions = {part.id: part for part in session.partitions}
@@ -242,21 +251,21 @@ def wrong_regions(session: Session, cures: Mapping[str, Mapping[str, Any] | None
 
 
 def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
-    return DiagnosticCode.REGION_NUMERICS.found(
+    return DiagnosticCode.REGION_NUMERICS.finding(
         f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {worst.error_text}, "
         "so no speedup is shown.",
         region=part.region,
         graph=part.graph,
-        remedy=("No config was found that corrects it: ", disables(part.region), ".")
+        remedy=("No config was found that corrects it: ", disable_action(part.region), ".")
         if cure is None
-        else (configures(part.region, cure, basis=Basis.MEASURED), " passes the check."),
+        else (configure_action(part.region, cure, basis=EffectBasis.MEASURED), " passes the check."),
     )
 
 
 # ------------------------------------------------------------------------------------------------------------ variants
 
 
-def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+def wrong_variant_diagnostics(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
     """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants whose check rounding decides.
 
     A wrong trace is the cause in every variant that is wrong by as much. One finding covers these variants, unless a
@@ -272,30 +281,30 @@ def wrong_variants(session: Session, others: Sequence[Diagnostic]) -> Iterator[D
         if not own or (trace_differs and not traced):
             as_traced.append(name)
         else:
-            yield _wrong(session, [name], own, others)
+            yield _wrong_diagnostic(session, [name], own, others)
     if as_traced and not trace_differs:
-        yield _wrong(session, as_traced, wrong[as_traced[0]], others)
+        yield _wrong_diagnostic(session, as_traced, wrong[as_traced[0]], others)
     unsure = [name for name in names if name not in wrong and session.numerics_of(name, NumericsVerdict.CHAOTIC)]
     if unsure:
-        yield _unsure(session, unsure)
+        yield _unsure_diagnostic(session, unsure)
 
 
-def plan_wrong(session: Session) -> Diagnostic | None:
+def wrong_plan_diagnostic(session: Session) -> Diagnostic | None:
     """Return the plan's ``variant-wrong``, whatever the cause; None if its results are right or unchecked."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
             rows = session.numerics_of(VariantName.REGIONAL, failed)
-            return _wrong(session, [VariantName.REGIONAL], rows, session.diagnostics)
+            return _wrong_diagnostic(session, [VariantName.REGIONAL], rows, session.diagnostics)
         case NumericsVerdict.CHAOTIC:
-            return _unsure(session, [VariantName.REGIONAL])
+            return _unsure_diagnostic(session, [VariantName.REGIONAL])
     return None
 
 
-def _named(names: Sequence[VariantName]) -> str:
+def _names_text(names: Sequence[VariantName]) -> str:
     return " and of ".join(map(_NAMES.__getitem__, names))
 
 
-def _wrong(
+def _wrong_diagnostic(
     session: Session, names: Sequence[VariantName], rows: Sequence[Numerics], others: Sequence[Diagnostic]
 ) -> Diagnostic:
     """Return the finding for variants that share one cause; ``rows`` are the wrong tensors of the first variant."""
@@ -306,12 +315,12 @@ def _wrong(
         and not (session.is_outdated and name in _OF_THE_PLAN)
     ]
     sentences = [
-        f"The results of {_named(names)} are wrong: {session.errors_of(names[0], rows)}",
+        f"The results of {_names_text(names)} are wrong: {session.errors_of(names[0], rows)}",
         *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
         *([f"The results of {' and '.join(right)} are right"] if right else []),
     ]
     remedy = _remedy(session, names[0], others, plan_is_right=VariantName.REGIONAL in right)
-    return DiagnosticCode.VARIANT_WRONG.found(f"{'. '.join(sentences)}.", remedy=remedy)
+    return DiagnosticCode.VARIANT_WRONG.finding(f"{'. '.join(sentences)}.", remedy=remedy)
 
 
 def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str | Advice:
@@ -326,7 +335,7 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
         if plan_is_right:
             saves = Action(ActionKind.SAVE_PLAN, ("plan.json",))
             return "The plan is right: run it with rx.compile(fn, ", saves, ")."
-        all_ops = marks("r", Selector(SelectorKind.OPS, ("*",)))
+        all_ops = mark_action("r", Selector(SelectorKind.OPS, ("*",)))
         regions = ("other regions",) if session.plan.regions else ("regions, for example ", all_ops, ",")
         return "Mark ", *regions, " and measure the plan: a region is often right where the whole call is not."
     wrong = [finding for finding in others if finding.code is DiagnosticCode.REGION_NUMERICS]
@@ -338,11 +347,11 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
     return alone, " says which region is wrong alone: disable it."
 
 
-def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:
+def _unsure_diagnostic(session: Session, names: Sequence[VariantName]) -> Diagnostic:
     errors = session.errors_of(names[0], session.numerics_of(names[0], NumericsVerdict.CHAOTIC))
-    return DiagnosticCode.VARIANT_WRONG.found(
-        f"It is unknown whether the results of {_named(names)} are right, since rounding is amplified without limit: "
-        f"{errors}. Zeros would pass the check, too.",
+    return DiagnosticCode.VARIANT_WRONG.finding(
+        f"It is unknown whether the results of {_names_text(names)} are right, since rounding is amplified without "
+        f"limit: {errors}. Zeros would pass the check, too.",
         severity=Severity.WARNING,
         remedy="Explore fewer steps, or a smaller part of the call: the check works where rounding stays small.",
     )

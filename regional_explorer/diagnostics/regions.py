@@ -7,16 +7,16 @@ from collections.abc import Set as AbstractSet
 
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
 from regional_explorer.errors import count, listing
-from regional_explorer.record.action import carves, disables, marks_nodes, merges, unmarks
+from regional_explorer.record.action import carve_action, disable_action, mark_nodes_action, merge_action, unmark_action
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Cut, Region, Selector, SelectorKind
+from regional_explorer.record.plan import CutRule, Region, Selector, SelectorKind
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import body_regions, calls_of, picks
-from regional_explorer.torch_api.dynamo import Folded
+from regional_explorer.torch_api.dynamo import FoldedOp
 from regional_explorer.torch_api.torch_errors import op_of_assert
 
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
@@ -64,11 +64,11 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     remedy: str | Advice = "No change is needed if its results need no gradient."
     if retraced:
         why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
-        whole_op = marks_nodes(region, retraced[0])
+        whole_op = mark_nodes_action(region, retraced[0])
         remedy = ("Mark the whole op to have its backward compiled, for example ", whole_op, ".")
     elif own := _backward_of_its_own(evidence, region):
         why = "an autograd function has a backward of its own, which the marks of its forward do not reach"
-        remedy = ("Mark that backward too, for example ", marks_nodes(region, *own), ".")
+        remedy = ("Mark that backward too, for example ", mark_nodes_action(region, *own), ".")
     elif unmarked and any(node.op.endswith("_") or node.op in WRITING_OPS for node in requested):
         why = "the backward ops of writes in place belong to no region"
         remedy = "Avoid the write in place (x = x.mul(2) in place of x.mul_(2)), or leave its backward to eager."
@@ -77,7 +77,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         remedy = "No change is needed: a copy or a sum has no backward of its own."
     elif passing:
         why += f", or a gradient passes unchanged through {listing(passing)}"
-    return DiagnosticCode.REGION_EMPTY.found(
+    return DiagnosticCode.REGION_EMPTY.finding(
         f"Region {region!r} has no op in the backward: {why}.",
         region=region,
         where=lines(requested)[:1],
@@ -145,7 +145,7 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         )
     elif requested and all(map(evidence.assignment.is_carved, requested)):
         why = "all its ops are carved out, and run eagerly"
-        remedy = ("Carve out less, or ", unmarks(region), ".")
+        remedy = ("Carve out less, or ", unmark_action(region), ".")
     elif requested:
         why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
         remedy = "Include ops that compute something: tracing drops a view or a copy that changes nothing."
@@ -153,8 +153,8 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         causes = (broken_at(selector, evidence.breaks) for selector in evidence.plan[region].selectors)
         cause = next(filter(None, causes), "").rstrip(".")
         why = f"its selectors match nothing in this call{f'.{cause}' if cause else ''}"
-        remedy = ("Mark it again, or ", unmarks(region), ".")
-    return DiagnosticCode.REGION_EMPTY.found(
+        remedy = ("Mark it again, or ", unmark_action(region), ".")
+    return DiagnosticCode.REGION_EMPTY.finding(
         f"Region {region!r} has no op in any graph: {why}.", region=region, where=requested, remedy=remedy
     )
 
@@ -179,7 +179,7 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = evidence.dynamo_nodes(origins)
         if loser in remaining and nodes:
             belong = "belongs" if len(nodes) == 1 else "belong"
-            yield DiagnosticCode.REGION_SHRUNK.found(
+            yield DiagnosticCode.REGION_SHRUNK.finding(
                 f"{count(len(nodes), 'op')} that region {loser!r} requested {belong} to {winner!r}, later in the plan: "
                 f"{listing(node.name for node in nodes)}.",
                 region=loser,
@@ -189,7 +189,7 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
             )
 
 
-def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
+def _moved_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp], *, grown: bool) -> Diagnostic:
     kept = [
         (graph.id, fold.into)
         for graph in evidence.graphs
@@ -205,7 +205,7 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
         if grown
         else f"Region {region!r} lost {count(len(folds), 'op')} to equal ops outside"
     )
-    return (DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK).found(
+    return (DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK).finding(
         f"{effect} ({pairs}). The min-cut partitioner removes common subexpressions and keeps the first occurrence.",
         region=region,
         graph=graph_id,
@@ -251,7 +251,7 @@ def shortest_cycle(
 def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-merged`` per region whose partitions serve several marked blocks or module calls."""
     for region in evidence.plan.regions:
-        if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
+        if region.joined and evidence.plan.cut is not CutRule.UPSTREAM:
             continue  # as requested
         marked = bool(region.patterns(SelectorKind.ANNOTATION))
         served = [
@@ -262,14 +262,14 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
         if not served:
             continue
         busiest, most_units = max(served, key=lambda pair: len(pair[1]))
-        upstream_cut = evidence.plan.cut is Cut.UPSTREAM
+        upstream_cut = evidence.plan.cut is CutRule.UPSTREAM
         units_name = "marked blocks" if marked else "module calls"
         why = (
             "cut='upstream' joins ops, even side by side, unless a path through other ops separates them"
             if upstream_cut
             else "they carry one name and feed each other directly"
         )
-        yield DiagnosticCode.REGION_MERGED.found(
+        yield DiagnosticCode.REGION_MERGED.finding(
             f"{count(len(served), 'partition')} of region {region.name!r} {'serves' if len(served) == 1 else 'serve'} "
             f"several {units_name} ({busiest.id}: {len(most_units)}): {why}.",
             region=region.name,
@@ -320,7 +320,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
     for (region, kind, _), cases in causes.items():
         partitions, between, drawn = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
-        stays = any(node in evidence.left_to_eager.get(partitions[0].graph, ()) for node in between)
+        stays = any(node in evidence.ops_left_to_eager.get(partitions[0].graph, ()) for node in between)
         via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
             f"random numbers are drawn in the order of the program, and {via} draws between them"
@@ -328,7 +328,7 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             else f"a path from one part to the next runs through {via}, "
             + ("which stays eager" if stays else "outside the region")
         )
-        yield DiagnosticCode.REGION_SPLIT.found(
+        yield DiagnosticCode.REGION_SPLIT.finding(
             f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
             f"{len(partitions)} partitions in the {kind} ({partitions[0].id}, …): {reason}.",
             region=region,
@@ -361,15 +361,15 @@ def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequenc
     claims = (evidence.assignment.claim(graph_id, node.name) for node in ops)
     owners = dict.fromkeys(claim.region for claim in claims if claim is not None and claim.region != region)
     if owners:
-        return "Make one region of them: ", merges(region, *owners), "."
+        return "Make one region of them: ", merge_action(region, *owners), "."
     shown = list(names)[:MOST_INCLUDED]
     more = f" {count(len(names) - len(shown), 'more op')} are between as well." if len(names) > len(shown) else ""
-    return "Include the ops between in the region: ", marks_nodes(region, *shown), f".{more}"
+    return "Include the ops between in the region: ", mark_nodes_action(region, *shown), f".{more}"
 
 
 def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-shrunk`` per region, graph and cause with ops that cannot be part of a partition."""
-    for graph, eager_nodes in evidence.left_to_eager.items():
+    for graph, eager_nodes in evidence.ops_left_to_eager.items():
         claims = evidence.claims[graph]
         by_cause = grouped(
             ((claims[node.name].region, _eager_source(evidence, graph, node)), node) for node in eager_nodes
@@ -382,7 +382,7 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
                 else "A partition takes only tensors and sizes, does not write to its inputs, and does not "
                 "apply as_strided to an input or to a part of a storage."
             )
-            yield DiagnosticCode.REGION_SHRUNK.found(
+            yield DiagnosticCode.REGION_SHRUNK.finding(
                 f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
                 f"{reason}",
                 region=region,
@@ -404,7 +404,7 @@ def _eager_source(evidence: Evidence, graph: str, node: Node) -> str:
 
 def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-split`` per selector of a merged region that shares no instance with the other selectors."""
-    if evidence.plan.cut is Cut.UPSTREAM:
+    if evidence.plan.cut is CutRule.UPSTREAM:
         return
     for region in evidence.plan.regions:
         if not region.joined:
@@ -416,8 +416,10 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
         }
         claims = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
         by_instance = grouped((claim.instance, selector_of[origin]) for origin, claim in claims.items())
-        connected = {number for numbers in by_instance.values() if len(set(numbers)) > 1 for number in numbers}
-        for number in sorted(set(selector_of.values()) - connected):
+        connected_components = {
+            number for numbers in by_instance.values() if len(set(numbers)) > 1 for number in numbers
+        }
+        for number in sorted(set(selector_of.values()) - connected_components):
             piece = frozenset(origin for origin in claims if selector_of[origin] == number)
             if piece and piece != claims.keys():
                 yield _separate_piece(evidence, region, number, piece, claims.keys() - piece)
@@ -433,7 +435,7 @@ def _separate_piece(
     between = [evidence.nodes[graph.id][name] for name in names]
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
-    return DiagnosticCode.REGION_SPLIT.found(
+    return DiagnosticCode.REGION_SPLIT.finding(
         f"The ops of {region.selectors[number]} stay a separate piece of the merged region {region.name!r}: no direct "
         f"path connects them with its other ops; {why}.",
         region=region.name,
@@ -501,7 +503,7 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
         )
         several = len(order) > 1
         subject = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
-        yield DiagnosticCode.REGION_CYCLE.found(
+        yield DiagnosticCode.REGION_CYCLE.finding(
             f"{subject} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call "
             f"each: {consequence}.",
             region=order[0],
@@ -531,7 +533,7 @@ def _how_to_uncross(
                 and evidence.nodes[graph][name].origin is not None
                 and not shortest_cycle(evidence, graph, order, {name: target})
             ):
-                return "Move an op into the other region: ", marks_nodes(target.region, f"{graph}:{name}"), "."
+                return "Move an op into the other region: ", mark_nodes_action(target.region, f"{graph}:{name}"), "."
     return "Move ops so that no region both feeds and needs another."
 
 
@@ -551,7 +553,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     for region, cases in shared_by_region.items():
         part, calls = cases[0]
         callers = dict.fromkeys(call.module_path or call.name for call in calls)
-        yield DiagnosticCode.REGION_MERGED.found(
+        yield DiagnosticCode.REGION_MERGED.finding(
             f"{count(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
             f"({listing(callers)}): torch traces a nested_compile_region once for all calls that are alike.",
             region=region,
@@ -570,14 +572,14 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = [evidence.nodes[parts[0].graph][name] for name in parts[0].nodes]
         op = op_of_assert(error)
         failing = [node for node in nodes if node.target == op]
-        remedy: Advice = ("Try another config, or ", disables(region), ".")
+        remedy: Advice = ("Try another config, or ", disable_action(region), ".")
         if failing:
             remedy = (
-                carves(region, Selector(SelectorKind.OPS, (failing[0].target,))),
+                carve_action(region, Selector(SelectorKind.OPS, (failing[0].target,))),
                 " leaves the op to eager. If it is a custom op, ",
                 "torch.library.opcheck compares its fake kernel with the real one.",
             )
-        yield DiagnosticCode.REGION_FAILED.found(
+        yield DiagnosticCode.REGION_FAILED.finding(
             f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
             region=region,
             graph=parts[0].graph,

@@ -22,7 +22,7 @@ from regional_explorer.record.graph import (
     named_modules,
 )
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 from regional_explorer.regions.instances import Claim, claims_from_around
 
 # --------------------------------------------------------------------------------------------------------- graph breaks
@@ -37,7 +37,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     )
     for region, places in lost.items():
         first = places[0][0]
-        yield DiagnosticCode.REGION_LOST.found(
+        yield DiagnosticCode.REGION_LOST.finding(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
             f"Python{_place(first)}: {first.reason}",
             region=region,
@@ -54,8 +54,8 @@ def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic
     causes = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(texts)}" for place, texts in reasons.items())
     advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
     stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
-    return DiagnosticCode.GRAPH_BREAK.found(
-        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{causes}. {_eager_part(evidence, breaks)}",
+    return DiagnosticCode.GRAPH_BREAK.finding(
+        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{causes}. {_graphs_sentence(evidence, breaks)}",
         where=[break_.own_line for break_ in breaks],
         remedy=" ".join(filter(None, advice)),
     )
@@ -67,21 +67,21 @@ def _place(break_: GraphBreak) -> str:
     return f", {place}" if place else ""
 
 
-def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
+def _graphs_sentence(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
     """Return a sentence with the number of graphs of the call, and the ops outside of them because of the breaks."""
     graphs = {graph.frame for graph in evidence.graphs if graph.kind is not GraphKind.DYNAMO and not graph.parent}
     graphs -= {graph.frame for graph in evidence.graphs if graph.id in evidence.late_graphs}
     sentence = f"The call has {count(len(graphs), 'graph')}"
     untraced = [ops for break_ in breaks for ops in break_.untraced]
     parts = [
-        _run_eagerly([ops for ops in untraced if ops.is_cause_known], "this"),
-        _run_eagerly([ops for ops in untraced if not ops.is_cause_known], "one or several of the graph breaks"),
+        _eager_ops_text([ops for ops in untraced if ops.is_cause_known], "this"),
+        _eager_ops_text([ops for ops in untraced if not ops.is_cause_known], "one or several of the graph breaks"),
     ]
     outside = "; ".join(filter(None, parts))
     return f"{sentence}; outside of {'it' if len(graphs) == 1 else 'them'}, {outside}." if outside else f"{sentence}."
 
 
-def _run_eagerly(untraced: Sequence[UntracedOps], because: str) -> str:
+def _eager_ops_text(untraced: Sequence[UntracedOps], because: str) -> str:
     """Return how many ops run eagerly, the cause, and their places; empty if there are none."""
     number = sum(ops.count for ops in untraced)
     if not number:
@@ -144,7 +144,7 @@ def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
         around = next((claim for claim in sources & below[node.name] if claim is not None), None)
         owner = around or (next(iter(sources)) if len(sources) == 1 else None)
         if owner is not None:
-            if evidence.plan.cut is not Cut.INSTANCES:
+            if evidence.plan.cut is not CutRule.INSTANCES:
                 reason = f"cut='{evidence.plan.cut}' takes only marked ops"
             elif node.name in circular():
                 reason = "if the instance had them, instances would feed each other in a cycle"
@@ -171,7 +171,7 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         f"; {'it' if len(strays) == 1 else f'{between} of them'} {'lies' if between == 1 else 'lie'} between ops of "
         f"one instance, whose backward becomes {'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
     )
-    return DiagnosticCode.BACKWARD_UNMARKED.found(
+    return DiagnosticCode.BACKWARD_UNMARKED.finding(
         f"{count(len(strays), 'op')} in the backward of region {region!r} {have} no forward op (a sum of gradients has "
         f"none) and {run} eagerly, in no region: {listing(stray.node.name for stray in strays)}"
         f"{effect if between and most else ''}. "
@@ -181,13 +181,13 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         at=(stray.node for stray in strays if stray.graph is first_graph),
         where=input_nodes,
         remedy="Nothing has to be done. Gradients are summed where a value of the region is used more than once."
-        if evidence.plan.cut is Cut.INSTANCES
+        if evidence.plan.cut is CutRule.INSTANCES
         else (Action(ActionKind.CUT), ": sums of gradients that one instance computes then belong to it."),
     )
 
 
 def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]]) -> Diagnostic:
-    return DiagnosticCode.BACKWARD_ONLY.found(
+    return DiagnosticCode.BACKWARD_ONLY.finding(
         f"{count(len(ops), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
         f"({listing(node.name for _, node in ops)}). The cause is a graph break in a function that the block calls. "
         "A backward op goes where its forward op goes, so these run eagerly.",
@@ -228,7 +228,7 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         all_ops = dict(forward.get(region, ())) | nodes
         saved = [node for key, node in all_ops.items() if key not in nodes and (key[0], node.name) in saved_names]
         if saved or evidence.min_cut:
-            yield (DiagnosticCode.RECOMPUTE_PARTIAL if saved else DiagnosticCode.REGION_GROWN).found(
+            yield (DiagnosticCode.RECOMPUTE_PARTIAL if saved else DiagnosticCode.REGION_GROWN).finding(
                 f"The backward repeats {len(nodes)} of {count(len(all_ops), 'forward op')} of region {region!r} "
                 f"({listing(node.name for node in nodes.values())})"
                 + (f", and reads {listing(node.name for node in saved)} as the forward saved it." if saved else "."),
@@ -256,7 +256,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         return
     first = evidence.failed_ops[0]
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
-    yield DiagnosticCode.AOT_EAGER_FAILED.found(
+    yield DiagnosticCode.AOT_EAGER_FAILED.finding(
         f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
         f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
         "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
@@ -277,7 +277,7 @@ MOST_ATTRIBUTES = 16
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``state-kept`` for state that the first call changed and that is not restored."""
     if evidence.not_restored:
-        yield DiagnosticCode.STATE_KEPT.found(
+        yield DiagnosticCode.STATE_KEPT.finding(
             "The first call changed state that later calls see: "
             f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
             "call is traced and measured.",
@@ -291,7 +291,7 @@ def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
     functions = {(line.file, line.scope.partition(".<")[0]): line for line in reversed(evidence.outdated)}
     if functions:
         first_lines = tuple(reversed(functions.values()))
-        yield DiagnosticCode.SOURCE_CHANGED.found(
+        yield DiagnosticCode.SOURCE_CHANGED.finding(
             "The source was edited after it was loaded, and the old code runs: "
             f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
             "code; the text of its lines is no longer known.",

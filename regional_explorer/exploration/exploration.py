@@ -20,7 +20,7 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.compiler.workers import AnyExecutor, checked_executor
-from regional_explorer.diagnostics.measured import plan_diagnostics, plan_wrong, slower_than
+from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than, wrong_plan_diagnostic
 from regional_explorer.errors import (
     ArtifactError,
     InvalidArgumentError,
@@ -50,14 +50,14 @@ from regional_explorer.export.to_source import source_patch
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure.profile import profile
-from regional_explorer.measure.rounds import Stop, check_budget
+from regional_explorer.measure.rounds import StopReason, check_budget
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.partition import Preview, State
-from regional_explorer.record.plan import AS_UPSTREAM, Cut, Plan, Tracing, the_region
-from regional_explorer.record.plan_file import Explored, PlanFile
+from regional_explorer.record.plan import AS_UPSTREAM, CutRule, Plan, Tracing, the_region
+from regional_explorer.record.plan_file import ExplorationRecord, PlanFile
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
@@ -138,7 +138,7 @@ class Exploration(Edits, Results):
         if action.kind is ActionKind.LOOK:
             return getattr(self, keywords["table"])
         if action.kind is ActionKind.CUT:
-            self.plan = replace(self.plan, cut=Cut(keywords.get("cut", Cut.INSTANCES)))
+            self.plan = replace(self.plan, cut=CutRule(keywords.get("cut", CutRule.INSTANCES)))
             return self
         return getattr(self, action.kind)(*action.positional, **keywords)
 
@@ -246,7 +246,7 @@ class Exploration(Edits, Results):
             if run.cancelled():
                 return
             run.progress("tracing the call again", 0.0)
-            retraced = self.live.traced_again(tracing, dynamic=dynamic)
+            retraced = self.live.retraced(tracing, dynamic=dynamic)
             if run.cancelled():
                 retraced.free_trace()
                 return
@@ -621,7 +621,7 @@ class Exploration(Edits, Results):
                 profiled = profile(live.variants, budget, live.environment.device, run)
             if profiled is not None:
                 live.profile = profiled
-                Stop(profiled.stopped).raise_interrupt()
+                StopReason(profiled.stopped).raise_interrupt()
         return profile_table(self.session).dataframe()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
@@ -682,7 +682,7 @@ class Exploration(Edits, Results):
         live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
-        explored = Explored.of(session, modes)
+        explored = ExplorationRecord.of(session, modes)
         explored = replace(explored, slower=slower_than(session), wrong=session.plan_errors)
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
@@ -817,7 +817,7 @@ class Exploration(Edits, Results):
 
 def _plan_warnings(session: Session) -> list[Diagnostic]:
     """Return the warnings to save with a plan whose results are wrong, or that is slower than eager."""
-    wrong = plan_wrong(session)
+    wrong = wrong_plan_diagnostic(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 
 

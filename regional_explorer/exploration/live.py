@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from regional_explorer.capture.call import Call, traced_again
+from regional_explorer.capture.call import Call, raise_retraced
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import ArtifactFolder
 from regional_explorer.compiler.compilation import compile_plan
@@ -26,8 +26,8 @@ from regional_explorer.diagnostics.measured import (
     plan_diagnostics,
     region_diagnostics,
     warning_diagnostics,
-    wrong_regions,
-    wrong_variants,
+    wrong_region_diagnostics,
+    wrong_variant_diagnostics,
 )
 from regional_explorer.errors import ClosedError, ReproError, listing
 from regional_explorer.exploration.measurements import Measurements
@@ -45,7 +45,7 @@ from regional_explorer.insight.roofline import (
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import reconcile
 from regional_explorer.measure.rates import copy_bandwidth
-from regional_explorer.measure.rounds import Stop
+from regional_explorer.measure.rounds import StopReason
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming, VariantName
@@ -168,7 +168,7 @@ class Live:
         """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
         results = BenchmarkResults()
         try:
-            with self.capture.generated.collected():
+            with self.capture.generated.collecting():
                 self.measurements.measure(variants, budget_s, run, results, regions=regions, more=more)
         finally:
             self.measurements.add(results)
@@ -192,7 +192,7 @@ class Live:
         with contextlib.closing(crew), bench.closing():
             found = tune(bench, limits, ledger, keep)
             keep(found)
-        Stop(found.stopped).raise_interrupt()
+        StopReason(found.stopped).raise_interrupt()
 
     def measure_suggestions(
         self,
@@ -261,7 +261,7 @@ class Live:
         for key, (switch, pack) in by_key.items():
             if pack is None:
                 continue
-            with self.capture.generated.collected():
+            with self.capture.generated.collecting():
                 sha256 = folder.save(self.program.wanted(key, switch).label(), pack)
             if sha256 is not None:
                 self.saved_artifacts[key] = sha256
@@ -348,7 +348,7 @@ class Live:
             results.reconciliation = results.reconciliation or session.reconciliation
         of_benchmark = [
             *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
-            *wrong_regions(session, cures),
+            *wrong_region_diagnostics(session, cures),
         ]
         all_diagnostics = [
             *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, session)),
@@ -357,7 +357,7 @@ class Live:
             *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
             *of_benchmark,
-            *wrong_variants(session, of_benchmark),
+            *wrong_variant_diagnostics(session, of_benchmark),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *pattern_diagnostics(session),
@@ -371,7 +371,7 @@ class Live:
         if not self.is_open:
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
-    def traced_again(self, tracing: Tracing, *, dynamic: bool | None) -> Live:
+    def retraced(self, tracing: Tracing, *, dynamic: bool | None) -> Live:
         """Return new live objects of the same call, under the same regions.
 
         Raises:
@@ -401,7 +401,7 @@ class Live:
         self.plan_diagnostics, self.first_plan = earlier.plan_diagnostics, earlier.first_plan
         self.measurements.runs = earlier.measurements.runs
         self.saved_artifacts, self.tuning = earlier.saved_artifacts, earlier.tuning
-        earlier.capture.instead = traced_again
+        earlier.capture.instead = raise_retraced
         earlier.keep_session()
         self.program.take_over(earlier.program)
         earlier.free_trace()
@@ -474,7 +474,7 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
                 retraces,
                 " with the earlier shapes brings the earlier ops back.",
             )
-            yield DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
+            yield DiagnosticCode.PLAN_DIFFERS.finding(message, region=region.name, remedy=remedy, upstream="")
 
 
 def _op_counts(graphs: Sequence[Graph], assignment: Assignment, region: str) -> Counter[str]:

@@ -110,7 +110,7 @@ class Measurements:
         check_flag("regions", regions)
         check_flag("more", more)
         if variants is None:
-            variants = (self._compared() if more else ()) or BY_DEFAULT
+            variants = (self._compared_variants() if more else ()) or BY_DEFAULT
         names = self._variants.measurable(checked_variants(variants))
         alone = regions and VariantName.REGIONAL in names
         alone_s = REGION_SHARE * budget_s if alone else 0.0
@@ -135,19 +135,19 @@ class Measurements:
             if completed and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
 
-    def _earlier(self) -> BenchmarkResults:
+    def _earlier_results(self) -> BenchmarkResults:
         """Return the results of the last benchmark of the plan at hand; empty ones without a benchmark."""
         measured = self.of(partitions(self._variants.program))
         return BenchmarkResults() if measured is None else measured.results
 
-    def _compared(self) -> Sequence[str]:
+    def _compared_variants(self) -> Sequence[str]:
         """Return the variants that the last benchmark of the plan at hand has measured; empty without one."""
-        rounds = self._earlier().rounds
+        rounds = self._earlier_results().rounds
         return () if rounds is None else tuple(rounds.samples)
 
     def _continue(self, results: BenchmarkResults, names: Sequence[str]) -> str:
         """Begin with the rounds of the last benchmark of the plan at hand, or return why they cannot be added to."""
-        earlier = self._earlier()
+        earlier = self._earlier_results()
         if earlier.rounds is None:
             return ""
         (threads, settings), setting = earlier.setting, results.setting
@@ -172,7 +172,7 @@ class Measurements:
                 start_toolchain(program, run.progress)
             compile_plan(program, run)
         except NoCompilerError as error:
-            results.diagnostics.append(DiagnosticCode.NO_COMPILER.found(str(error)))
+            results.diagnostics.append(DiagnosticCode.NO_COMPILER.finding(str(error)))
             return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 

@@ -14,7 +14,7 @@ from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
-from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
 from regional_explorer.style.css import DARK, HUES, LIGHT, paint
@@ -42,7 +42,7 @@ class Plots:
             MeasureError: no compiled region and no plan was measured.
         """
         session = self._session
-        alone = whole_region_timings(session)
+        alone = region_timings_of_whole_call(session)
         gains = {name: timing.gain_s for name, timing in alone.items() if timing.gain_s is not None}
         whole = session.whole_timings
         eager, plan = whole.get(VariantName.EAGER), whole.get(VariantName.REGIONAL)

@@ -36,7 +36,7 @@ class NewMark:
     carve: bool = False
 
     @property
-    def reused(self) -> Mark | None:
+    def reused_mark(self) -> Mark | None:
         """The mark in the source around the same code, which is changed in place; None if there is none."""
         return self.first.mark if self.first is self.last and not self.carve else None
 
@@ -137,7 +137,7 @@ class Places:
         )
         kept = [self._plan[name] for name in (*placement.kept, *placement.refused)]
         kept_keys = {key for region in kept for key in region.patterns(SelectorKind.ANNOTATION)}
-        reused = [mark.reused for mark in placement.marks]
+        reused = [mark.reused_mark for mark in placement.marks]
         for file in self.files.values():
             for site in file.sites:
                 if site.mark is None or site.mark.value is None or not site.ops or site.mark in reused:
@@ -200,7 +200,9 @@ class Places:
             yield self._why_unwritable(region)
             return
         around_all = [NewMark(region, *span) for span in spans]
-        fixed = [mark.reused for mark in around_all if mark.reused is not None and mark.reused.value is None]
+        fixed = [
+            mark.reused_mark for mark in around_all if mark.reused_mark is not None and mark.reused_mark.value is None
+        ]
         if fixed:
             yield f"its mark in the source {fixed[0].stays}: change it there"
             return
@@ -358,7 +360,7 @@ def _ops_of(span: Span) -> AbstractSet[int]:
 
 def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
     """Return a function with marks in which ``torch`` is a variable of the function or of a function around it."""
-    for function in [mark.first.function for mark in marks if not mark.first.scope and mark.reused is None]:
+    for function in [mark.first.function for mark in marks if not mark.first.scope and mark.reused_mark is None]:
         around = next(site for site in function.file.functions if site.first <= function.first <= site.last)
         for node in ast.walk(around.node):
             is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == "torch"

@@ -329,11 +329,11 @@ class LineEdits:
     def _change_lines(self, first: int, last: int, change: Callable[[str], str]) -> None:
         for number in range(first, last + 1):
             self._above[number] = list(map(change, self._above[number]))
-            if number not in self._fixed:
+            if number not in self._fixed_lines:
                 self._lines[number] = change(self._lines[number])
 
     @functools.cached_property
-    def _fixed(self) -> set[int]:
+    def _fixed_lines(self) -> set[int]:
         """The lines that begin inside a string literal: indenting them would change the string."""
         fixed: set[int] = set()
         nodes: list[ast.AST] = [self._file.tree]

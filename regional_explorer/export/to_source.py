@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from regional_explorer.capture.swapped_functions import under_changed_source
+from regional_explorer.capture.swapped_functions import run_under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program
@@ -28,12 +28,20 @@ from regional_explorer.export.statements import (
     first_argument,
     split_lines,
 )
-from regional_explorer.record.action import Action, ActionKind, carves, configures, disables, marks, merges
+from regional_explorer.record.action import (
+    Action,
+    ActionKind,
+    carve_action,
+    configure_action,
+    disable_action,
+    mark_action,
+    merge_action,
+)
 from regional_explorer.record.files import write_bytes
 from regional_explorer.record.graph import is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import DEFAULT, Cut, Direction, Plan, Region, Selector, SelectorKind, config_of
+from regional_explorer.record.plan import DEFAULT, CutRule, Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.style.element import clean
 from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK
 
@@ -51,9 +59,12 @@ def source_patch(program: Program, run: Run = PLAIN_RUN) -> SourcePatch:
     """
     plan, capture = program.plan, program.capture
     places = Places(capture.graphs, capture.breaks, plan)
-    expected, connected = _previewed(program, plan), _previewed(program, places.without_instances())
+    expected, connected_components = (
+        _previewed_contents(program, plan),
+        _previewed_contents(program, places.without_instances()),
+    )
     candidates = {
-        region.name: places.choices(region, plain=connected.get(region.name) == expected.get(region.name))
+        region.name: places.choices(region, plain=connected_components.get(region.name) == expected.get(region.name))
         for region in plan.regions
     }
     choices = {name: next(options) for name, options in candidates.items()}
@@ -62,7 +73,7 @@ def source_patch(program: Program, run: Run = PLAIN_RUN) -> SourcePatch:
         changed = [
             ChangedFile(file, after)
             for file in places.files.values()
-            if (after := _marked(file, placement)) != file.text
+            if (after := _marked_text(file, placement)) != file.text
         ]
         marked = dict.fromkeys(mark.region.name for mark in placement.marks)
         if not marked:
@@ -73,7 +84,7 @@ def source_patch(program: Program, run: Run = PLAIN_RUN) -> SourcePatch:
             break
         run.progress("tracing the changed source", 0.0)
         try:
-            found = _traced(program, changed, places.by_node_names(placement.refused))
+            found = _traced_contents(program, changed, places.by_node_names(placement.refused))
         except (CaptureError, SyntaxError) as error:
             choices |= dict.fromkeys(marked, f"the changed source cannot be traced: {str(error).splitlines()[0]}")
             continue
@@ -85,11 +96,11 @@ def source_patch(program: Program, run: Run = PLAIN_RUN) -> SourcePatch:
     return SourcePatch(plan, tuple(changed), placement.refused, tuple(placement.kept), staying)
 
 
-def _traced(program: Program, changes: Iterable[ChangedFile], others: Sequence[Region]) -> Contents:
+def _traced_contents(program: Program, changes: Iterable[ChangedFile], others: Sequence[Region]) -> Contents:
     """Trace the call under changed files, and return the partitions of their marks and of ``others``."""
     capture = program.capture
     texts = {change.file.path: (change.file.text, change.after) for change in changes}
-    traced = under_changed_source(texts, lambda: Capture(capture.call, capture.tracing, dynamic=capture.dynamic))
+    traced = run_under_changed_source(texts, lambda: Capture(capture.call, capture.tracing, dynamic=capture.dynamic))
     try:
         regions = (*source_plan(traced.graphs)[0].regions, *others)
         plan = replace(program.plan, regions=tuple({region.name: region for region in regions}.values()))
@@ -98,7 +109,7 @@ def _traced(program: Program, changes: Iterable[ChangedFile], others: Sequence[R
         traced.close()
 
 
-def _previewed(program: Program, plan: Plan) -> Contents:
+def _previewed_contents(program: Program, plan: Plan) -> Contents:
     late = program.capture.late_graphs
     return _contents(part for part in preview_of(program, plan).partitions if part.graph not in late)
 
@@ -113,12 +124,12 @@ def _contents(partitions: Iterable[Partition]) -> Contents:
 # ------------------------------------------------------------------------------------------------------------ the marks
 
 
-def _marked(file: SourceFile, placement: Placement) -> str:
+def _marked_text(file: SourceFile, placement: Placement) -> str:
     """Return the text of ``file`` with the marks of ``placement`` in it."""
     edits = LineEdits(file)
     marks = [mark for mark in placement.marks if mark.first.file is file]
     for mark in marks:
-        value, old = _value_text(mark, edits), mark.reused
+        value, old = _value_text(mark, edits), mark.reused_mark
         if old is None and mark.first.scope:
             edits.decorate(mark.first, f"{ANNOTATE}_fn({value})")
         elif old is None:
@@ -134,7 +145,7 @@ def _marked(file: SourceFile, placement: Placement) -> str:
         if site.file is file:
             edits.unmark(site)
     # Marks that were there before have their imports; a file without changes is returned as it is.
-    if any(mark.reused is None or mark.parts for mark in marks) and not _imports_torch(file):
+    if any(mark.reused_mark is None or mark.parts for mark in marks) and not _imports_torch(file):
         edits.add_import("torch")
     return edits.text()
 
@@ -239,8 +250,8 @@ class SourcePatch:
             yield f"# Region {name!r} is not in the source below: {reason}.{note}\n{plan_source(self.plan, [name])}"
         if self.kept:
             yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
-        if self.plan.regions and self.plan.cut is not Cut.INSTANCES:
-            cut, default = repr(str(self.plan.cut)), repr(str(Cut.INSTANCES))
+        if self.plan.regions and self.plan.cut is not CutRule.INSTANCES:
+            cut, default = repr(str(self.plan.cut)), repr(str(CutRule.INSTANCES))
             yield f"# The plan's cut, {cut}, is not in the source: marks are cut as {default}.\n"
         for where, why in self.staying.items():
             yield f"# The mark at {where} belongs to no region of the plan, but it stays: {why}. Remove it there.\n"
@@ -363,7 +374,7 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
     if not plan.regions:
         return "# No region yet.\n"
     parts = [_region_source(region) for region in plan.regions if names is None or region.name in names]
-    if names is None and plan.cut is not Cut.INSTANCES:
+    if names is None and plan.cut is not CutRule.INSTANCES:
         parts.append(f"{Action(ActionKind.CUT, options={'cut': str(plan.cut)})}\n")
     if names is None and (options := plan.tracing.options):
         parts.insert(0, f"{Action(ActionKind.RETRACE, options=options)}\n")
@@ -386,8 +397,10 @@ def _region_source(region: Region) -> str:
     if blocks:
         lines += [f"with rx.region({region_arguments(name, region.config)}):", "    ...  # the marked lines"]
     is_merged = region.joined and len(region.selectors) > 1
-    lines += list(_merge_calls(region, called)) if is_merged else [str(marks(name, selector)) for selector in called]
-    lines += [str(carves(name, selector)) for selector in region.carved]
+    lines += (
+        list(_merge_calls(region, called)) if is_merged else [str(mark_action(name, selector)) for selector in called]
+    )
+    lines += [str(carve_action(name, selector)) for selector in region.carved]
     if not blocks and not is_merged:
         lines += configure_calls(region)
     elif region.backward_config is not None:
@@ -397,7 +410,7 @@ def _region_source(region: Region) -> str:
         )
         lines.append(_configure_call(name, region.backward_config, Direction.BACKWARD, region.config))
     if not region.enabled:
-        lines.append(str(disables(name)))
+        lines.append(str(disable_action(name)))
     return "\n".join(lines) + "\n"
 
 
@@ -415,7 +428,7 @@ def _configure_call(
     """Return the ``ex.configure`` call that changes the config from ``before`` to ``config``."""
     changed = {key: value for key, value in config.items() if (before or {}).get(key, DEFAULT) != value}
     unset = tuple(key for key in before or () if key not in config)
-    return str(configures(name, changed, direction, unset=unset))
+    return str(configure_action(name, changed, direction, unset=unset))
 
 
 def _is_block(selector: Selector) -> bool:
@@ -426,13 +439,13 @@ def _merge_calls(region: Region, called: Sequence[Selector]) -> Iterator[str]:
     """Yield the calls that recreate a merged region: one mark per selector, then a merge."""
     names = [region.name]
     if len(called) == len(region.selectors):
-        yield str(marks(region.name, called[0]))
+        yield str(mark_action(region.name, called[0]))
         called = called[1:]
     for number, selector in enumerate(called, start=2):
         names.append(f"{region.name}+{number}")
-        yield str(marks(names[-1], selector))
+        yield str(mark_action(names[-1], selector))
     if len(names) > 1:
-        yield str(merges(*names, config=region.config))
+        yield str(merge_action(*names, config=region.config))
 
 
 def region_arguments(name: str, config: Mapping[str, Any], text: Callable[[Any], str] = repr) -> str:

@@ -25,14 +25,14 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.shipment import SentPiece
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.compiler.workers import LostWorkerError, can_have_workers, run_alone
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel, code_hash, normalized
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import TF32, GpuTarget
 from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import DEFAULT, Prepared
+from regional_explorer.record.plan import DEFAULT, Preparation
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
@@ -100,7 +100,7 @@ class Insights:
             self.codes[wanted.key] = artifact_code(artifacts[wanted.key], wanted, program.store.generated)
             self.revision += 1
 
-    def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, Wanted]:
+    def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, WantedArtifact]:
         """Return the ingredients of each partition's artifact under ``changes`` of its config, by partition id.
 
         Partitions whose layouts are not recorded yet, as after an edit of the plan, are left out.
@@ -114,7 +114,7 @@ class Insights:
         return changed
 
     def under(
-        self, region: str, changed: Mapping[str, Wanted], target: GpuTarget | None, run: Run
+        self, region: str, changed: Mapping[str, WantedArtifact], target: GpuTarget | None, run: Run
     ) -> dict[str, ArtifactCode]:
         """Return the code of ``changed`` partitions of a region, by partition id; fewer if cancelled.
 
@@ -144,15 +144,15 @@ class Insights:
         return (switch for switch in self.program.switches if switch.piece.claim.region == region)
 
 
-def _missing(all_wanted: Iterable[Wanted], codes: Mapping[str, ArtifactCode]) -> list[Wanted]:
+def _missing(all_wanted: Iterable[WantedArtifact], codes: Mapping[str, ArtifactCode]) -> list[WantedArtifact]:
     """Return the distinct items without known code; an item whose code failed, say on a full disk, is tried again."""
     by_key = {wanted.key: wanted for wanted in all_wanted}
     return [wanted for key, wanted in by_key.items() if key not in codes or codes[key].problem is not None]
 
 
 def _with_progress(
-    missing: Sequence[Wanted], region: str, codes: Mapping[str, ArtifactCode], run: Run
-) -> Iterator[Wanted]:
+    missing: Sequence[WantedArtifact], region: str, codes: Mapping[str, ArtifactCode], run: Run
+) -> Iterator[WantedArtifact]:
     """Yield the missing items until cancelled, with progress before each; the time estimate is from ``known`` code."""
     for number, wanted in enumerate(missing):
         if run.cancelled():
@@ -173,7 +173,7 @@ def lowered_code(
     config: Mapping[str, Any],
     positions: Mapping[str, int],
     inputs: Sequence[str] = (),
-    prepared: Prepared | None = None,
+    prepared: Preparation | None = None,
 ) -> ArtifactCode:
     """Return the code of a piece as ``lower_piece`` does, with the lines of its kernels; ``inputs`` are input names."""
     code = lower_piece(gm, fakes, mode, config, positions, partial(_node_records, inputs=inputs), prepared)
@@ -224,7 +224,7 @@ def _launch_lines(kernel: Kernel, lines: Sequence[str]) -> list[int]:
 OTHER_CODE = "Inductor wrote other code when the partition was lowered again, so its kernels are not known"
 
 
-def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
+def artifact_code(artifact: Artifact, wanted: WantedArtifact, generated: GeneratedCode) -> ArtifactCode:
     """Return the code of ``artifact`` with its kernels.
 
     Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
@@ -238,11 +238,11 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
     return replace(code, text=artifact.code, kernels=tuple(with_lines(code.kernels, artifact.code)))
 
 
-def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
+def code_under(wanted: WantedArtifact, generated: GeneratedCode) -> ArtifactCode:
     """Return the code that Inductor generates for ``wanted``, without compiling it."""
     started, piece = time.perf_counter(), wanted.workpiece.piece
     try:
-        with compile_lock(), generated.collected():
+        with compile_lock(), generated.collecting():
             mode = fake_mode_with_symbols()
             gm, fakes, _ = wanted.workpiece.canonical(mode)
             positions = node_positions(gm, piece)
@@ -261,7 +261,7 @@ def node_positions(gm: fx.GraphModule, piece: Piece) -> dict[str, int]:
 # ------------------------------------------------------------------------------------- code for a GPU that is not there
 
 
-def codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dict[str, ArtifactCode]:
+def codes_on_gpu(missing: Sequence[WantedArtifact], target: GpuTarget, run: Run) -> dict[str, ArtifactCode]:
     """Return the code for ``target`` by key, generated in a child process; nothing if cancelled meanwhile.
 
     Raises:

@@ -18,7 +18,16 @@ from regional_explorer.errors import MeasureError, RegionCompileError, count, li
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.alone import race, record_inputs
 from regional_explorer.measure.timings import MeasureContext
-from regional_explorer.record.action import ALONE, BENCHMARKS, Action, ActionKind, Basis, carves, configures, disables
+from regional_explorer.record.action import (
+    ALONE,
+    BENCHMARK,
+    Action,
+    ActionKind,
+    EffectBasis,
+    carve_action,
+    configure_action,
+    disable_action,
+)
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, Kernel, KernelKind, code_hash
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.configs import FUSING, KEEP_RESULTS
@@ -26,7 +35,7 @@ from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCo
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT, Direction, Selector, SelectorKind
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, grouped_by_artifact
 from regional_explorer.record.session import Environment
 from regional_explorer.style.formats import config_text, duration, size, with_interval
 
@@ -88,7 +97,7 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         remedy = "Give it a larger budget_s, on a quiet machine." if is_measurable else ""
     refused = sum(len(part.code.refused) for part in parts)
     fusions = count(refused, "fusion") if refused else "no fusion"
-    return DiagnosticCode.REGION_TIME.found(
+    return DiagnosticCode.REGION_TIME.finding(
         f"{text} Inductor refused {fusions} of loops that share data. Configs tried: {'; '.join(tried)}.",
         region=region,
         graph=parts[0].partition.graph,
@@ -134,8 +143,10 @@ def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | 
         }
         is_all = len(fallbacks) == sum(len(part.computing) for part in parts)
         of_some = bool(fallbacks) and not is_all
-        eager = carves(region, Selector(SelectorKind.NODES, tuple(fallbacks))) if of_some else disables(region)
-        return f"{FALLBACKS} ", eager, " runs them eagerly; ", BENCHMARKS, " says which is faster."
+        eager = (
+            carve_action(region, Selector(SelectorKind.NODES, tuple(fallbacks))) if of_some else disable_action(region)
+        )
+        return f"{FALLBACKS} ", eager, " runs them eagerly; ", BENCHMARK, " says which is faster."
     by_part: dict[str, str | Advice] = {
         GENERATED: (Action(ActionKind.KERNEL_TIMES, (region,)), " has each kernel with its bound."),
         LIBRARY: "Eager calls the same functions: only other shapes or a faster dtype change their time.",
@@ -186,7 +197,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
         and None not in kernels
         and outside.bounds[0] >= MOSTLY_LAUNCHES * (outside.bounds[0] + inside.bounds[1])
     ):
-        yield DiagnosticCode.LAUNCH_BOUND.found(
+        yield DiagnosticCode.LAUNCH_BOUND.finding(
             f"Region {region!r} spends {outside.value / whole.value:.0%} of its {with_interval(whole, duration)} "
             f"outside its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
             region=region,
@@ -196,7 +207,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
         )
     elif AT_BOUND * whole.bounds[1] <= least_s <= whole.value:
         needs = " and ".join(f"{duration(limits_s[bound])} {WORK[bound]}" for bound in BoundBy if limits_s[bound])
-        yield DiagnosticCode.KERNEL_BOUND.found(
+        yield DiagnosticCode.KERNEL_BOUND.finding(
             f"Of the {with_interval(whole, duration)} of region {region!r}, its kernels need at least {needs} "
             f"({least_s / whole.value:.0%}), at the highest rates measured on this machine.",
             region=region,
@@ -279,7 +290,7 @@ def refused_fusions(
 def _finding(
     code: DiagnosticCode, message: str, region: str, part: PartitionCode, kernels: Sequence[LinkedKernel]
 ) -> Diagnostic:
-    return code.found(
+    return code.finding(
         message,
         region=region,
         graph=part.partition.graph,
@@ -325,8 +336,8 @@ class _Candidate(NamedTuple):
             ),
             exactly(0.0),
         )
-        configure = configures(partition.region, self.config, Direction.of_graph(partition.graph))
-        configure = replace(configure, basis=Basis.MEASURED, gain_s=saves, assumes=ALONE)
+        configure = configure_action(partition.region, self.config, Direction.of_graph(partition.graph))
+        configure = replace(configure, basis=EffectBasis.MEASURED, gain_s=saves, assumes=ALONE)
         measured = f": measured {with_interval(best.speedup)} as fast as now; numerics: {best.numerics}."
         return replace(self.finding, advice=(configure, measured))
 
@@ -348,7 +359,7 @@ def diagnose(
     run: Run,
 ) -> tuple[Diagnostic, ...]:
     """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
-    distinct = [equal[0] for equal in by_artifact(parts)]
+    distinct = [equal[0] for equal in grouped_by_artifact(parts)]
     config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
     if config:  # ``config-inert`` needs to know whether it changes the code
         run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))

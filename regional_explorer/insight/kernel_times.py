@@ -18,11 +18,11 @@ from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.code_store import Insights
-from regional_explorer.measure.alone import Recorded, as_in_the_call, record_inputs, timed_call
+from regional_explorer.measure.alone import RecordedInputs, as_in_the_call, record_inputs, timed_call
 from regional_explorer.measure.clock import CpuClock, TimedCall, overhead_s
 from regional_explorer.measure.numerics import Reference, compare_results, named_outputs, verdict
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product_work, rates_of, traffic_work
-from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
+from regional_explorer.measure.rounds import Parts, RoundsResult, StopReason, figure_of, run_rounds
 from regional_explorer.measure.tolerances import arithmetic_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
@@ -93,11 +93,11 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
 
 
 def _measured_times(
-    program: Program, recorded: Recorded, code: ArtifactCode, budget_s: float, run: Run
-) -> tuple[ArtifactKernelTimes | None, Stop]:
+    program: Program, recorded: RecordedInputs, code: ArtifactCode, budget_s: float, run: Run
+) -> tuple[ArtifactKernelTimes | None, StopReason]:
     """Return the kernel times of equal partitions (None before the first round), and why the measurement ended."""
     if recorded.why_not:
-        return ArtifactKernelTimes(problem=recorded.why_not), Stop.FAILED
+        return ArtifactKernelTimes(problem=recorded.why_not), StopReason.FAILED
     switch, args = recorded.switch, recorded.args
     workpiece, artifact, notes = switch.known, switch.artifact, ClockNotes()
     assert artifact is not None  # noqa: S101 - only partitions that have one are timed
@@ -108,13 +108,13 @@ def _measured_times(
             )
             compiled = run.threads.run_untimed(lambda: alone(workpiece, artifact, args))
         except RegionCompileError as error:
-            return ArtifactKernelTimes(problem=str(error)), Stop.FAILED
+            return ArtifactKernelTimes(problem=str(error)), StopReason.FAILED
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
-            return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
+            return ArtifactKernelTimes(problem=problem.splitlines()[0]), StopReason.FAILED
         whole = timed_call(WHOLE, compiled, args, workpiece.restorer(args))
         if not run.threads.run_untimed(lambda: _same_results(switch.piece, artifact, timed, args, whole.before)):
-            return ArtifactKernelTimes(problem="the code with clocks gives other results"), Stop.FAILED
+            return ArtifactKernelTimes(problem="the code with clocks gives other results"), StopReason.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
         rounds = run_rounds(
@@ -196,7 +196,7 @@ def _generated_calls(
     program: Program, switch: Switch, artifact: Artifact, code: ArtifactCode, args: Sequence[Any], notes: ClockNotes
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return two functions that call the generated code: with clocks, and without."""
-    with program.store.generated.collected():
+    with program.store.generated.collecting():
         config, constants = program.config_for(switch), artifact.constants
         names = {} if constants is None else constants.values
         timed = load_code(timed_code(code), config, {**names, CLOCK: time.perf_counter, NOTE: notes.note}).call

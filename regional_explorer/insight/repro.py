@@ -16,7 +16,7 @@ from regional_explorer.compiler.fingerprint import TOKEN, Layout, Symbols, canon
 from regional_explorer.errors import ReproError
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import Prepared
+from regional_explorer.record.plan import Preparation
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
@@ -282,7 +282,7 @@ from torch._inductor.virtualized import V
 """
 
 
-def _way_of_compiling(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Prepared | None) -> tuple[str, str]:
+def _way_of_compiling(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Preparation | None) -> tuple[str, str]:
     """Return the imports and the lines that compile the graph in the way that its partition is compiled."""
     if prepared is None or not is_lowered_as_it_is(gm, config):
         return "", _ALONE.strip()

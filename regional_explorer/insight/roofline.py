@@ -15,7 +15,7 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.fingerprint import traced_layouts
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN, Run
-from regional_explorer.compiler.workpiece import Wanted, Workpiece
+from regional_explorer.compiler.workpiece import WantedArtifact, Workpiece
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.code_store import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
@@ -24,7 +24,7 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, PhaseReach, RegionReach
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE, Floats, confidence_interval, median_figure, paired_gaps
@@ -83,7 +83,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     if layouts is None:
         return FullGraph(live.id, names, ArtifactCode("", problem="the sizes of its inputs are not all known"))
     try:
-        code = code_under(Wanted(live.id, Workpiece(piece, layouts, (), ""), {}), program.store.generated)
+        code = code_under(WantedArtifact(live.id, Workpiece(piece, layouts, (), ""), {}), program.store.generated)
     except Exception as error:  # noqa: BLE001 - Inductor may raise anything: nothing compiles the whole graph
         code = ArtifactCode("", problem=f"{type(error).__name__}: {error}".splitlines()[0])
     return FullGraph(live.id, names, code)
@@ -144,7 +144,7 @@ def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ..
     """Return each region's gain alone, as a share of full's gain."""
     return tuple(
         RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _share_of_gain(timing.gain_s, reach.gain_s))
-        for name, timing in whole_region_timings(session).items()
+        for name, timing in region_timings_of_whole_call(session).items()
     )
 
 
@@ -272,7 +272,7 @@ def _run_trial(variants: Variants, config: Mapping[str, object], reference: Refe
     function = compile_isolated(call.fn, "inductor", dynamic=variants.dynamic)
     try:
         with (
-            variants.program.capture.generated.collected(),
+            variants.program.capture.generated.collecting(),
             under_config(config),
             marks_ignored() if "fallback_by_default" in config else contextlib.nullcontext(),
             as_first_call(call.fn),

@@ -30,7 +30,7 @@ from regional_explorer.torch_api.hidden_state import storage_key
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedInputs:
     """The inputs of ``switch``, the first partition of its kind that a call ran, and the number of runs of each.
 
     If the call ran none of the kind, ``why_not`` says why, and there are no inputs.
@@ -42,7 +42,7 @@ class Recorded:
     why_not: str = ""
 
 
-def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[Recorded]:
+def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[RecordedInputs]:
     """Run the call once, all partitions of ``kinds`` eagerly, and return the inputs of the first of each kind.
 
     The tensors are the call's own, with their strides and aliasing. With several graphs, Python code between them may
@@ -78,9 +78,11 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
                 recording.enter_context(switch.running_eager(partial(record, number, switch)))
         call.run(capture.run)
     return [
-        Recorded(*first_runs[number], {switch: runs[switch] for switch in kind})
+        RecordedInputs(*first_runs[number], {switch: runs[switch] for switch in kind})
         if number in first_runs
-        else Recorded(kind[0], (), dict.fromkeys(kind, 0), _why_not_run(capture, kind[0].piece.graph_id, graphs_run))
+        else RecordedInputs(
+            kind[0], (), dict.fromkeys(kind, 0), _why_not_run(capture, kind[0].piece.graph_id, graphs_run)
+        )
         for number, kind in enumerate(kinds)
     ]
 

@@ -32,9 +32,9 @@ from regional_explorer.measure.reference import (
     recheck_eager,
     rows_drawing_as_eager,
 )
-from regional_explorer.measure.rounds import RoundsResult, Stop, variant_failed
+from regional_explorer.measure.rounds import RoundsResult, StopReason, variant_failed_diagnostic
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
-from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, compile_failed
+from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, compile_failed_diagnostic
 from regional_explorer.record.benchmark import (
     BY_TORCH,
     TWIN_NOTE,
@@ -45,7 +45,7 @@ from regional_explorer.record.benchmark import (
     NumericsVerdict,
     PartitionTiming,
     Phase,
-    Reconciled,
+    ReconciliationRow,
     Timing,
     VariantName,
     Verdict,
@@ -82,7 +82,7 @@ class BenchmarkResults:
     alone: dict[Any, RoundsResult] = field(default_factory=dict)
     cut: RoundsResult | None = None
     setting: Any = None
-    reconciliation: tuple[Reconciled, ...] = ()
+    reconciliation: tuple[ReconciliationRow, ...] = ()
 
     def add_noise(self, noise: Noise) -> None:
         """Note the noise of a further measurement of the same benchmark."""
@@ -124,7 +124,7 @@ def benchmark(
     results.conditions = conditions_of(rounds, context.environment)
     results.diagnostics += rounds.failures
     rounds.stopped.raise_interrupt()
-    if rounds.stopped not in (Stop.PRECISE, Stop.BUDGET):
+    if rounds.stopped not in (StopReason.PRECISE, StopReason.BUDGET):
         return False
     _read_memory(variants, timed_calls, rounds, budget_s, context, results)
     return True
@@ -172,7 +172,7 @@ def _compile(
             try:
                 compiled = variants.compile(name)
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
-                results.diagnostics.append(compile_failed(name, error))
+                results.diagnostics.append(compile_failed_diagnostic(name, error))
                 continue
             results.costs.append(compiled.cost)
             results.diagnostics += compiled.findings
@@ -216,7 +216,7 @@ def check_numerics(
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
             ready.remove(name)
             text = f"'{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
-            results.diagnostics.append(variant_failed(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
+            results.diagnostics.append(variant_failed_diagnostic(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
             rechecked = untimed(partial(recheck_eager, reference, partial(run_once, call)))

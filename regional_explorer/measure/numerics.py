@@ -71,7 +71,7 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
     """Run the call once from the state the user left, and return outputs, gradients, and what it wrote."""
     with call.restoring():
         outputs, gradients = call.run(fn)
-        written = call.written()
+        written = call.written_tensors()
         tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in written))
         return Values(
             tuple((name, as_dense(tensor).clone()) for name, tensor in tensors),
@@ -110,17 +110,17 @@ def compare_results(variant: str, results: Values, reference: Reference, note: s
             if expected is None and got is None:
                 continue
             if got is None or expected is None:
-                rows.append(_wrong(variant, name, "either eager or the variant has no gradient"))
+                rows.append(_failed_row(variant, name, "either eager or the variant has no gradient"))
             elif not is_dense(got) or not is_dense(expected):
                 rows.append(Numerics(variant, name, note=f"{_kind_of(expected)}: its elements cannot be compared"))
             elif (got.shape, got.dtype) != (expected.shape, expected.dtype):
                 why = f"{got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
-                rows.append(_wrong(variant, name, why))
+                rows.append(_failed_row(variant, name, why))
             else:
                 judge = _Judge(variant, reference, scale, note, name, expected, truths.get(name))
                 rows.append(judge.verdict_on(got))
     if [name for name, _ in results.outputs] != [name for name, _ in eager.outputs]:
-        rows.append(_wrong(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
+        rows.append(_failed_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
     for path, kind in eager.opaque:
         why = f"{kind}: cannot be searched for tensors"
         rows.append(Numerics(variant, path, verdict=NumericsVerdict.NOT_COMPARED, note=why))
@@ -288,7 +288,7 @@ def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: 
     return "; ".join(texts) or "in another order than eager's"
 
 
-def _wrong(variant: str, name: str, why: str) -> Numerics:
+def _failed_row(variant: str, name: str, why: str) -> Numerics:
     """Return the row of a result whose type, shape or dtype is not eager's."""
     return Numerics(variant, name, error=math.inf, max_error=math.inf, verdict=NumericsVerdict.FAILED, note=why)
 

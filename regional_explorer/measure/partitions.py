@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import MeasureError, RegionCompileError
-from regional_explorer.measure.alone import Recorded, as_in_the_call, record_inputs, timed_call
+from regional_explorer.measure.alone import RecordedInputs, as_in_the_call, record_inputs, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.reference import COMPILED, check_partition
-from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, StopReason, figure_of, run_rounds
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     PartitionTiming,
     Phase,
-    Reconciled,
+    ReconciliationRow,
     Timing,
     VariantName,
 )
@@ -66,12 +66,12 @@ def benchmark_partitions(
             except CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
-                results.diagnostics.append(_kind_failed(switches[0], error))
+                results.diagnostics.append(_kind_failed_diagnostic(switches[0], error))
                 continue
             if rounds is not None:
                 left_s -= rounds.spent_s
                 rounds.stopped.raise_interrupt()
-                if rounds.stopped is Stop.CANCELLED:
+                if rounds.stopped is StopReason.CANCELLED:
                     return
         if not run.cancelled():
             run.progress("dispatch of the cut graph", 1.0)
@@ -104,7 +104,7 @@ def _kind(program: Program, switch: Switch) -> tuple[Any, ...]:
 
 def _measure_kind(
     program: Program,
-    recorded: Recorded,
+    recorded: RecordedInputs,
     budget_s: float,
     context: MeasureContext,
     results: BenchmarkResults,
@@ -156,18 +156,18 @@ def _measure_kind(
     return rounds
 
 
-def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: BenchmarkResults) -> list[Recorded]:
+def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: BenchmarkResults) -> list[RecordedInputs]:
     """Return the inputs of one partition of each kind; empty if the call raises."""
     try:
         return record_inputs(program, kinds)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything; what was measured before stays
-        results.diagnostics += [_kind_failed(switches[0], error) for switches in kinds]
+        results.diagnostics += [_kind_failed_diagnostic(switches[0], error) for switches in kinds]
         return []
 
 
-def _kind_failed(switch: Switch, error: Exception) -> Diagnostic:
+def _kind_failed_diagnostic(switch: Switch, error: Exception) -> Diagnostic:
     why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
-    return DiagnosticCode.VARIANT_FAILED.found(
+    return DiagnosticCode.VARIANT_FAILED.finding(
         f"Partition {switch.partition.name} alone: {why}", region=switch.piece.claim.region, graph=switch.piece.graph_id
     )
 
@@ -198,7 +198,7 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
             )
     except MeasureError as error:
         message = f"The cut graph with eager regions: {error}"
-        results.diagnostics.append(DiagnosticCode.VARIANT_FAILED.found(message))
+        results.diagnostics.append(DiagnosticCode.VARIANT_FAILED.finding(message))
     else:
         results.add_noise(results.cut.noise)
         results.cut.stopped.raise_interrupt()
@@ -224,7 +224,7 @@ def reconcile(
     timings: Sequence[Timing],
     regions: Sequence[RegionTiming],
     cut: RoundsResult | None,
-) -> tuple[Reconciled, ...]:
+) -> tuple[ReconciliationRow, ...]:
     """Return the rows that lead from eager to regional and full, phase by phase.
 
     ``timings`` are those of the variants, ``regions`` those of the regions alone. ``cut`` are rounds of ``aot_eager``
@@ -238,7 +238,7 @@ ADDS_UP = 0.02
 """Parts add up to a total if their sum differs from it by at most this fraction."""
 
 
-def _with_sums(rows: Sequence[Reconciled]) -> Iterator[Reconciled]:
+def _with_sums(rows: Sequence[ReconciliationRow]) -> Iterator[ReconciliationRow]:
     """Yield the rows; a total that differs from the sum of the rows before it gets a note with the sum, and why.
 
     A total is the median of all rounds, and a difference is the median of the differences within rounds: if rounds are
@@ -254,21 +254,21 @@ def _with_sums(rows: Sequence[Reconciled]) -> Iterator[Reconciled]:
 
 def _phase_rows(
     phase: Phase, timings: Sequence[Timing], regions: Sequence[RegionTiming], cut: RoundsResult | None
-) -> list[Reconciled]:
+) -> list[ReconciliationRow]:
     variants = {timing.variant: timing for timing in timings if timing.phase is phase}
     regions = [timing for timing in regions if timing.phase is phase and timing.eager_s.value > 0.0]
 
-    def total_rows(name: str) -> list[Reconciled]:
+    def total_rows(name: str) -> list[ReconciliationRow]:
         timing = variants.get(name)
-        return [] if timing is None else [Reconciled(phase, name, timing.median_s, total=True)]
+        return [] if timing is None else [ReconciliationRow(phase, name, timing.median_s, total=True)]
 
-    def gap_rows(row_name: str, later: str, earlier: str) -> list[Reconciled]:
+    def gap_rows(row_name: str, later: str, earlier: str) -> list[ReconciliationRow]:
         if later not in variants or earlier not in variants:
             return []
         timings = variants[later], variants[earlier]
         why = next((timing.median_s.why for timing in timings if timing.median_s.why), "")
         gap = paired_gaps(*(timing.samples_s for timing in timings))
-        return [Reconciled(phase, row_name, median_figure(gap, why), note=_ROW_NOTES[row_name])]
+        return [ReconciliationRow(phase, row_name, median_figure(gap, why), note=_ROW_NOTES[row_name])]
 
     if problem := _parts_exceed_whole(variants, regions):
         first, *others = [row for name in (EAGER, AOT_EAGER, REGIONAL, FULL) for row in total_rows(name)]
@@ -276,13 +276,13 @@ def _phase_rows(
     rows = [*total_rows(EAGER), *gap_rows(WRAPPER, AOT_EAGER, EAGER), *total_rows(AOT_EAGER)]
     if AOT_EAGER in variants and REGIONAL in variants:
         dispatch_rows = _dispatch_rows(phase, cut)
-        gains = [_region_gain_row(phase, region) for region in regions]
+        gains = [_region_row(phase, region) for region in regions]
         known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
         whole_s = float(np.median(paired_gaps(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
         no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
         note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, whose gain is unknown" if no_gain else "")
         rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="the rest of several runs")
-        rows += [*known_rows, Reconciled(phase, REST, rest_s, note=note)]
+        rows += [*known_rows, ReconciliationRow(phase, REST, rest_s, note=note)]
     return [*rows, *total_rows(REGIONAL), *gap_rows(BORDERS, FULL, REGIONAL), *total_rows(FULL)]
 
 
@@ -300,9 +300,9 @@ def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[Region
     )
 
 
-def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[Reconciled]:
+def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[ReconciliationRow]:
     gap = dispatch_s(phase, cut)
-    return [] if gap is None else [Reconciled(phase, DISPATCH, gap, note=_ROW_NOTES[DISPATCH])]
+    return [] if gap is None else [ReconciliationRow(phase, DISPATCH, gap, note=_ROW_NOTES[DISPATCH])]
 
 
 def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
@@ -313,11 +313,11 @@ def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
     return figure_of(paired_gaps(samples[0], samples[1]), cut.noise)
 
 
-def _region_gain_row(phase: Phase, region: RegionTiming) -> Reconciled | None:
+def _region_row(phase: Phase, region: RegionTiming) -> ReconciliationRow | None:
     """Return the row of a region: the seconds by which it is slower compiled than eager, negative if it gains."""
     if region.compiled_s is None:
-        return Reconciled(phase, region.region, exactly(0.0), region=region.region, note="runs eagerly")
+        return ReconciliationRow(phase, region.region, exactly(0.0), region=region.region, note="runs eagerly")
     if region.gain_s is None:
         return None
     note = f"{region.partitions} alone, {region.measured} of them measured"
-    return Reconciled(phase, region.region, region.gain_s * -1.0, region=region.region, note=note)
+    return ReconciliationRow(phase, region.region, region.gain_s * -1.0, region=region.region, note=note)

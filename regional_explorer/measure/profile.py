@@ -153,7 +153,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
         KeyboardInterrupt: it was interrupted before the first round.
     """
     clock, rates, capture = clock_for(device), rates_of(device), variants.program.capture
-    with capture.generated.collected():
+    with capture.generated.collecting():
         marked = _MarkedCall(clock, {live.id: OpTimer(live.gm, clock) for live in capture.live})
     moved = {(live.id, op): size for live in capture.live for op, size in bytes_moved(live.gm).items()}
     aot_eager = variants.get(VariantName.AOT_EAGER)

@@ -80,19 +80,19 @@ class Rates:
 
     def _multiply(self, dtype: str, size: int) -> float:
         left, right, out = (torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3))
-        return self._note_rate(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
+        return self._measure_rate(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
 
     def _move(self, step: int) -> float:
         memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
         target, source = memory.chunk(2)
         total = torch.empty((), dtype=torch.float32, device=self._device)
         return (
-            self._note_rate("copy", step, step, lambda: target.copy_(source))
-            + self._note_rate("read", step, step, lambda: torch.sum(memory, 0, out=total))
-            + self._note_rate("write", step, step, lambda: memory.fill_(1.0))
+            self._measure_rate("copy", step, step, lambda: target.copy_(source))
+            + self._measure_rate("read", step, step, lambda: torch.sum(memory, 0, out=total))
+            + self._measure_rate("write", step, step, lambda: memory.fill_(1.0))
         )
 
-    def _note_rate(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> float:
+    def _measure_rate(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> float:
         """Note the rate of a call; return how long all its calls take at that rate."""
         fastest_s = min(_seconds(self._device, call, CALLS))
         self.fastest[kind, step] = max(amount / fastest_s, self.fastest.get((kind, step), 0.0))

@@ -32,8 +32,8 @@ from regional_explorer.measure.numerics import (
     verdict,
     with_confirmed_failures,
 )
-from regional_explorer.measure.tolerances import Moves, Rounded, Values, arithmetic_of, as_dense
-from regional_explorer.measure.trace_difference import trace_differs
+from regional_explorer.measure.tolerances import Moves, RoundingRun, Values, arithmetic_of, as_dense
+from regional_explorer.measure.trace_difference import trace_differs_diagnostic
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -74,7 +74,7 @@ class Float64:
             outputs, gradients = call.run(self._capture.run)
             if has_given_up(self._capture.run):
                 raise RuntimeError("Dynamo traced the call too often: it runs in plain Python now")
-            tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in call.written()))
+            tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in call.written_tensors()))
             return Values(
                 tuple((name, self._exact_result(tensor)) for name, tensor in tensors),
                 tuple(
@@ -212,7 +212,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
 
     run_eager = partial(run_once, call)
     moves = Moves(
-        lambda number: run_trace(lambda live: Rounded(live.gm, number).boxed_run),
+        lambda number: run_trace(lambda live: RoundingRun(live.gm, number).boxed_run),
         cancelled,
         are_known=lambda: not has_given_up(capture.run),
     )
@@ -233,7 +233,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     by_trace = recheck_eager(dataclasses.replace(reference, eager=traced), run_captured)
     return dataclasses.replace(
         by_eager,
-        diagnostics=(trace_differs(capture, by_eager, traced, wrong_rows),),
+        diagnostics=(trace_differs_diagnostic(capture, by_eager, traced, wrong_rows),),
         trace=None if by_trace.nondeterministic else by_trace,
     )
 
@@ -257,7 +257,7 @@ def _results_if_possible(run: Callable[[], Values]) -> Values | None:
 
 def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
-    return DiagnosticCode.CALL_NONDETERMINISTIC.found(
+    return DiagnosticCode.CALL_NONDETERMINISTIC.finding(
         f"Two calls in eager mode differ by more than rounding ({error_in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
         remedy="Draw the call's random numbers from torch, NumPy or Python's random, or pass them as arguments; do not "
@@ -344,7 +344,7 @@ def check_partition(
             [gm],
             lambda: run(piece.eager),
             lambda: run(lambda args: to_float64(gm)(*map(_in_float64, args))),
-            Moves(lambda number: run(Rounded(gm, number).boxed_run), cancelled),
+            Moves(lambda number: run(RoundingRun(gm, number).boxed_run), cancelled),
         )
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:

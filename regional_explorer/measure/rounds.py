@@ -55,7 +55,7 @@ def check_budget(budget_s: float) -> float:
     return budget_s
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why a run ended."""
 
     PRECISE = "every speedup is precise enough"
@@ -67,13 +67,13 @@ class Stop(StrEnum):
 
     def raise_interrupt(self) -> None:
         """Raise the KeyboardInterrupt that ended the run, if one did; call it once the results are kept."""
-        if self is Stop.INTERRUPTED:
+        if self is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
 
     def raise_if_ended(self) -> None:
         """Raise the KeyboardInterrupt or the CancelledError that ended the run, if one did."""
         self.raise_interrupt()
-        if self is Stop.CANCELLED:
+        if self is StopReason.CANCELLED:
             raise CancelledError
 
 
@@ -125,11 +125,11 @@ def figure_of(values: Floats, noise: Noise) -> Figure:
     return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 
-def variant_failed(variant: str, message: str) -> Diagnostic:
+def variant_failed_diagnostic(variant: str, message: str) -> Diagnostic:
     """Return the finding of a variant that raised, ``plan-failed`` for the plan; ``message`` begins with its name."""
     code = DiagnosticCode.PLAN_FAILED if variant == VariantName.REGIONAL else DiagnosticCode.VARIANT_FAILED
     remedy = "The other variants were measured; call this one by hand to see the full traceback."
-    return code.found(f"Variant {message}", remedy=remedy)
+    return code.finding(f"Variant {message}", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class RoundsResult:
     rounds: int
     calls_per_sample: int
     spent_s: float
-    stopped: Stop
+    stopped: StopReason
     noise: Noise = QUIET
     parts: Mapping[str, Parts] = field(default_factory=dict)
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class RoundsResult:
     @property
     def failures(self) -> list[Diagnostic]:
         """A diagnostic for each variant that raised."""
-        return [variant_failed(variant, text) for variant, text in self.dropped.items()]
+        return [variant_failed_diagnostic(variant, text) for variant, text in self.dropped.items()]
 
     def time(self, variant: str, phase: Phase) -> Figure:
         """Return the median time of a variant."""
@@ -324,7 +324,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
     """Measure the calls against each other.
 
     A call that raises is dropped and the others continue; an interrupt ends the run. The result has the samples that
-    were measured before; the caller keeps them, then raises the interrupt again (``Stop.raise_interrupt``).
+    were measured before; the caller keeps them, then raises the interrupt again (``StopReason.raise_interrupt``).
 
     Args:
         timed_calls: the variants, with distinct names.
@@ -362,7 +362,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
         earlier,
     )
     stopped = run.go()
-    if stopped is Stop.FAILED and not run.history:
+    if stopped is StopReason.FAILED and not run.history:
         raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
     return run.result(stopped)
 
@@ -397,7 +397,7 @@ class _RoundsRun:
     separate: bool = False
     last_call: TimedCall | None = None
 
-    def go(self) -> Stop:
+    def go(self) -> StopReason:
         """Warm up and measure; return why the run ended."""
         self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
         try:
@@ -410,12 +410,12 @@ class _RoundsRun:
             self._run_timed(lambda: self.watch.look(len(self.history)))
             self._run_aside(self.between)
         except CancelledError:
-            return Stop.CANCELLED
+            return StopReason.CANCELLED
         except KeyboardInterrupt:
-            return Stop.INTERRUPTED
+            return StopReason.INTERRUPTED
         return stopped
 
-    def result(self, stopped: Stop) -> RoundsResult:
+    def result(self, stopped: StopReason) -> RoundsResult:
         """Return the result so far."""
         quiet, noise = self.watch.quiet(len(self.history))
         names = [*(timed_call.name for timed_call in self.timed_calls), _CONTROL_ENTRY]
@@ -503,26 +503,26 @@ class _RoundsRun:
         if has_time and self.baseline in self.entries and len(self.entries) > 1:
             self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
 
-    def _measure_rounds(self) -> Stop:
+    def _measure_rounds(self) -> StopReason:
         order = random.Random(self.seed)  # noqa: S311 - an order, not a secret
         budget_s, first_s = self.budget_s, self._spent_s()
         checks = list(STOP_CHECKS)
         while self.entries:
             round_s = (self._spent_s() - first_s) / max(1, len(self.history))
             if self.history and self._spent_s() + round_s > budget_s:
-                return Stop.BUDGET
+                return StopReason.BUDGET
             self._run_timed(lambda: self._run_round(order))
             if self.clock.now() >= self.reported_s + _REPORT_EVERY_S:
                 self._report_progress(f"round {len(self.history)}")
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
                 self._run_aside(self.between)
-                self._take_out(self.prune(self.result(Stop.PRECISE)))
+                self._take_out(self.prune(self.result(StopReason.PRECISE)))
                 if self.pruned and not set(self.entries) - {self.baseline, _CONTROL_ENTRY}:
-                    return Stop.DECIDED
-                if self.result(Stop.PRECISE).is_precise():
-                    return Stop.PRECISE
-        return Stop.FAILED
+                    return StopReason.DECIDED
+                if self.result(StopReason.PRECISE).is_precise():
+                    return StopReason.PRECISE
+        return StopReason.FAILED
 
     def _take_out(self, names: Collection[str]) -> None:
         """Stop sampling the variants ``names``."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
 from regional_explorer.measure.machine import device_state, launch_warnings
-from regional_explorer.measure.rounds import Prune, RoundsResult, Stop, keep_all, run_rounds
+from regional_explorer.measure.rounds import Prune, RoundsResult, StopReason, keep_all, run_rounds
 from regional_explorer.record.benchmark import (
     LEAST_SAMPLES,
     Comparison,
@@ -195,11 +195,11 @@ def measure_rounds(
     if before is None or after is None:
         return result
     warnings: Mapping[str, Sequence[str]] = {}
-    if result.stopped is not Stop.INTERRUPTED and not run.cancelled():
+    if result.stopped is not StopReason.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
         try:
             warnings = launch_warnings(measured_calls, context.clock, run.threads)
         except KeyboardInterrupt:
-            result = dataclasses.replace(result, stopped=Stop.INTERRUPTED)
+            result = dataclasses.replace(result, stopped=StopReason.INTERRUPTED)
     noise = replace(result.noise, throttled=after.throttled_since(before) or result.noise.throttled)
     return dataclasses.replace(result, noise=noise, warnings=warnings, gpu=after.described_since(before))

@@ -289,7 +289,7 @@ _MOST_SPACING = 1 / 16
 """The spacing of floats above which too many of them are whole numbers by chance."""
 
 
-class Rounded(fx.Interpreter):
+class RoundingRun(fx.Interpreter):
     """Runs a graph with the result of each op rounded differently for each run ``number``; None runs it unchanged."""
 
     def __init__(self, gm: fx.GraphModule, number: int | None) -> None:

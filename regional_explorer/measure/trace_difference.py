@@ -28,10 +28,12 @@ _NUMPY = "NumPy's generator"
 _GENERATORS = ("torch's generator", _NUMPY, "Python's generator")
 
 
-def trace_differs(capture: Capture, reference: Reference, traced: Values, wrong: Sequence[Numerics]) -> Diagnostic:
+def trace_differs_diagnostic(
+    capture: Capture, reference: Reference, traced: Values, wrong: Sequence[Numerics]
+) -> Diagnostic:
     """Return the diagnostic of a trace whose results ``traced`` differ from eager's in the tensors ``wrong``."""
     if checkpoints := _writing_checkpoints(capture, traced, wrong):
-        return _written_twice(checkpoints, reference, wrong)
+        return _written_twice_diagnostic(checkpoints, reference, wrong)
     in_gradients_alone = all(row.tensor.startswith("grad ") for row in wrong)
     difference = _first_difference(capture, reference, gradients_alone=in_gradients_alone)
     graph, node, why = difference or (None, None, "")
@@ -56,7 +58,7 @@ def trace_differs(capture: Capture, reference: Reference, traced: Values, wrong:
         )
     records = {graph.id: graph.by_name for graph in capture.graphs}
     record = records.get(graph or "", {}).get(node or "")
-    return DiagnosticCode.TRACE_DIFFERS.found(
+    return DiagnosticCode.TRACE_DIFFERS.finding(
         f"{_difference_text(reference, wrong)}{location}{blame}",
         graph=graph,
         at=() if node is None else (node,),
@@ -103,7 +105,7 @@ def _writing_checkpoints(capture: Capture, traced: Values, wrong: Sequence[Numer
         return []
     with call.restoring():
         call.forward()
-        after_forward = [(name, tensor.clone()) for name, tensor, _ in call.written() if name in names]
+        after_forward = [(name, tensor.clone()) for name, tensor, _ in call.written_tensors() if name in names]
     of_trace = [(name, tensor) for name, tensor in traced.outputs if name in names]
     rows = compare_results("captured", Values(tuple(of_trace), ()), Reference(Values(tuple(after_forward), ())))
     return checkpoints if all(row.verdict is NumericsVerdict.OK for row in rows) else []
@@ -131,13 +133,15 @@ def _name_of(node: Node, names: AbstractSet[str]) -> str:
     return next((name for name in names if f".{node.label}".endswith(f".{name.removeprefix('written ')}")), "")
 
 
-def _written_twice(checkpoints: Sequence[_Checkpoint], reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
+def _written_twice_diagnostic(
+    checkpoints: Sequence[_Checkpoint], reference: Reference, wrong: Sequence[Numerics]
+) -> Diagnostic:
     tensors = listing([row.tensor.removeprefix("written ") for row in wrong])
     writers = {id(node): node for checkpoint in checkpoints for node in checkpoint.writers.values()}.values()
     graph, op, _ = checkpoints[0]
     subject = "The checkpoint" if len(checkpoints) == 1 else f"Each of {len(checkpoints)} checkpoints, the first"
     ops = listing(list(dict.fromkeys(node.target for node in writers)))
-    return DiagnosticCode.TRACE_DIFFERS.found(
+    return DiagnosticCode.TRACE_DIFFERS.finding(
         f"{_difference_text(reference, wrong)} {subject}{at_line(op.source)}, runs {ops} again in eager's backward, "
         f"which writes {tensors} a second time; the traced graphs write once.",
         graph=graph,

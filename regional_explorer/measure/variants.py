@@ -19,7 +19,7 @@ from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.record.benchmark import BY_TORCH, CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
-from regional_explorer.torch_api.compile_notes import CacheAnswers, counting_patterns
+from regional_explorer.torch_api.compile_notes import CacheCounts, counting_patterns
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.releasing import has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.torch_config import surroundings, under_config
@@ -144,12 +144,12 @@ class Variants:
     ) -> tuple[Callable[..., Any], CompileCost]:
         """Compile the call by running it; return the compiled function and the cost."""
         compiled = compile_isolated(function, backend, dynamic=self.dynamic)
-        answers = CacheAnswers.now()
+        answers = CacheCounts.now()
         started = time.perf_counter()
         try:
             with (
                 compile_lock_for_user_code(),
-                self.program.capture.generated.collected(),
+                self.program.capture.generated.collecting(),
                 self.call.restoring(),
                 as_first_call(self.call.fn),
                 counting_patterns() as matched,
@@ -201,16 +201,16 @@ class Variants:
         self._release_twin()
 
 
-def compile_failed(name: VariantName, error: Exception) -> Diagnostic:
+def compile_failed_diagnostic(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant of ``BY_TORCH`` whose compile raised."""
     raised = f"failed on this call: {type(error).__name__}: {in_one_line(error)}"
     if name is VariantName.FULL:
-        return DiagnosticCode.FULL_FAILED.found(
+        return DiagnosticCode.FULL_FAILED.finding(
             f"Plain torch.compile {raised}",
             remedy="Call torch.compile(fn) with the same arguments to see the full error. "
             "The other variants are measured.",
         )
-    return DiagnosticCode.UPSTREAM_FAILED.found(
+    return DiagnosticCode.UPSTREAM_FAILED.finding(
         f"The variant {name} {raised}",
         remedy="Run the plan with rx.compile instead. The other variants of the benchmark are not affected.",
     )

@@ -11,7 +11,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from regional_explorer.errors import count, listing
-from regional_explorer.record.action import ALONE, Basis
+from regional_explorer.record.action import ALONE, EffectBasis
 from regional_explorer.record.answer import (
     FAILED,
     LEAST_SHARE,
@@ -77,7 +77,7 @@ def gain_text(finding: AnswerFinding, call: str) -> str:
         return f": saves {with_interval(finding.gain_s, duration)} in each call, {how}"
     if not finding.action.is_edit:
         return ""
-    return ": a guess, not measured" if finding.action.basis is Basis.GUESSED else f": {how}"
+    return ": a guess, not measured" if finding.action.basis is EffectBasis.GUESSED else f": {how}"
 
 
 def gain_of(finding: AnswerFinding, answer: Answer) -> str:
@@ -229,7 +229,7 @@ def _cost(answer: Answer) -> str:
 def _regions(answer: Answer) -> str:
     named = {word: regions for word in ("faster", "slower") if (regions := getattr(answer, word))}
     alone = [
-        f"the {'region' if len(regions) == 1 else 'regions'} {_listed(regions)} {_is(len(regions))} {word}"
+        f"the {'region' if len(regions) == 1 else 'regions'} {_listed(regions)} {_is_or_are(len(regions))} {word}"
         for word, regions in named.items()
     ]
     over = ", against traced ops that are slower than the program's own" if answer.over_trace else ""
@@ -238,7 +238,7 @@ def _regions(answer: Answer) -> str:
         clauses.append(f"{_listed(answer.failed)} cannot be compiled and {_runs(len(answer.failed))} eagerly.")
     if answer.not_compiled:
         yet = " yet" if answer.state is AnswerState.TRACED else ""
-        clauses.append(f"{count(answer.not_compiled, 'piece')} {_is(answer.not_compiled)} not compiled{yet}.")
+        clauses.append(f"{count(answer.not_compiled, 'piece')} {_is_or_are(answer.not_compiled)} not compiled{yet}.")
     return " ".join(clauses)
 
 
@@ -246,7 +246,7 @@ def _runs(number: int) -> str:
     return "runs" if number == 1 else "run"
 
 
-def _is(number: int) -> str:
+def _is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
@@ -357,7 +357,11 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     return [node("b", verdict, node("span", f"A {_call(answer)} {takes}: ", title=about), *told, ". ")]
 
 
-_BASIS_CLASSES = {Basis.MEASURED: "rx-measured", Basis.ESTIMATED: "rx-estimated", Basis.GUESSED: "rx-guessed"}
+_BASIS_CLASSES = {
+    EffectBasis.MEASURED: "rx-measured",
+    EffectBasis.ESTIMATED: "rx-estimated",
+    EffectBasis.GUESSED: "rx-guessed",
+}
 
 
 def _finding_table(answer: Answer, button: Button) -> list[Node]:

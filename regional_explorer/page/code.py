@@ -22,7 +22,7 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, grouped_by_artifact, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.css import PAGE, page_css, toned
@@ -155,7 +155,7 @@ def code_pane(codes: Sequence[PartitionCode]) -> tuple[list[Node], Rows]:
         return [], {}
     rows: _Rows = {}
     blocks = [*_source_rows(codes, rows)]
-    for number, equal in enumerate(by_artifact(codes)):
+    for number, equal in enumerate(grouped_by_artifact(codes)):
         blocks += _code_block(number, equal, rows)
     coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
     listed = node("div", style_sheet(TOKEN_CSS), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
@@ -313,7 +313,7 @@ def cut_note(code: PartitionCode) -> str:
 
 
 def _partition_texts(codes: Sequence[PartitionCode]) -> Iterator[str]:
-    for first, *equal in by_artifact(codes):
+    for first, *equal in grouped_by_artifact(codes):
         lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for code in (first, *equal) for line in code.source)
         equal_note = f"\n# {equal_code(equal)}" if equal else ""
         note = f"\n# {cut_note(first)}" if cut_note(first) else ""
@@ -343,7 +343,7 @@ def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> st
 
 def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[Node]:
     """Yield the kernels and code of each partition, code that is equal once; ``named`` gives a node's name."""
-    for first, *equal in by_artifact(codes):
+    for first, *equal in grouped_by_artifact(codes):
         yield from kernels_table([first]).nodes()
         if equal:
             tables = (part for code in equal for part in kernels_table([code]).nodes())

@@ -203,13 +203,13 @@ def page_html(session: Session, plans: Sequence[Node] = (), drawings: Mapping[st
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
         f"{to_html(views)}"
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
-        f'<div class="rx-results">{to_html(*below)}{_drawn(drawings)}</div></main>'
+        f'<div class="rx-results">{to_html(*below)}{_drawings_html(drawings)}</div></main>'
         f'<script type="text/plain" id="rx-data">{_packed(state)}</script>'
         f'<script type="module">{page_script}</script></body></html>\n'
     )
 
 
-def _drawn(drawings: Mapping[str, str]) -> str:
+def _drawings_html(drawings: Mapping[str, str]) -> str:
     """Return the drawings, each in a fold; nothing if there are none."""
     folds = (
         f"<details><summary>{markup(title)}</summary>{picture_html(svg)}</details>" for title, svg in drawings.items()

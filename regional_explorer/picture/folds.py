@@ -11,7 +11,7 @@ from math import ceil, sqrt
 
 from regional_explorer.errors import sendable
 from regional_explorer.record.graph import Graph, Node, SourceLine
-from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.grouping import connected_components, grouped
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 
@@ -230,7 +230,7 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
         if not session.plan.regions[number].enabled:
             state, note = State.EAGER, "disabled"
         links = [(op, source) for op in uncut for source in ops[op].inputs]
-        for rest, component in enumerate(connected(list(uncut), links)):
+        for rest, component in enumerate(connected_components(list(uncut), links)):
             result.append(RegionPiece(f"{name}/{graph.id}/rest/{rest}", number, None, tuple(component), state, note))
     positions = {node.name: position for position, node in enumerate(graph.nodes)}
     return tuple(sorted(result, key=lambda piece: min(positions[name] for name in piece.nodes)))

@@ -25,7 +25,7 @@ from regional_explorer.style.formats import word
 # ------------------------------------------------------------------------------------------------------------ the scene
 
 
-class Look(StrEnum):
+class BoxLook(StrEnum):
     """The look of a box.
 
     An op, an op that only changes a view, a module or function, other ops in one box, a repeated pattern, a piece of a
@@ -72,7 +72,7 @@ class Box:
     """
 
     id: str
-    look: Look
+    look: BoxLook
     title: str
     nodes: tuple[str, ...]
     detail: str = ""
@@ -156,7 +156,7 @@ def text_width(text: str, size: float) -> float:
 
 def box_size(box: Box) -> tuple[float, float]:
     """Return width and height of a box in points."""
-    is_view = box.look is Look.VIEW
+    is_view = box.look is BoxLook.VIEW
     signs = f" {' '.join(box.marks)}" if box.marks else ""
     first_line = text_width(box.title, SMALL_PT if is_view else TITLE_PT) + text_width(signs, SMALL_PT)
     width = max(first_line, text_width(box.detail, SMALL_PT)) + (8 if is_view else 12) + (PLUS if box.opens else 0)
@@ -249,7 +249,7 @@ def dot_lines(scene: Scene, *, legend: bool) -> Iterator[str]:
     if legend and (scene.entries or scene.marks):
         yield f"label=<{_legend_table(scene)}>"
     for section in scene.sections:
-        yield from _section_statements(section)
+        yield from _section_dot(section)
 
 
 def quoted(text: str) -> str:
@@ -259,20 +259,20 @@ def quoted(text: str) -> str:
     return f'"{literal}"'.replace("\n", "\\n")
 
 
-def _section_statements(section: Section) -> Iterator[str]:
+def _section_dot(section: Section) -> Iterator[str]:
     yield f"subgraph cluster_{section.id} {{"
     yield f"  label={quoted(section.title)} labeljust=l labelloc=t peripheries=0 fontsize=11"
     yield f"  fontcolor={quoted(LIGHT.quiet)}"
     grouped = {box for group in section.groups for box in group.boxes}
     boxes = {box.id: box for box in section.boxes}
-    yield from (f"  {_box_statement(box)}" for box in section.boxes if box.id not in grouped)
+    yield from (f"  {_box_dot(box)}" for box in section.boxes if box.id not in grouped)
     for group in section.groups:
-        yield from (f"  {line}" for line in _cluster_statements(group, boxes))
+        yield from (f"  {line}" for line in _cluster_dot(group, boxes))
     yield from (f"  {tail} -> {head}" for tail, head in section.edges)
     yield "}"
 
 
-def _cluster_statements(group: BoxGroup, boxes: dict[str, Box]) -> Iterator[str]:
+def _cluster_dot(group: BoxGroup, boxes: dict[str, Box]) -> Iterator[str]:
     colours = paint(group.region)
     stroke = LIGHT.bad if group.failed else colours.light.stroke
     yield f"subgraph cluster_{group.id} {{"
@@ -282,11 +282,11 @@ def _cluster_statements(group: BoxGroup, boxes: dict[str, Box]) -> Iterator[str]
         f"  style={quoted('rounded,filled,' + colours.line)} color={quoted(stroke)}"
         f" fillcolor={quoted(colours.light.fill)} fontcolor={quoted(LIGHT.bad if group.failed else colours.light.text)}"
     )
-    yield from (f"  {_box_statement(boxes[box_id])}" for box_id in group.boxes)
+    yield from (f"  {_box_dot(boxes[box_id])}" for box_id in group.boxes)
     yield "}"
 
 
-def _box_statement(box: Box) -> str:
+def _box_dot(box: Box) -> str:
     width, height = (side / POINTS_PER_INCH for side in box_size(box))
     title = " ".join(filter(None, (box.title, " ".join(box.marks))))
     attrs = {
@@ -298,14 +298,14 @@ def _box_statement(box: Box) -> str:
         tone = paint(box.region).light
         attrs |= {
             "color": quoted(tone.stroke),
-            "fillcolor": quoted(tone.fill if box.look is Look.PIECE else LIGHT.paper),
+            "fillcolor": quoted(tone.fill if box.look is BoxLook.PIECE else LIGHT.paper),
             "fontcolor": quoted(tone.text),
         }
-    if box.look is Look.VIEW:
+    if box.look is BoxLook.VIEW:
         attrs |= {"fontsize": "8", "margin": quoted("0.04,0"), "penwidth": "0.4"}
-    if box.look is Look.INPUT:
+    if box.look is BoxLook.INPUT:
         attrs |= {"shape": "plaintext", "margin": quoted("0"), "style": quoted(""), "fontcolor": quoted(LIGHT.quiet)}
-    if box.look is Look.BAD or box.failed:
+    if box.look is BoxLook.BAD or box.failed:
         attrs |= {"color": quoted(LIGHT.bad), "fontcolor": quoted(LIGHT.bad)}
     return f"{box.id} [{' '.join(f'{key}={value}' for key, value in attrs.items())}]"
 

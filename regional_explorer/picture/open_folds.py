@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, producers, sources
-from regional_explorer.picture.layout import Badge, Box, BoxGroup, LegendEntry, Look, Scene, Section
+from regional_explorer.picture.layout import Badge, Box, BoxGroup, BoxLook, LegendEntry, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import State
@@ -28,7 +28,7 @@ SMALL_GRAPH_OPS = 40
 """A graph with at most this many ops is shown op by op."""
 
 
-class Turn(IntEnum):
+class OpeningOrder(IntEnum):
     """The turn in which a fold is opened automatically, lower numbers first."""
 
     HOLDS_MOST = 0
@@ -60,14 +60,14 @@ def initially_open(folds: Sequence[Fold]) -> set[str]:
     no more than ``BOX_BUDGET`` boxes are shown.
     """
     op_count = sum(len(fold.nodes) for fold in folds)
-    queue: list[tuple[Turn, int, int, Fold]] = []
+    queue: list[tuple[OpeningOrder, int, int, Fold]] = []
     open_keys: set[str] = set()
     box_count, tickets = len(folds), itertools.count()
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = _turn_of(part, op_count)
-            if turn is not Turn.NEVER:
+            turn = _opening_order(part, op_count)
+            if turn is not OpeningOrder.NEVER:
                 heapq.heappush(queue, (turn, depth, next(tickets), part))
 
     offer(folds, 0)
@@ -80,19 +80,19 @@ def initially_open(folds: Sequence[Fold]) -> set[str]:
     return open_keys
 
 
-def _turn_of(fold: Fold, op_count: int) -> Turn:
+def _opening_order(fold: Fold, op_count: int) -> OpeningOrder:
     """Return the turn in which a fold is opened automatically, given the number of ops in its graph."""
     if not fold.parts:
-        return Turn.NEVER
+        return OpeningOrder.NEVER
     first_piece = fold.kind is FoldKind.PIECE and not fold.like
     holds_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
     turns = (
-        (holds_most, Turn.HOLDS_MOST),
-        (fold.new and not fold.piece, Turn.NEW),
-        (first_piece, Turn.FIRST_PIECE),
-        (op_count <= SMALL_GRAPH_OPS, Turn.SMALL_GRAPH),
+        (holds_most, OpeningOrder.HOLDS_MOST),
+        (fold.new and not fold.piece, OpeningOrder.NEW),
+        (first_piece, OpeningOrder.FIRST_PIECE),
+        (op_count <= SMALL_GRAPH_OPS, OpeningOrder.SMALL_GRAPH),
     )
-    return next((turn for applies, turn in turns if applies), Turn.NEVER)
+    return next((turn for applies, turn in turns if applies), OpeningOrder.NEVER)
 
 
 LONGEST_PATH = 32
@@ -224,7 +224,7 @@ class SectionBuilder:
             return self._fold_box(fold)
         except Exception as error:  # noqa: BLE001 - one bad node must not prevent drawing the others
             region = fold.piece.region if fold.piece else None
-            return Box("", Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
+            return Box("", BoxLook.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
 
     def _fold_box(self, fold: Fold) -> Box:
         op_counts = Counter(self.nodes[name].op for name in fold.nodes)
@@ -244,31 +244,31 @@ class SectionBuilder:
             opens=fold.opens,
         )
 
-    def _look_and_texts(self, fold: Fold, op_texts: Sequence[str]) -> tuple[Look, str, str]:
+    def _look_and_texts(self, fold: Fold, op_texts: Sequence[str]) -> tuple[BoxLook, str, str]:
         """Return the look, the title and the second line of the box of a fold."""
         ops = count(len(fold.nodes), "op")
         letters = "" if fold.piece else " ".join(paint(region).letter for region, _ in self._region_shares(fold))
         match fold.kind:
             case FoldKind.OP:
                 op = self.nodes[fold.nodes[0]].op
-                return Look.VIEW if op in VIEW_OPS else Look.OP, clean(op, SHORT), ""
+                return BoxLook.VIEW if op in VIEW_OPS else BoxLook.OP, clean(op, SHORT), ""
             case FoldKind.PIECE if fold.piece:
                 like = f"equals {self.piece_names[fold.like.id]}" if fold.like else ""
                 detail = " · ".join(filter(None, (path_ending(fold.title), like)))
-                return Look.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
+                return BoxLook.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
             case FoldKind.REPEAT:
                 details = (clean(fold.about, SHORT), ops, letters)
                 several = ", " in fold.title
                 title = clean(fold.title, SHORT) if several else path_ending(fold.title)
-                return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, details))
+                return BoxLook.STACK, f"{title} × {fold.times}", " · ".join(filter(None, details))
             case FoldKind.MODULE | FoldKind.FUNCTION:
                 about = clean(fold.about, SHORT)
                 content = clean(op_texts[0], SHORT) if len(fold.nodes) == 1 else ops
                 title = path_ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
-                return Look.MODULE, title, " · ".join(filter(None, (about, content, letters)))
+                return BoxLook.MODULE, title, " · ".join(filter(None, (about, content, letters)))
             case _:
                 where = clean(fold.about, SHORT) or clean(listing(op_texts), SHORT)
-                return Look.RUN, clean(fold.title, SHORT), " · ".join(filter(None, (where, ops, letters)))
+                return BoxLook.RUN, clean(fold.title, SHORT), " · ".join(filter(None, (where, ops, letters)))
 
     def _region_shares(self, fold: Fold) -> tuple[tuple[int, int], ...]:
         fold_nodes = set(fold.nodes)
@@ -304,7 +304,7 @@ class SectionBuilder:
         """Return the box of an input, without an id."""
         node = self.nodes[name]
         values = clean(", ".join(map(str, node.values[:1])), 120)
-        return Box("", Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
+        return Box("", BoxLook.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
 
     def _piece_title(self, piece: RegionPiece) -> str:
         ops = count(len(piece.nodes), "op")

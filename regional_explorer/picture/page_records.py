@@ -12,9 +12,9 @@ from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, p
 from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
 from regional_explorer.record.benchmark import PartitionTiming
-from regional_explorer.record.graph import Graph, Node, Role, over_layers
+from regional_explorer.record.graph import Graph, Node, Role, layer_glob
 from regional_explorer.record.plan import Direction, config_of
-from regional_explorer.record.regions import RegionTiming, whole_region_timings
+from regional_explorer.record.regions import RegionTiming, region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG, SHORT, clean
 from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup, word
@@ -170,7 +170,7 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
 
 def groups_of(node: Node) -> Mapping[str, str]:
     """Return the groups of a node that can give it a colour, by title; regions and figures are not among them."""
-    parts = over_layers(node.module_path or "").split(".")
+    parts = layer_glob(node.module_path or "").split(".")
     of_layer = parts[: parts.index("*") + 2] if "*" in parts else parts[:1]
     return {
         "dtype": _fact(lambda node: node.values[0].dtype if node.values else "", node),
@@ -313,7 +313,7 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
     mark a figure as unsure.
     """
     names = piece_names(session, graph_pieces)
-    timings = whole_region_timings(session)
+    timings = region_timings_of_whole_call(session)
     alone = {timing.partition: timing for timing in session.partition_timings}
     partitions = {partition.id: partition for partition in session.partitions}
     rows: list[Payload] = []

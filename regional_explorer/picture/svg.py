@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.picture.layout import (
     Box,
     BoxGroup,
-    Look,
+    BoxLook,
     PlacedScene,
     Point,
     Rect,
@@ -36,7 +36,7 @@ LEGEND_LINE = 18
 LEAST_SCALE = 0.6
 """The space around the picture, the height of a legend line, and the smallest scale on a narrow page."""
 
-_LOOK_CLASSES = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x", Look.PIECE: "f"}
+_LOOK_CLASSES = {BoxLook.MODULE: "k", BoxLook.VIEW: "v", BoxLook.INPUT: "i", BoxLook.BAD: "x", BoxLook.PIECE: "f"}
 _DASH_CLASSES = {"dashed": "n", "dotted": "o"}
 
 
@@ -106,14 +106,14 @@ def _box_element(box: Box, rect: Rect, *, alone: bool) -> str:
     if box.region is not None:
         colours = paint(box.region)
         classes += [f"r{colours.hue}", _DASH_CLASSES.get(colours.line, "")]
-        if alone and box.look is not Look.PIECE:
+        if alone and box.look is not BoxLook.PIECE:
             # An op outside of its region's frame shows the region by colour and letter.
             classes.append("f")
             letter = f"{colours.letter} "
-    classes += ["w"] if box.look in {Look.RUN, Look.STACK} else []
+    classes += ["w"] if box.look in {BoxLook.RUN, BoxLook.STACK} else []
     classes += ["x"] if box.failed else []
     middle = rect.x + rect.width / 2
-    shift = 3 if box.look is Look.VIEW else 3.5
+    shift = 3 if box.look is BoxLook.VIEW else 3.5
     base = rect.y + rect.height / 2 + shift - (5.5 if box.detail else 0)
     signs = f'<tspan class="m" dx="3">{"".join(box.marks)}</tspan>' if box.marks else ""
     detail = f'<text class="d" x="{middle:.0f}" y="{base + 10.5:.0f}">{markup(box.detail)}</text>' if box.detail else ""

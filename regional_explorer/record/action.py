@@ -48,7 +48,7 @@ EDITS = frozenset(
 """The actions that change the plan; afterwards the figures at hand are those of an earlier plan."""
 
 
-class Basis(StrEnum):
+class EffectBasis(StrEnum):
     """How the effect of an action is known: by a try, from other figures, or by a rule of thumb."""
 
     MEASURED = "measured"
@@ -73,7 +73,7 @@ class Action(Record, frozen=True):
     """Other keyword arguments."""
     needs: str = ""
     """The argument that the user fills in; empty if the action can run as it is."""
-    basis: Basis = Basis.GUESSED
+    basis: EffectBasis = EffectBasis.GUESSED
     """How its effect is known."""
     gain_s: Figure | None = None
     """The seconds that it saves in each call of the function; None if unknown."""
@@ -144,43 +144,43 @@ def selector_keywords(selector: Selector) -> dict[str, Any]:
     return keywords
 
 
-def marks(region: str, selector: Selector) -> Action:
+def mark_action(region: str, selector: Selector) -> Action:
     """Return the action that marks a region by a selector."""
     return Action(ActionKind.MARK, (region,), selector)
 
 
-def marks_nodes(region: str, *nodes: str) -> Action:
+def mark_nodes_action(region: str, *nodes: str) -> Action:
     """Return the action that adds nodes to a region."""
-    return marks(region, Selector(SelectorKind.NODES, nodes))
+    return mark_action(region, Selector(SelectorKind.NODES, nodes))
 
 
-def carves(region: str, selector: Selector) -> Action:
+def carve_action(region: str, selector: Selector) -> Action:
     """Return the action that carves the ops that a selector picks out of a region."""
     return Action(ActionKind.CARVE, (region,), selector)
 
 
-def merges(*regions: str, config: Mapping[str, Any] | None = None) -> Action:
+def merge_action(*regions: str, config: Mapping[str, Any] | None = None) -> Action:
     """Return the action that makes one region of several."""
     return Action(ActionKind.MERGE, regions, options={"config": dict(config)} if config else {})
 
 
-def unmarks(region: str) -> Action:
+def unmark_action(region: str) -> Action:
     """Return the action that removes a region."""
     return Action(ActionKind.UNMARK, (region,))
 
 
-def disables(region: str) -> Action:
+def disable_action(region: str) -> Action:
     """Return the action that leaves a region to eager."""
     return Action(ActionKind.DISABLE, (region,))
 
 
-def configures(
+def configure_action(
     region: str,
     config: Mapping[str, Any] | None = None,
     direction: str | None = None,
     *,
     unset: tuple[str, ...] = (),
-    basis: Basis = Basis.GUESSED,
+    basis: EffectBasis = EffectBasis.GUESSED,
 ) -> Action:
     """Return the action that changes a region's config; without ``config`` the user fills it in."""
     return Action(
@@ -194,7 +194,7 @@ def configures(
     )
 
 
-def looks_at(table: str) -> Action:
+def show_table_action(table: str) -> Action:
     """Return the action that shows a table of the results."""
     return Action(ActionKind.LOOK, options={"table": table})
 
@@ -202,8 +202,8 @@ def looks_at(table: str) -> Action:
 ALONE = "the call keeps what the region gains alone"
 """The assumption of a gain that was measured on a region by itself."""
 
-BENCHMARKS = Action(ActionKind.BENCHMARK)
-COMPILES = Action(ActionKind.COMPILE)
-TUNES = Action(ActionKind.TUNE)
-RETRACES = Action(ActionKind.RETRACE)
-WRITES_SOURCE = Action(ActionKind.TO_SOURCE)
+BENCHMARK = Action(ActionKind.BENCHMARK)
+COMPILE = Action(ActionKind.COMPILE)
+TUNE = Action(ActionKind.TUNE)
+RETRACE = Action(ActionKind.RETRACE)
+TO_SOURCE = Action(ActionKind.TO_SOURCE)

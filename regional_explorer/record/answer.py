@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from regional_explorer.record import Count, Record, Seconds
-from regional_explorer.record.action import BENCHMARKS, TUNES, Action, ActionKind, looks_at, marks
+from regional_explorer.record.action import BENCHMARK, TUNE, Action, ActionKind, mark_action, show_table_action
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
     CONCLUSIONS,
@@ -30,17 +30,17 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
-from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     VERDICT_CONFIDENCE,
     fewest_values,
-    judged,
     median_figure,
     paired_ratios,
+    verdict_and_reason,
 )
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outcome, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, NumericsRequirement, Outcome, Try, Tuning
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
@@ -126,7 +126,7 @@ class AnswerFinding(Record, frozen=True, omit_defaults=False):
     """``gain_s`` as a share of the step under the plan; None if unknown."""
 
 
-class Found(Record, frozen=True, omit_defaults=False):
+class SearchBest(Record, frozen=True, omit_defaults=False):
     """The fastest plan that a search compared, unless it is the plan at hand."""
 
     title: str
@@ -170,7 +170,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     measured."""
     of_search: bool = False
     """Whether times and speeds are from the final comparison of a search."""
-    found: Found | None = None
+    found: SearchBest | None = None
     """The best plan that the search found."""
     times: Mapping[str, Figure] = {}
     """The time of a call by word of ``WORDS``, without variants whose results are wrong."""
@@ -245,7 +245,7 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     if Verdict.NONE in {own.verdict, other.verdict}:
         verdict, why = Verdict.NONE, "not all rounds ran the same code"
     else:
-        verdict, why = judged(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
+        verdict, why = verdict_and_reason(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
     if against is VariantName.EAGER:
         return Speed(*words, str(own.verdict), own.speedup, comparable, why if verdict is own.verdict else "")
     if own.median_s.bounds is None or other.median_s.bounds is None:
@@ -314,7 +314,7 @@ def interval_ends(figure: Figure) -> tuple[float, float, float]:
 # ------------------------------------------------------------------------------------------------------------- searches
 
 
-def _of_search(session: Session) -> dict[VariantName, Try]:
+def _final_tries(session: Session) -> dict[VariantName, Try]:
     """Return the tries of a search's final comparison by variant; empty if a benchmark has measured the plan at hand.
 
     If the search did not compare the plan at hand, these are only eager and ``torch.compile``.
@@ -337,12 +337,12 @@ def speeds_of_try(tried: Try, noise: Noise) -> tuple[Speed, Speed]:
     eager, full = (
         Speed(word, against, verdict, _if_narrow(ratio), why=why)
         for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
-        for verdict, why in [_judged(ratio, noise)]
+        for verdict, why in [_verdict_from_interval(ratio, noise)]
     )
     return eager, full
 
 
-def _judged(ratio: Figure | None, noise: Noise) -> tuple[str, str]:
+def _verdict_from_interval(ratio: Figure | None, noise: Noise) -> tuple[str, str]:
     """Return the verdict of an interval alone, if the samples are no longer known, and why it names no winner."""
     if ratio is None:
         return NOT_MEASURED, ""
@@ -359,14 +359,16 @@ def _judged(ratio: Figure | None, noise: Noise) -> tuple[str, str]:
     return str(verdict), "" if verdict is Verdict.SAME else why
 
 
-def _found_by_search(session: Session) -> Found | None:
+def _found_by_search(session: Session) -> SearchBest | None:
     """Return the best plan of the last search, unless it is the plan at hand."""
     tuning = session.tuning
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
         return None
     compared = sum(tuning.counts[outcome] for outcome in (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE))
-    return Found(best.title, if_bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
+    return SearchBest(
+        best.title, if_bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer)
+    )
 
 
 def best_of(tuning: Tuning | None) -> Try | None:
@@ -436,24 +438,29 @@ def title_of(diagnostic: Diagnostic) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- what next
 
-TAKES_FOUND = "ex.plan = ex.session.tuning.plan takes the plan that was found."
-PROFILES = Action(ActionKind.PROFILE)
-EXAMPLE = marks("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
+TAKE_FOUND = "ex.plan = ex.session.tuning.plan takes the plan that was found."
+PROFILE = Action(ActionKind.PROFILE)
+EXAMPLE = mark_action("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
 """An example of a mark; the module name is a placeholder."""
 
 
 def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advice:
     """Return the next step with an exploration ``ex`` of this session."""
     if session.tuning is not None and session.tuning.plan not in (None, session.plan):
-        return (TAKES_FOUND,)
+        return (TAKE_FOUND,)
     if not session.plan.regions:
         return _first_mark(session)
     if state is AnswerState.TRACED:
         return _first_benchmark(session)
-    if session.is_outdated and not _of_search(session):
-        return BENCHMARKS, " measures the plan as it is now."
+    if session.is_outdated and not _final_tries(session):
+        return BENCHMARK, " measures the plan as it is now."
     if state in {AnswerState.WRONG, AnswerState.FAILED}:
-        return looks_at("diagnostics"), " says what helps, ", looks_at("numerics"), " has every tensor."
+        return (
+            show_table_action("diagnostics"),
+            " says what helps, ",
+            show_table_action("numerics"),
+            " has every tensor.",
+        )
     if state is AnswerState.NO_VERDICT:
         return _measure_longer(session)
     return _after_verdict(speeds)
@@ -464,28 +471,28 @@ def _after_verdict(speeds: Sequence[Speed]) -> Advice:
     verdicts = {(speed.of, speed.against): speed.verdict for speed in speeds}
     plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
     if verdicts[plan, full] == NOT_MEASURED:
-        return BENCHMARKS, " measures torch.compile too."
+        return BENCHMARK, " measures torch.compile too."
     if verdicts[plan, full] == Verdict.SLOWER and (
         verdicts[full, eager] == Verdict.FASTER or verdicts[plan, eager] != Verdict.SLOWER
     ):
-        return "torch.compile is faster for this call: use it, or mark more; ", TUNES, " looks for a faster plan."
+        return "torch.compile is faster for this call: use it, or mark more; ", TUNE, " looks for a faster plan."
     if verdicts[plan, eager] == Verdict.FASTER:
         return Action(ActionKind.SAVE_PLAN, ("plan.json",)), " keeps the plan, for rx.compile(fn, 'plan.json')."
     if verdicts[full, eager] == Verdict.FASTER:
-        return "Use torch.compile, or mark other regions; ", TUNES, " looks for a faster plan."
-    return "Leave the call to eager, or mark other regions; ", TUNES, " looks for a faster plan."
+        return "Use torch.compile, or mark other regions; ", TUNE, " looks for a faster plan."
+    return "Leave the call to eager, or mark other regions; ", TUNE, " looks for a faster plan."
 
 
 def _first_mark(session: Session) -> Advice:
     rows = () if session.profile is None else session.profile.by(ProfileKind.MODULE)
     modules = [row.name for row in rows if row.name and row.name != OUTSIDE]
     if not modules:
-        return TUNES, " finds the best plan; ", PROFILES, " shows where the time goes; ", EXAMPLE, " marks a region."
+        return TUNE, " finds the best plan; ", PROFILE, " shows where the time goes; ", EXAMPLE, " marks a region."
     # Prefer a part of each layer to all layers, or to the module that holds them.
     module = next((name for name in modules if "*" in name and not name.endswith("*")), modules[0])
     name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")
-    mark = marks(name, Selector(SelectorKind.MODULES, (module,)))
-    return TUNES, " finds the best plan; ", mark, " makes a region of what takes much time."
+    mark = mark_action(name, Selector(SelectorKind.MODULES, (module,)))
+    return TUNE, " finds the best plan; ", mark, " makes a region of what takes much time."
 
 
 def _first_benchmark(session: Session) -> Advice:
@@ -494,7 +501,7 @@ def _first_benchmark(session: Session) -> Advice:
     step_s = 0.0 if session.profile is None else session.profile.step.value
     needed_s = LEAST_ROUNDS * len(BY_DEFAULT) * step_s
     if needed_s <= DEFAULT_BUDGET_S:
-        return BENCHMARKS, f"{advice}."
+        return BENCHMARK, f"{advice}."
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= needed_s), BUDGETS_S[-1])
     benchmark = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s})
     return benchmark, f"{advice}: a call takes {step_s:.2g} s, so that a verdict takes about {budget_s} s."
@@ -508,9 +515,9 @@ def _measure_longer(session: Session) -> Advice:
     conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
     quiet = ", once nothing else runs," if session.noise.is_busy else ""
     if timing is not None and timing.verdict is Verdict.NONE:
-        return BENCHMARKS, " measures again; ex.diagnostics says why not all rounds ran the same code."
+        return BENCHMARK, " measures again; ex.diagnostics says why not all rounds ran the same code."
     if conditions is None or not conditions.rounds or timing is None:
-        return BENCHMARKS, f"{quiet} measures again."
+        return BENCHMARK, f"{quiet} measures again."
     needed = float(LEAST_ROUNDS)
     speedup = if_bounded(timing.speedup)
     if speedup is not None:
@@ -523,7 +530,7 @@ def _measure_longer(session: Session) -> Advice:
     more_s = conditions.budget_s * max(1.0, times - 1.0 if adds else times)
     budget_s = next((seconds for seconds in BUDGETS_S if seconds >= more_s), None)
     if budget_s is None or (speedup is not None and times > MAX_BUDGET_FACTOR):
-        return BENCHMARKS, " on a quiet machine may tell: these figures vary too much for a longer run to help."
+        return BENCHMARK, " on a quiet machine may tell: these figures vary too much for a longer run to help."
     benchmark = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s, **({"more": True} if adds else {})})
     threads = (
         " With torch.set_num_threads(1) other work disturbs less." if quiet and session.environment.threads > 1 else ""
@@ -576,7 +583,7 @@ def _searched_speeds(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[d
 @derived
 def answer_of(session: Session) -> Answer:
     """Return the answer of a session."""
-    finals, tuning = _of_search(session), session.tuning or Tuning(())
+    finals, tuning = _final_tries(session), session.tuning or Tuning(())
     state = _state(session, finals)
     times, speeds = _searched_speeds(finals, tuning.noise) if finals else _measured_speeds(session, state)
     timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
@@ -592,7 +599,7 @@ def answer_of(session: Session) -> Answer:
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     compiles = [compiled for _, compiled in session.compiled_partitions]
     waited_s = session.compile_s if current and compiles else None
-    alone = () if state is AnswerState.WRONG else whole_region_timings(session).values()
+    alone = () if state is AnswerState.WRONG else region_timings_of_whole_call(session).values()
     return Answer(
         state=state,
         call=session.title,
@@ -608,7 +615,9 @@ def answer_of(session: Session) -> Answer:
         times=times,
         speeds=speeds,
         results=NumericsVerdict.OK if searched else checked,  # a search compares only plans with right results
-        bitwise=tuning.numbers is Numbers.BITWISE if searched else bool(rows) and all(row.bitwise for row in rows),
+        bitwise=tuning.numbers is NumericsRequirement.BITWISE
+        if searched
+        else bool(rows) and all(row.bitwise for row in rows),
         errors=session.plan_errors,
         waited_s=waited_s,
         warm=bool(compiles) and all(compiled.cache == "warm" for compiled in compiles),

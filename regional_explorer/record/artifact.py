@@ -234,7 +234,7 @@ class ArtifactKernelTimes(Record, frozen=True):
         return self.kernels_s + self.between.value + self.around.value
 
 
-class CacheAnswer(StrEnum):
+class CacheResult(StrEnum):
     """The result of looking up an artifact in Inductor's cache; with ``BYPASS`` and ``OFF`` there was no look-up.
 
     ``SHIPPED`` artifacts came from a folder of artifacts, without a look-up.
@@ -280,7 +280,7 @@ class ArtifactCompile(Record, frozen=True):
 
     seconds: Seconds
     """How long it took."""
-    answer: CacheAnswer
+    answer: CacheResult
     """The answer of the cache."""
     reason: str = ""
     """Why the cache was bypassed or off, or what explains its answer."""
@@ -319,13 +319,13 @@ class ArtifactCompile(Record, frozen=True):
             else "compiled before from the same graph, config and settings, but the cache entry is gone or was for "
             "something else"
         )
-        missed = "; ".join(map(str, self.changes)) or unchanged if self.answer is CacheAnswer.MISS else ""
+        missed = "; ".join(map(str, self.changes)) or unchanged if self.answer is CacheResult.MISS else ""
         return ". ".join(filter(None, (self.reason, missed)))
 
     @property
     def cache(self) -> str:
         """``warm`` if it came from the cache, ``shipped`` if from a folder of artifacts, else ``cold``."""
-        return {CacheAnswer.HIT: "warm", CacheAnswer.SHIPPED: "shipped"}.get(self.answer, "cold")
+        return {CacheResult.HIT: "warm", CacheResult.SHIPPED: "shipped"}.get(self.answer, "cold")
 
 
 class ArtifactRecord(Record, frozen=True):

@@ -356,7 +356,7 @@ class PartitionTiming(Record, frozen=True):
         return tuple(dict.fromkeys((*self.eager.warnings, *(self.compiled.warnings if self.compiled else ()))))
 
 
-class Reconciled(Record, frozen=True):
+class ReconciliationRow(Record, frozen=True):
     """One row of the table in which the parts add up to the whole, in seconds per call."""
 
     phase: Phase

@@ -10,7 +10,7 @@ from typing import Any
 from regional_explorer.errors import InvalidConfigValueError, did_you_mean, shown_value
 
 
-class When(StrEnum):
+class ConfigCase(StrEnum):
     """The case in which a config may matter."""
 
     LAUNCHES = "time passes between kernels: allocating, checking, launching"
@@ -23,7 +23,7 @@ class When(StrEnum):
     FAULT = "compiled code is wrong, and the cause is unknown"
 
 
-FASTER = (When.LAUNCHES, When.LOOPS, When.PRODUCTS, When.RECOMPUTED, When.REFUSED)
+FASTER = (ConfigCase.LAUNCHES, ConfigCase.LOOPS, ConfigCase.PRODUCTS, ConfigCase.RECOMPUTED, ConfigCase.REFUSED)
 """The cases in which a config may make code faster."""
 
 AUTOTUNED = "max-autotune, no cudagraphs"
@@ -35,7 +35,7 @@ class KnownConfig:
 
     config: Mapping[str, Any]
     """The keys with their values."""
-    when: When
+    when: ConfigCase
     """The case in which it may matter."""
     device: str = ""
     """The type of device that it is for; empty: any."""
@@ -46,61 +46,65 @@ class KnownConfig:
 
 
 KNOWN_CONFIGS = (
-    KnownConfig({"cpp_wrapper": True}, When.LAUNCHES),
-    KnownConfig({"size_asserts": False}, When.LAUNCHES),
-    KnownConfig({"triton.cudagraphs": True}, When.LAUNCHES, "cuda"),
-    KnownConfig({"memory_planning": True}, When.LAUNCHES),
-    KnownConfig({"max_autotune": True}, When.PRODUCTS, "cuda", preset=AUTOTUNED),
-    KnownConfig({"coordinate_descent_tuning": True}, When.LOOPS, "cuda", preset=AUTOTUNED),
-    KnownConfig({"triton.cudagraphs": False}, When.FAULT, "cuda", preset=AUTOTUNED),
-    KnownConfig({"realize_opcount_threshold": 3}, When.RECOMPUTED),
-    KnownConfig({"realize_opcount_threshold": 10}, When.LOOPS),
-    KnownConfig({"inplace_buffers": False}, When.LOOPS),
-    KnownConfig({"max_fusion_size": 16}, When.LOOPS),
-    KnownConfig({"max_fusion_size": 512}, When.REFUSED, refusals=("exceeds max fusion",)),
+    KnownConfig({"cpp_wrapper": True}, ConfigCase.LAUNCHES),
+    KnownConfig({"size_asserts": False}, ConfigCase.LAUNCHES),
+    KnownConfig({"triton.cudagraphs": True}, ConfigCase.LAUNCHES, "cuda"),
+    KnownConfig({"memory_planning": True}, ConfigCase.LAUNCHES),
+    KnownConfig({"max_autotune": True}, ConfigCase.PRODUCTS, "cuda", preset=AUTOTUNED),
+    KnownConfig({"coordinate_descent_tuning": True}, ConfigCase.LOOPS, "cuda", preset=AUTOTUNED),
+    KnownConfig({"triton.cudagraphs": False}, ConfigCase.FAULT, "cuda", preset=AUTOTUNED),
+    KnownConfig({"realize_opcount_threshold": 3}, ConfigCase.RECOMPUTED),
+    KnownConfig({"realize_opcount_threshold": 10}, ConfigCase.LOOPS),
+    KnownConfig({"inplace_buffers": False}, ConfigCase.LOOPS),
+    KnownConfig({"max_fusion_size": 16}, ConfigCase.LOOPS),
+    KnownConfig({"max_fusion_size": 512}, ConfigCase.REFUSED, refusals=("exceeds max fusion",)),
     KnownConfig(
-        {"cpp.max_horizontal_fusion_size": 512}, When.REFUSED, "cpu", refusals=("cpp.max_horizontal_fusion_size",)
+        {"cpp.max_horizontal_fusion_size": 512}, ConfigCase.REFUSED, "cpu", refusals=("cpp.max_horizontal_fusion_size",)
     ),
-    KnownConfig({"score_fusion_memory_threshold": 1}, When.REFUSED, refusals=("score_fusion_memory_threshold",)),
+    KnownConfig({"score_fusion_memory_threshold": 1}, ConfigCase.REFUSED, refusals=("score_fusion_memory_threshold",)),
     KnownConfig(
-        {"loop_ordering_after_fusion": True}, When.REFUSED, refusals=("indexing mismatch", "memory deps did not match")
+        {"loop_ordering_after_fusion": True},
+        ConfigCase.REFUSED,
+        refusals=("indexing mismatch", "memory deps did not match"),
     ),
-    KnownConfig({"cpp.enable_tiling_heuristics": False}, When.LOOPS, "cpu"),
-    KnownConfig({"cpp.min_chunk_size": 512}, When.LOOPS, "cpu"),
-    KnownConfig({"cpp.simdlen": 256}, When.LOOPS, "cpu"),
-    KnownConfig({"cpp.use_decompose_tanh": True}, When.LOOPS, "cpu"),  # off by default: pytorch #148241, rounding
-    KnownConfig({"cpp.enable_floating_point_contract_flag": "fast"}, When.LOOPS, "cpu"),
-    KnownConfig({"max_fusion_size": 1}, When.FAULT, preset="no fusion"),
-    KnownConfig({"epilogue_fusion": False}, When.LOOPS, preset="no fusion"),
-    KnownConfig({"emulate_precision_casts": True}, When.ROUNDING, preset="eager numerics"),
-    KnownConfig({"fallback_random": True}, When.RANDOM, preset="eager numerics"),
-    KnownConfig({"nan_asserts": True}, When.FAULT, preset="NaN asserts"),
+    KnownConfig({"cpp.enable_tiling_heuristics": False}, ConfigCase.LOOPS, "cpu"),
+    KnownConfig({"cpp.min_chunk_size": 512}, ConfigCase.LOOPS, "cpu"),
+    KnownConfig({"cpp.simdlen": 256}, ConfigCase.LOOPS, "cpu"),
+    KnownConfig({"cpp.use_decompose_tanh": True}, ConfigCase.LOOPS, "cpu"),  # off by default: pytorch #148241, rounding
+    KnownConfig({"cpp.enable_floating_point_contract_flag": "fast"}, ConfigCase.LOOPS, "cpu"),
+    KnownConfig({"max_fusion_size": 1}, ConfigCase.FAULT, preset="no fusion"),
+    KnownConfig({"epilogue_fusion": False}, ConfigCase.LOOPS, preset="no fusion"),
+    KnownConfig({"emulate_precision_casts": True}, ConfigCase.ROUNDING, preset="eager numerics"),
+    KnownConfig({"fallback_random": True}, ConfigCase.RANDOM, preset="eager numerics"),
+    KnownConfig({"nan_asserts": True}, ConfigCase.FAULT, preset="NaN asserts"),
     KnownConfig(
-        {"size_asserts": True, "scalar_asserts": True, "alignment_asserts": True}, When.FAULT, preset="size asserts"
+        {"size_asserts": True, "scalar_asserts": True, "alignment_asserts": True},
+        ConfigCase.FAULT,
+        preset="size asserts",
     ),
 )
 """The known configs, the likeliest to matter first."""
 
 
-def combined_config(*when: When) -> dict[str, Any]:
+def combined_config(*when: ConfigCase) -> dict[str, Any]:
     """Return the configs that may matter in a case, combined into one."""
     return {key: value for known in KNOWN_CONFIGS if known.when in when for key, value in known.config.items()}
 
 
-def to_be_faster(device_type: str) -> list[Mapping[str, Any]]:
+def speed_configs(device_type: str) -> list[Mapping[str, Any]]:
     """Return the configs that may make code on a type of device faster, the likeliest first."""
     return [known.config for known in KNOWN_CONFIGS if known.when in FASTER and known.device in ("", device_type)]
 
 
-KEEP_RESULTS = combined_config(When.RECOMPUTED)
+KEEP_RESULTS = combined_config(ConfigCase.RECOMPUTED)
 """Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
 
 FUSING: Mapping[str, Mapping[str, Any]] = {words: known.config for known in KNOWN_CONFIGS for words in known.refusals}
 """Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
-DRAWING_AS_EAGER = combined_config(When.RANDOM)
+DRAWING_AS_EAGER = combined_config(ConfigCase.RANDOM)
 
-CURES = combined_config(When.ROUNDING, When.RANDOM)
+CURES = combined_config(ConfigCase.ROUNDING, ConfigCase.RANDOM)
 """Configs that make compiled code round, or draw random numbers, as eager code does."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

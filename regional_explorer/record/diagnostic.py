@@ -153,7 +153,7 @@ class DiagnosticCode(StrEnum):
     KERNEL_BOUND = "kernel-bound", Severity.INFO, "the same, without a warning."
     LAUNCH_BOUND = "launch-bound", Severity.INFO, "the same, without a warning."
 
-    def found(
+    def finding(
         self,
         message: str,
         *,

@@ -22,7 +22,7 @@ from regional_explorer.record import LARGEST_INTEGER, Record
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
+from regional_explorer.record.plan_file import PLAN_FORMAT, ExplorationRecord, PlanFile
 from regional_explorer.record.session import FORMAT, Session
 
 T = TypeVar("T")
@@ -206,13 +206,15 @@ def load_session(path: str | Path) -> Session:
     return _load_record(path, "session", Session, SessionError, check_references, FORMAT)
 
 
-def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
+def dump_plan(plan: Plan, explored: ExplorationRecord | None = None, artifacts: tuple[str, ...] = ()) -> str:
     """Return a plan as readable JSON text, with its exploration and the SHA-256 of its artifacts."""
     saved = to_json(PlanFile(plan.regions, plan.cut, plan.tracing, explored, artifacts))
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
 
-def save_plan(plan: Plan, path: str | Path, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> Path:
+def save_plan(
+    plan: Plan, path: str | Path, explored: ExplorationRecord | None = None, artifacts: tuple[str, ...] = ()
+) -> Path:
     """Write ``plan`` to ``path`` as JSON, with what it was explored on and the SHA-256 of its artifacts.
 
     Raises:

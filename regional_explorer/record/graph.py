@@ -173,7 +173,7 @@ class ModuleCall(Record, frozen=True):
     """The other names of a module that is shared."""
 
 
-def over_layers(path: str) -> str:
+def layer_glob(path: str) -> str:
     """Return a module path as a glob over equal layers: ``layers.*.attn`` for ``layers.3.attn``."""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
@@ -184,7 +184,7 @@ def equal_layers(classes: Mapping[str, Any]) -> dict[str, list[str]]:
     Where modules of several classes are numbered, as in ``layers.0.mlp.0`` and ``layers.0.mlp.1``, that number stays:
     ``layers.*.mlp.0``. ``classes`` has the class of each path.
     """
-    by_form = grouped((over_layers(path), path) for path in classes)
+    by_form = grouped((layer_glob(path), path) for path in classes)
     forms = {
         path: form if len({classes[other] for other in paths}) == 1 else _with_last_number(form, path)
         for form, paths in by_form.items()
@@ -526,7 +526,7 @@ _KNOWN = {
 # ------------------------------------------------------------------------------------------------- what a forward keeps
 
 
-class Kept(NamedTuple):
+class KeptTensor(NamedTuple):
     """A tensor that a forward keeps for its backward; views of one tensor count once."""
 
     graph: str
@@ -544,7 +544,7 @@ class Kept(NamedTuple):
 V = TypeVar("V")
 
 
-def _of_last_graphs(view: Callable[[Sequence[Graph]], V]) -> Callable[[Iterable[Graph]], V]:
+def _remember_last(view: Callable[[Sequence[Graph]], V]) -> Callable[[Iterable[Graph]], V]:
     """Decorator: remember what ``view`` made of the last graphs, which an edit of the plan does not change."""
     last: list[tuple[Sequence[Graph], V]] = []
 
@@ -558,15 +558,15 @@ def _of_last_graphs(view: Callable[[Sequence[Graph]], V]) -> Callable[[Iterable[
     return remembered
 
 
-@_of_last_graphs
-def kept_for_backward(graphs: Iterable[Graph]) -> Sequence[Kept]:
+@_remember_last
+def kept_for_backward(graphs: Iterable[Graph]) -> Sequence[KeptTensor]:
     """Return the tensors that forwards keep for their backward, largest first.
 
     Parameters, inputs and views of them are left out: they are in memory anyway.
     """
     by_id = {graph.id: graph for graph in graphs if graph.parent is None}
     kept = [
-        Kept(forward.id, node)
+        KeptTensor(forward.id, node)
         for graph in by_id.values()
         if graph.kind is GraphKind.BACKWARD and (forward := by_id.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
         for node in _computed_for(graph, forward)
@@ -582,7 +582,7 @@ def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:
     return {base.name: base for base in bases if base.role is Role.OP and base.values}.values()
 
 
-@_of_last_graphs
+@_remember_last
 def recomputed_ops(graphs: Iterable[Graph]) -> Mapping[str, Node]:
     """Return the ops of forwards that the backward repeats instead of keeping their results, by ``graph:name``."""
     ops = ((graph, node) for graph in graphs if graph.kind is GraphKind.BACKWARD for node in graph.ops)

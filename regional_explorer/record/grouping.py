@@ -17,7 +17,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     return groups
 
 
-def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
+def connected_components(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
     """Return the connected components of ``items``, in the order of ``items``; links to other items are ignored."""
     root = {item: item for item in items}
 

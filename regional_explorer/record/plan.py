@@ -320,7 +320,7 @@ def the_region(plan: Plan, name: str | None) -> Region:
 PARTITIONERS = ("default", "min_cut")
 
 
-class Prepared(Record, frozen=True):
+class Preparation(Record, frozen=True):
     """How a trace has prepared the graph of a partition for Inductor: its ops are decomposed."""
 
     kind: GraphKind
@@ -374,11 +374,11 @@ class Tracing(Record, frozen=True):
             given = {"joint_passes": True, "decompositions": True, **given}
         return replace(self, **given)
 
-    def prepared(self, kind: GraphKind) -> Prepared | None:
+    def prepared(self, kind: GraphKind) -> Preparation | None:
         """Return how a graph of this kind is prepared for Inductor; None if partitions decompose their own ops."""
         if not self.decompositions:
             return None
-        return Prepared(kind, self.joint_passes, frozen=self.frozen and kind is GraphKind.INFERENCE)
+        return Preparation(kind, self.joint_passes, frozen=self.frozen and kind is GraphKind.INFERENCE)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -408,7 +408,7 @@ FROZEN = AS_TORCH_COMPILE.changed(frozen=True)
 # ------------------------------------------------------------------------------------------------------------- the plan
 
 
-class Cut(StrEnum):
+class CutRule(StrEnum):
     """How regions become partitions.
 
     ``INSTANCES``: one per instance, with the sums of gradients that belong to it. ``MARKED``: one per instance, of
@@ -426,7 +426,7 @@ class Plan(Record, frozen=True):
 
     regions: tuple[Region, ...] = ()
     """If two regions select a node, the later one gets it."""
-    cut: Cut = Cut.INSTANCES
+    cut: CutRule = CutRule.INSTANCES
     """How nodes of regions become partitions."""
     tracing: Tracing = AS_UPSTREAM
     """How the graphs are traced that the regions are cut out of."""
@@ -443,10 +443,10 @@ class Plan(Record, frozen=True):
         duplicates = [name for name, count in Counter(region.name for region in self.regions).items() if count > 1]
         if duplicates:
             raise PlanError(f"Two regions are called {duplicates[0]!r}: give each a name of its own.")
-        cuts = [str(cut) for cut in Cut]
+        cuts = [str(cut) for cut in CutRule]
         if not isinstance(self.cut, str) or self.cut not in cuts:
             raise PlanError(f"cut={shown_value(self.cut)}: give {' or '.join(map(repr, cuts))}.")
-        force_setattr(self, "cut", Cut(self.cut))
+        force_setattr(self, "cut", CutRule(self.cut))
         check_argument("tracing", self.tracing, Tracing, "an rx.Tracing")
         if self.tracing == AS_UPSTREAM:
             force_setattr(self, "tracing", AS_UPSTREAM)

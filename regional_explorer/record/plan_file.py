@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from regional_explorer.errors import count
 from regional_explorer.record import Count, Ratio, Record
-from regional_explorer.record.action import BENCHMARKS
+from regional_explorer.record.action import BENCHMARK
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import AS_UPSTREAM, Cut, Direction, Plan, Region, Tracing
+from regional_explorer.record.plan import AS_UPSTREAM, CutRule, Direction, Plan, Region, Tracing
 from regional_explorer.record.session import Environment, Session
 
 PLAN_FORMAT = 4
@@ -29,7 +29,7 @@ class CallModes(Record, frozen=True):
     """Whether it has a backward."""
 
 
-class Explored(Record, frozen=True):
+class ExplorationRecord(Record, frozen=True):
     """The call and the machine that a plan was explored on, and its measurements there."""
 
     call: str
@@ -58,7 +58,7 @@ class Explored(Record, frozen=True):
     """How far off wrong results are, in words."""
 
     @classmethod
-    def of(cls, session: Session, modes: CallModes | None = None) -> Explored:
+    def of(cls, session: Session, modes: CallModes | None = None) -> ExplorationRecord:
         """Return the record of a session's plan."""
         timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
         speedup = timed and timed.speedup
@@ -81,11 +81,11 @@ class PlanFile(Record, frozen=True):
 
     regions: tuple[Region, ...] = ()
     """The regions in order."""
-    cut: Cut = Cut.INSTANCES
+    cut: CutRule = CutRule.INSTANCES
     """How nodes of regions become partitions."""
     tracing: Tracing = AS_UPSTREAM
     """How the call is traced."""
-    explored: Explored | None = None
+    explored: ExplorationRecord | None = None
     """The call and machine that the plan was explored on; None if unknown."""
     artifacts: tuple[str, ...] = ()
     """The SHA-256 of the artifacts that were saved before the plan."""
@@ -112,7 +112,7 @@ def count_partitions(partitions: Sequence[Partition], late_graphs: Collection[st
 
 
 def partition_differences(
-    explored: Explored, partitions: Sequence[Partition], late_graphs: Collection[str] = ()
+    explored: ExplorationRecord, partitions: Sequence[Partition], late_graphs: Collection[str] = ()
 ) -> list[Diagnostic]:
     """Return a ``plan-differs`` per region whose partition count has changed.
 
@@ -133,11 +133,11 @@ def partition_differences(
                 remedy = (
                     "Look at the graph with rx.explore(fn, args, plan=path), and save the plan again if it is right."
                 )
-                diagnostics.append(DiagnosticCode.PLAN_DIFFERS.found(message, region=region, remedy=remedy))
+                diagnostics.append(DiagnosticCode.PLAN_DIFFERS.finding(message, region=region, remedy=remedy))
     return diagnostics
 
 
-def environment_difference(explored: Explored, here: Environment) -> list[Diagnostic]:
+def environment_difference(explored: ExplorationRecord, here: Environment) -> list[Diagnostic]:
     """Return a ``plan-differs`` of severity info if the plan was explored on another machine."""
     changed = [
         f"{name} {before}, here {now}"
@@ -147,21 +147,21 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
     if not changed:
         return []
     return [
-        DiagnosticCode.PLAN_DIFFERS.found(
+        DiagnosticCode.PLAN_DIFFERS.finding(
             f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
-            remedy=("Measure the plan here with ", BENCHMARKS, ", and save it again."),
+            remedy=("Measure the plan here with ", BENCHMARK, ", and save it again."),
             severity=Severity.INFO,
         )
     ]
 
 
-def plan_slower(message: str, against: str, remedy: str | Advice) -> Diagnostic:
+def plan_slower_diagnostic(message: str, against: str, remedy: str | Advice) -> Diagnostic:
     """Return a ``plan-slower``: a warning if slower than eager, an info if slower than ``torch.compile``."""
     severity = Severity.WARNING if against == VariantName.EAGER else Severity.INFO
-    return DiagnosticCode.PLAN_SLOWER.found(message, severity=severity, remedy=remedy)
+    return DiagnosticCode.PLAN_SLOWER.finding(message, severity=severity, remedy=remedy)
 
 
-def slower_when_explored(explored: Explored) -> list[Diagnostic]:
+def slower_when_explored(explored: ExplorationRecord) -> list[Diagnostic]:
     """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the plan was measured to be slower."""
     slower = explored.slower
     if not slower and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # an older file
@@ -169,7 +169,7 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
         interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
         slower = {str(VariantName.EAGER): f"{explored.speedup:.2f}×{interval}."}
     return [
-        plan_slower(
+        plan_slower_diagnostic(
             f"When it was explored, the plan was slower than {against}: {ratio}",
             against,
             "Explore and measure the plan again: the diagnostics say what helps.",
@@ -178,7 +178,7 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
     ]
 
 
-def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
+def wrong_when_explored(explored: ExplorationRecord) -> list[Diagnostic]:
     """Return a ``variant-wrong`` if the plan's results were wrong, or could not be distinguished from wrong ones."""
     if explored.numerics is None or not explored.numerics.withholds_speedup:
         return []
@@ -188,12 +188,12 @@ def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
     )
     details = f": {explored.wrong}" if explored.wrong else ""
     return [
-        DiagnosticCode.VARIANT_WRONG.found(
+        DiagnosticCode.VARIANT_WRONG.finding(
             f"When it was explored, {fact}{details}.",
             severity=None if failed else Severity.WARNING,
             remedy=(
                 "Measure it here with ",
-                BENCHMARKS,
+                BENCHMARK,
                 ", whose diagnostics say what helps. Then save the plan again.",
             ),
             upstream="",
@@ -201,7 +201,7 @@ def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
     ]
 
 
-def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Diagnostic]:
+def mode_differences(explored: ExplorationRecord, calls: Iterable[CallModes]) -> list[Diagnostic]:
     """Return a ``plan-differs`` for each mode of the calls (dtype, autocast, grad) that was not explored.
 
     A call without gradients is of severity info: a training program evaluates, too.
@@ -221,7 +221,7 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
         if before.grad and not call.grad:
             differences["with gradients, and a call here runs without"] = Severity.INFO
     return [
-        DiagnosticCode.PLAN_DIFFERS.found(
+        DiagnosticCode.PLAN_DIFFERS.finding(
             f"The plan was explored {text}: its numerics and its figures are of that call.",
             remedy="Explore the call as it runs here, and save that plan; each kind of call may have its own plan.",
             severity=severity,

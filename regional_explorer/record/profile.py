@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.graph import Graph, Node, over_layers
+from regional_explorer.record.graph import Graph, Node, layer_glob
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 
@@ -175,7 +175,7 @@ class TimeShares:
 
     def _module_shares(self, rows: Sequence[ProfileRow]) -> Iterable[TimeShare]:
         classes = {call.path: call.class_name for node in self._nodes_by_key.values() for call in node.modules}
-        for equal_rows in grouped(((over_layers(row.name), classes.get(row.name)), row) for row in rows).values():
+        for equal_rows in grouped(((layer_glob(row.name), classes.get(row.name)), row) for row in rows).values():
             paths = tuple(row.name for row in equal_rows)
             glob = _common_glob(paths)
             # If modules of another class also have paths of that form, the glob would select them too.

@@ -147,7 +147,7 @@ def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | 
             yield PartitionCode(part, code, tuple(graphs[part.graph][name] for name in part.nodes), times)
 
 
-def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
+def grouped_by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so the same code, in the order of the first ones."""
     return list(grouped((id(part.code), part) for part in parts).values())
 

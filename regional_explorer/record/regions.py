@@ -120,7 +120,7 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
             measured = parts and all(part.id in timings for part in parts)
             if measured and (phase is not Phase.STEP or session.grad):
                 compiles = map(session.compile_of, parts)
-                rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
+                rows.append(_summed_timing(region.name, phase, [timings[part.id] for part in parts], compiles))
     whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
     kept_share = None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
     return tuple(_beside_whole(session, replace(row, kept_share=kept_share)) for row in rows)
@@ -183,12 +183,12 @@ def is_one_region(session: Session) -> bool:
     )
 
 
-def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
+def region_timings_of_whole_call(session: Session) -> Mapping[str, RegionTiming]:
     """Return each region's row for the whole call: the step, or the forward if no gradient is taken."""
     return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 
-def _summed(
+def _summed_timing(
     region: str, phase: Phase, chosen: Sequence[PartitionTiming], compiles: Iterable[ArtifactCompile | None]
 ) -> RegionTiming:
     compiled = [(timing, timing.compiled) for timing in chosen if timing.compiled is not None]
@@ -285,7 +285,7 @@ class RegionSummary(Record, frozen=True):
 @derived
 def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
     """Return one summary per region, in the order of the plan."""
-    timings = whole_region_timings(session)
+    timings = region_timings_of_whole_call(session)
     return tuple(
         _region_summary(session, number, region, timings.get(region.name))
         for number, region in enumerate(session.plan.regions)

@@ -17,7 +17,7 @@ from regional_explorer.record.benchmark import (
     NumericsVerdict,
     PartitionTiming,
     Phase,
-    Reconciled,
+    ReconciliationRow,
     Timing,
     VariantName,
 )
@@ -94,7 +94,7 @@ class Session(Record, frozen=True, dict=True):
     """The times of partitions, each timed outside the call; ``region_timings`` sums them by region."""
     partition_numerics: tuple[Numerics, ...] = ()
     """The results of partitions alone."""
-    reconciliation: tuple[Reconciled, ...] = ()
+    reconciliation: tuple[ReconciliationRow, ...] = ()
     """How the parts add up to the whole."""
     memory: tuple[MemoryPeak, ...] = ()
     """The peak memory of the variants."""

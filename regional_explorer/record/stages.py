@@ -15,7 +15,7 @@ from regional_explorer.record.artifact import LoweredGraph
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.region_code import PartitionCode, by_artifact
+from regional_explorer.record.region_code import PartitionCode, grouped_by_artifact
 from regional_explorer.record.session import Session
 
 NONCOMPUTING_OPS = frozenset(
@@ -215,7 +215,7 @@ def region_stages(session: Session, codes: Iterable[PartitionCode]) -> tuple[Par
             tuple(code.partition.id for code in equal),
             first.code.problem,
         )
-        for first, *equal in by_artifact(codes)
+        for first, *equal in grouped_by_artifact(codes)
     )
 
 

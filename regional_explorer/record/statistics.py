@@ -156,10 +156,10 @@ def floor_of(control: Floats | None) -> float:
 
 def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> Verdict:
     """Return the verdict of the ratios of so many benchmarks; differences below ``floor`` count as none."""
-    return judged(ratios, floor, noise, benchmarks)[0]
+    return verdict_and_reason(ratios, floor, noise, benchmarks)[0]
 
 
-def judged(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> tuple[Verdict, str]:
+def verdict_and_reason(ratios: Floats, floor: float, noise: Noise = QUIET, benchmarks: int = 1) -> tuple[Verdict, str]:
     """Return the verdict of ``verdict_of``, and in a clause why it names no winner; empty if it is a conclusion."""
     confidence = verdict_confidence(benchmarks)
     bounds = confidence_interval(ratios, confidence)

@@ -45,7 +45,7 @@ class Outcome(StrEnum):
     NOT_TRIED = "not tried"
 
 
-class Numbers(StrEnum):
+class NumericsRequirement(StrEnum):
     """How close the results of a plan have to be to eager's."""
 
     CLOSE = "close"
@@ -127,7 +127,7 @@ class Tuning(Record, frozen=True, dict=True):
     """The title of the fastest of eager, ``torch.compile`` and the plan at hand."""
     gain: Figure | None = None
     """The median over rounds of rival ÷ answer, in the final comparison; None if the answer is the rival."""
-    numbers: Numbers = Numbers.CLOSE
+    numbers: NumericsRequirement = NumericsRequirement.CLOSE
     """How close the results have to be to eager's."""
     budget_s: Seconds = 0.0
     """The budget in seconds."""

@@ -13,8 +13,8 @@ import torch
 from torch import fx
 
 from regional_explorer.record.graph import Node
-from regional_explorer.record.grouping import connected, grouped
-from regional_explorer.record.plan import Cut, Prepared
+from regional_explorer.record.grouping import connected_components, grouped
+from regional_explorer.record.plan import CutRule, Preparation
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
     Edges,
@@ -32,7 +32,7 @@ from regional_explorer.torch_api.graphs import (
     BoxedCall,
     bodies,
     boxed,
-    inductor_knows_fallback,
+    inductor_honours_fallback,
     is_only_kept,
     propose_partitions,
     resolve,
@@ -88,7 +88,7 @@ def cut_graph(
     records: Mapping[str, Mapping[str, Node]],
     assignment: Assignment,
     order: Sequence[str],
-    how: Cut = Cut.INSTANCES,
+    how: CutRule = CutRule.INSTANCES,
 ) -> CutGraph:
     """Return the partitions of ``gm``, which is not changed: one per convex piece of an instance, or upstream's cut.
 
@@ -96,8 +96,8 @@ def cut_graph(
     names of the regions as in the plan: if regions feed each other both ways, the regions named first stay whole.
     """
     nodes = records[graph_id]
-    upstream = how is Cut.UPSTREAM
-    with_carved = upstream and inductor_knows_fallback()
+    upstream = how is CutRule.UPSTREAM
+    with_carved = upstream and inductor_honours_fallback()
 
     def claim_of(node: fx.Node) -> Claim | None:
         return assignment.claim(graph_id, node.name, with_carved=with_carved)
@@ -216,7 +216,7 @@ def _connected_parts(group: ClaimedNodes) -> list[ClaimedNodes]:
     if group.claim.instance is not None:
         return [group]
     links = [(node, source) for node in group.nodes for source in node.all_input_nodes]
-    return [ClaimedNodes(group.claim, nodes) for nodes in connected(group.nodes, links)]
+    return [ClaimedNodes(group.claim, nodes) for nodes in connected_components(group.nodes, links)]
 
 
 # ---------------------------------------------------------------------------------------------------------- the pieces
@@ -243,7 +243,7 @@ class Piece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     carved: tuple[str, ...] = ()
-    prepared: Prepared | None = None
+    prepared: Preparation | None = None
     unseen: frozenset[int] = frozenset()
     unwritten: frozenset[str] = frozenset()
 
@@ -274,7 +274,7 @@ class Piece:
 
 
 def pieces_of(
-    cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None = None, prepared: Prepared | None = None
+    cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None = None, prepared: Preparation | None = None
 ) -> list[Piece]:
     """Return the partitions in the order they run, each as a piece; partitions of bodies come last.
 
@@ -365,7 +365,7 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
 
 
 def _new_piece(
-    cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepared: Prepared | None, unwritten: frozenset[str]
+    cut: CutGraph, part: ClaimedNodes, carved: list[fx.Node], prepared: Preparation | None, unwritten: frozenset[str]
 ) -> Piece:
     inside = set(part.nodes)
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)

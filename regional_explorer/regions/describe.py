@@ -51,7 +51,7 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
 
     Among several selectors that pick the same nodes, the kind ``clicked`` is preferred.
     """
-    wanted, seen = _selected(nodes, graphs, clicked)
+    wanted, seen = _selected_origins(nodes, graphs, clicked)
     if not wanted:  # ``mark`` says why nothing can pick these nodes
         return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else ())
     patterns = _Patterns(graphs, seen)
@@ -71,7 +71,9 @@ def selectors_for(
     return choice_for(nodes, graphs, clicked).this
 
 
-def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None) -> tuple[Origins, Origins]:
+def _selected_origins(
+    nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None
+) -> tuple[Origins, Origins]:
     """Return the origins of ``nodes``, and all origins in sight where the nodes were selected.
 
     Not all ops of a module are in sight: an op may run in no graph, and an op that only the backward computes again is
@@ -183,16 +185,16 @@ class _Patterns:
             selectors = _selectors(exact[:1])
         else:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
-            together = *_selectors(chosen), *self._named(left)
-            selectors = min([together, *self._combined(wanted, order)], key=_cost)
+            together = *_selectors(chosen), *self._node_selectors(left)
+            selectors = min([together, *self._combinations(wanted, order)], key=_cost)
         picked = _bits(origin for selector in selectors for origin in picks(selector, self.graphs))
-        return selectors if picked & self.seen == wanted else self._named(wanted)
+        return selectors if picked & self.seen == wanted else self._node_selectors(wanted)
 
-    def _named(self, origins: Origins) -> tuple[Selector, ...]:
+    def _node_selectors(self, origins: Origins) -> tuple[Selector, ...]:
         names = node_names(self.graphs, _members(origins))
         return (Selector(SelectorKind.NODES, names),) if names else ()
 
-    def _combined(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> Iterator[tuple[Selector, ...]]:
+    def _combinations(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> Iterator[tuple[Selector, ...]]:
         """Yield patterns around ``wanted``, perhaps within a module, and without the nodes that other patterns pick."""
         spans = self._line_patterns(wanted, spanning=True)
         patterns = (*self._modules, *self._ops, *spans)

@@ -24,7 +24,7 @@ from regional_explorer.record.graph import (
     subgraph_names,
     subgraphs,
 )
-from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.grouping import connected_components, grouped
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, configs_text, require_name
 from regional_explorer.regions.instances import direct_feeds
 from regional_explorer.regions.select import (
@@ -488,7 +488,7 @@ def _instance_parts(
         nodes = {node.origin: node for node in parts[0] if node.origin is not None}
         feeds = direct_feeds(graphs)
         links = [(origin, source) for origin in nodes for source in feeds.get(origin, ())]
-        parts = [[nodes[origin] for origin in piece] for piece in connected(list(nodes), links)]
+        parts = [[nodes[origin] for origin in piece] for piece in connected_components(list(nodes), links)]
     alone = [node for part in parts if all(node.origin in calls for node in part) for node in part]
     parts = [part for part in parts if any(node.origin not in calls for node in part)]
     if len(parts) < 2:  # noqa: PLR2004 - one part is the whole

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.grouping import connected_components, grouped
 from regional_explorer.regions.order import convex_parts, cycles, recorded_dependencies
 
 Instance = tuple[str, int] | None
@@ -25,7 +25,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class PickedOrigins:
     """The origins that a selector picks (``part``), and the origins it would pick without ``only`` (``whole``)."""
 
     part: Mapping[int, Instance]
@@ -35,7 +35,7 @@ class Picked:
 def number_instances(
     graphs: Sequence[Graph],
     owners: dict[int, Claim],
-    picked: Mapping[str, Sequence[Picked]],
+    picked: Mapping[str, Sequence[PickedOrigins]],
     joined: Collection[str],
 ) -> None:
     """Number the instances outside of module calls: ops that feed each other directly are one instance.
@@ -78,13 +78,15 @@ def direct_feeds(graphs: Sequence[Graph]) -> dict[int, set[int]]:
     return feeds
 
 
-def _piece_of(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[int, Instance]:
+def _piece_of(
+    loose: Sequence[int], picked: Sequence[PickedOrigins], feeds: Mapping[int, set[int]]
+) -> dict[int, Instance]:
     """Return the number of the connected piece that each origin of ``loose`` belongs to."""
     unnarrowed = {origin for pick in picked for origin in pick.whole if pick.whole is not pick.part}
     origins = sorted({*loose, *unnarrowed})
     links = [(origin, source) for origin in origins for source in feeds.get(origin, ())]
     loose_set = set(loose)
-    pieces = ([origin for origin in piece if origin in loose_set] for piece in connected(origins, links))
+    pieces = ([origin for origin in piece if origin in loose_set] for piece in connected_components(origins, links))
     return {origin: ("", number) for number, piece in enumerate(filter(None, pieces)) for origin in piece}
 
 
@@ -95,7 +97,9 @@ Unit = tuple[int, Instance]
 """An instance of one selector's ops: the selector's number and the instance."""
 
 
-def _units(origins: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int, set[int]]) -> dict[Unit, list[int]]:
+def _units(
+    origins: Sequence[int], picked: Sequence[PickedOrigins], feeds: Mapping[int, set[int]]
+) -> dict[Unit, list[int]]:
     """Return the origins of each unit, in the order in which units begin; an op's last selector decides its unit."""
     selected = grouped((max(n for n, pick in enumerate(picked) if origin in pick.part), origin) for origin in origins)
     unit_of: dict[int, Unit] = {}

@@ -25,8 +25,8 @@ from regional_explorer.record.graph import (
     traced_from,
 )
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind, is_name
-from regional_explorer.regions.instances import Claim, Claims, Instance, Picked, number_instances, with_sums
+from regional_explorer.record.plan import CutRule, Plan, Region, Selector, SelectorKind, is_name
+from regional_explorer.regions.instances import Claim, Claims, Instance, PickedOrigins, number_instances, with_sums
 
 SUBGRAPH_KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 """The selectors that pick whole bodies."""
@@ -55,13 +55,13 @@ def pick_subgraphs(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Ins
     return {
         node.origin: (graph.id, 0)
         for graph in subgraphs(graphs)
-        if _is_picked(selector, graph)
+        if _matches_subgraph(selector, graph)
         for node in (*graph.ops, *calls_of(graph, graphs))
         if node.origin is not None
     }
 
 
-def _is_picked(selector: Selector, graph: Graph) -> bool:
+def _matches_subgraph(selector: Selector, graph: Graph) -> bool:
     if selector.kind is SelectorKind.SUBGRAPH:
         return graph.options is not None and subgraph_key(graph) in selector.patterns
     return any(fnmatch.fnmatchcase(name, pattern) for name in subgraph_names(graph) for pattern in selector.patterns)
@@ -195,7 +195,8 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
     A pattern that is the path of a module means that module: names may have characters of globs, as in ``acts.a[0]``.
     """
     rules = [
-        re.compile(re.escape(pattern)) if _is_path(pattern, graphs) else module_glob(pattern) for pattern in patterns
+        re.compile(re.escape(pattern)) if _is_literal_path(pattern, graphs) else module_glob(pattern)
+        for pattern in patterns
     ]
     shared = _shared_callers(graphs)
     return {
@@ -207,7 +208,7 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
     }
 
 
-def _is_path(pattern: str, graphs: Sequence[Graph]) -> bool:
+def _is_literal_path(pattern: str, graphs: Sequence[Graph]) -> bool:
     """Return whether a pattern that looks like a glob is itself the path of a module around an op."""
     if not re.search(r"[*?[]", pattern):
         return False
@@ -265,12 +266,12 @@ def module_glob(pattern: str) -> re.Pattern[str]:
     """
     special = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
 
-    def expression(token: str) -> str:
+    def token_regex(token: str) -> str:
         if token.startswith("["):
             return rf"(?!\.){fnmatch.translate(token)[:-2]}"  # without the anchor for the end of the text
         return special.get(token) or re.escape(token)
 
-    return re.compile("".join(map(expression, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))
+    return re.compile("".join(map(token_regex, re.split(r"(\*\*|\*|\?|\[!?[^]]+\])", pattern))))
 
 
 @dataclass(frozen=True)
@@ -350,7 +351,7 @@ def assign(
     )
     picked = {
         region.name: [
-            Picked(picked_by(selector), picked_by(replace(selector, only=()))) for selector in region.selectors
+            PickedOrigins(picked_by(selector), picked_by(replace(selector, only=()))) for selector in region.selectors
         ]
         for region in plan.regions
     }
@@ -359,13 +360,13 @@ def assign(
     carved_claims: dict[str, Claims] = {}
     assignment = Assignment(owners, by_annotation, lost, carved, claims, carved_claims)
     region_of_all = next((region.name for region in plan.regions if _has_every_op(region)), None)
-    rest = Claim(region_of_all, _WHOLE_GRAPH) if region_of_all is not None and plan.cut is Cut.INSTANCES else None
+    rest = Claim(region_of_all, _WHOLE_GRAPH) if region_of_all is not None and plan.cut is CutRule.INSTANCES else None
     for graph in (*graphs, *pending):
         graph_claims = _claims_on(graph, assignment, calls, body_regions(plan), rest)
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}
         carved_claims[graph.id] = {name: claim for name, claim in graph_claims.items() if name in eager}
         claims[graph.id] = {name: claim for name, claim in graph_claims.items() if name not in eager}
-        if plan.cut is Cut.INSTANCES and graph.kind is not GraphKind.DYNAMO:
+        if plan.cut is CutRule.INSTANCES and graph.kind is not GraphKind.DYNAMO:
             claims[graph.id] = with_sums(graph, claims[graph.id])
     return assignment
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import count, fresh_names
 from regional_explorer.record.graph import Graph, GraphKind, Role, equal_layers
-from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.grouping import connected_components, grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.session import Session
@@ -55,7 +55,7 @@ def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> 
     Without a profile, the number of fusable ops counts. Of regions with the same ops only the first is returned.
     """
     program = _Program(graphs, profile)
-    suggested = {suggestion: frozenset(origins) for suggestion, origins in program.suggested() if origins}
+    suggested = {suggestion: frozenset(origins) for suggestion, origins in program.suggestions() if origins}
     first = {origins: suggestion for suggestion, origins in reversed(suggested.items())}
     distinct = {suggestion: origins for suggestion, origins in suggested.items() if suggestion in first.values()}
     names = _unique_names(list(distinct))
@@ -138,7 +138,7 @@ class _Program:
                 seconds[origin] += op.seconds.value
         return seconds
 
-    def suggested(self) -> Iterator[tuple[Suggestion, Collection[int]]]:
+    def suggestions(self) -> Iterator[tuple[Suggestion, Collection[int]]]:
         """Yield every suggestion with the origins that it picks."""
         everything = Selector(SelectorKind.OPS, ("*",))
         single = len(self.fusable) < FEWEST_FUSED
@@ -152,13 +152,15 @@ class _Program:
             return
         modules = self._repeated_modules()
         for group in modules:
-            yield self._suggestion(group.name, SuggestionKind.MODULES, (_of_modules(group),), self._why_modules(group))
-        if left_out := self._left_out():
+            yield self._suggestion(
+                group.name, SuggestionKind.MODULES, (_module_selector(group),), self._why_modules(group)
+            )
+        if left_out := self._ops_left_out():
             chains = self._between(everything, left_out)
             why = f"all but the matrix products ({len(self.products)}), which are library calls compiled or not"
             yield self._suggestion("chains", SuggestionKind.CHAINS, (chains,), why)
             for block in modules[:1] if modules and modules[0].origins & self.products else ():
-                chains = self._between(_of_modules(block), left_out)
+                chains = self._between(_module_selector(block), left_out)
                 inside = f"the ops between the matrix products of each {block.class_name}"
                 yield self._suggestion(f"{block.name}-chains", SuggestionKind.CHAINS, (chains,), inside)
         yield from self._norms()
@@ -203,7 +205,7 @@ class _Program:
 
     def _pieces(self, origins: Collection[int]) -> list[list[int]]:
         links = ((origin, source) for origin in origins for source in self.feeds.get(origin, ()))
-        return connected(sorted(origins), links)
+        return connected_components(sorted(origins), links)
 
     # ---------------------------------------------------------------------------------------------------- modules
 
@@ -250,7 +252,7 @@ class _Program:
 
     # ----------------------------------------------------------------------------------------------------- chains
 
-    def _left_out(self) -> list[str]:
+    def _ops_left_out(self) -> list[str]:
         """Return the names of matrix products, and of views that would be pieces without anything to fuse.
 
         Empty if nothing is left that can be fused.
@@ -294,7 +296,7 @@ class _Program:
         if by_hand:
             why = f"written as up to {max(map(len, by_hand))} ops each: one kernel if compiled"
         selectors = [Selector(SelectorKind.OPS, tuple(sorted(names)))] if names else []
-        selectors += self._described(list(chain.from_iterable(by_hand)))
+        selectors += self._selectors_for(list(chain.from_iterable(by_hand)))
         if selectors:
             yield self._suggestion("norms", SuggestionKind.NORMS, tuple(selectors), why)
 
@@ -307,7 +309,7 @@ class _Program:
                 tail = [origin for origin in self._tail(graph) if origin not in in_modules]
                 if self.fusable.intersection(tail):
                     why = f"{count(len(tail), 'op')} between the last matrix product and the result, with the backward"
-                    yield self._suggestion("loss", SuggestionKind.LOSS, self._described(tail), why)
+                    yield self._suggestion("loss", SuggestionKind.LOSS, self._selectors_for(tail), why)
 
     def _tail(self, graph: Graph) -> list[int]:
         """Return the ops that a scalar output depends on and no matrix product does."""
@@ -323,7 +325,7 @@ class _Program:
                 tail.append(node)
         return [node.origin for node in tail if node.origin in self.parts and node.origin is not None]
 
-    def _described(self, origins: Collection[int]) -> tuple[Selector, ...]:
+    def _selectors_for(self, origins: Collection[int]) -> tuple[Selector, ...]:
         names = {
             f"{graph.id}:{node.name}"
             for graph in self.graphs
@@ -338,5 +340,5 @@ def _is_product(op: str) -> bool:
     return op in PRODUCTS or op.startswith(ATTENTION)
 
 
-def _of_modules(modules: _Modules) -> Selector:
+def _module_selector(modules: _Modules) -> Selector:
     return Selector(SelectorKind.MODULES, tuple(modules.globs))

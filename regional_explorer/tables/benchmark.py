@@ -18,7 +18,7 @@ from regional_explorer.record.benchmark import (
     NumericsVerdict,
     PartitionTiming,
     Phase,
-    Reconciled,
+    ReconciliationRow,
     Timing,
     VariantName,
     Verdict,
@@ -31,8 +31,8 @@ from regional_explorer.record.regions import (
     gain_alone_s,
     region_summaries,
     region_timings,
+    region_timings_of_whole_call,
     tracing_cost_s,
-    whole_region_timings,
 )
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import LIGHT, TONES
@@ -82,7 +82,7 @@ def trace_note(session: Session) -> str:
     The note names each region whose traced ops, run eagerly, take longer than the program's own call. If there is none,
     the note gives the cost of tracing, if that is at least half of what the regions gain.
     """
-    cost_s, timings = tracing_cost_s(session, session.whole_phase), list(whole_region_timings(session).values())
+    cost_s, timings = tracing_cost_s(session, session.whole_phase), list(region_timings_of_whole_call(session).values())
     faster = [timing for timing in timings if timing.verdict is Verdict.FASTER]
     if cost_s is None or not faster:
         return ""
@@ -378,7 +378,7 @@ def partition_timings_table(session: Session) -> Table[PartitionTiming]:
     )
 
 
-def reconciliation_table(session: Session) -> Table[Reconciled]:
+def reconciliation_table(session: Session) -> Table[ReconciliationRow]:
     """How the regions and the rest add up to the call: each ``total`` is a variant, the rows below lead to the next."""
     region_numbers = session.plan.numbers
     # The table of run times already has the totals without a note.

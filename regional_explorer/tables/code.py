@@ -11,7 +11,7 @@ from regional_explorer.record.artifact import (
     ArtifactCode,
     ArtifactCompile,
     ArtifactKernelTimes,
-    CacheAnswer,
+    CacheResult,
     CompilePhase,
     GpuResources,
     Kernel,
@@ -28,8 +28,8 @@ from regional_explorer.record.region_code import (
     LinkedKernel,
     PartitionCode,
     PatternMatches,
-    by_artifact,
     full_compile,
+    grouped_by_artifact,
     is_idle,
     pattern_match_counts,
     region_code,
@@ -48,7 +48,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_CHANGES = 6
 
-_ANSWER_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
+_ANSWER_TONES = {CacheResult.HIT: "good", CacheResult.BYPASS: "warn"}
 
 
 def compile_costs_table(session: Session) -> Table[CompileCost]:
@@ -105,7 +105,7 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
 
 
 def _answer_reason(compiled: ArtifactCompile) -> str:
-    if compiled.answer is not CacheAnswer.MISS or not compiled.changes or compiled.cold:
+    if compiled.answer is not CacheResult.MISS or not compiled.changes or compiled.cold:
         return clean(compiled.why, LONG_TEXT)
     return clean(listing([str(change) for change in compiled.changes], MOST_CHANGES), LONG_TEXT)
 
@@ -372,7 +372,7 @@ def kernel_times_table(session: Session, region: str | None) -> Table[TimedRow]:
     them. Without a known bound, no time counts as wasted.
     """
     names = [each.name for each in session.plan.regions] if region is None else [session.plan[region].name]
-    parts = [equal for name in names for equal in by_artifact(region_code(session, name))]
+    parts = [equal for name in names for equal in grouped_by_artifact(region_code(session, name))]
     rows = [row for equal in parts if equal[0].times is not None for row in _timed_rows(equal, equal[0].times)]
     return Table(
         f"Times of the kernels of {', '.join(names)}",

@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
-from regional_explorer.record.graph import GraphBreak, Kept, kept_for_backward, recomputed_ops
+from regional_explorer.record.graph import GraphBreak, KeptTensor, kept_for_backward, recomputed_ops
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, keys_of_same_code
 from regional_explorer.record.region_code import nodes_of_region
@@ -56,13 +56,13 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
     )
 
 
-def kept_table(session: Session) -> Table[Kept]:
+def kept_table(session: Session) -> Table[KeptTensor]:
     """One row per tensor that a forward keeps for its backward, largest first."""
     tensors, numbers = kept_for_backward(session.graphs), session.plan.numbers
     more = len(tensors) - MOST_KEPT
     regions = {node: region for region in session.members for node in nodes_of_region(session, region)}
 
-    def region_of(tensor: Kept) -> str | None:
+    def region_of(tensor: KeptTensor) -> str | None:
         return regions.get(f"{tensor.graph}:{tensor.node.name}")
 
     return Table(
@@ -97,11 +97,11 @@ def kept_text(session: Session) -> str:
     return f"{size(total_bytes)} in {count(len(tensors), 'tensor')}{in_graphs}{unknown}{again}"
 
 
-Equal = tuple[Partition, ...]
+EqualPartitions = tuple[Partition, ...]
 """Equal partitions of a region: texts and pages show them in one row, the DataFrame has a row for each."""
 
 
-def partitions_table(session: Session) -> Table[Equal]:
+def partitions_table(session: Session) -> Table[EqualPartitions]:
     """One row per partition, with requested and applied config."""
 
     def applied(partition: Partition) -> Mapping[str, Any] | None:

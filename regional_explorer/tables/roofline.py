@@ -41,7 +41,7 @@ def reach_table(reach: Sequence[PhaseReach], launches: Launches | None, problems
         ),
         reach,
         "Nothing was measured.",
-        lambda: [*([] if launches is None else [_launched(launches)]), *problems],
+        lambda: [*([] if launches is None else [_launches_text(launches)]), *problems],
         heads=("phase", "eager", "your plan", "torch.compile", "torch.compile's gain reached"),
     )
 
@@ -56,7 +56,7 @@ def _time_columns(
     )
 
 
-def _launched(launches: Launches) -> str:
+def _launches_text(launches: Launches) -> str:
     kernels = "" if launches.region_kernels is None else f" and {count(launches.region_kernels, 'kernel')} of regions"
     return (
         f"One call launches {count(launches.eager_ops, 'eager op')}{kernels}; "

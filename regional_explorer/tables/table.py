@@ -214,7 +214,7 @@ class Table(Generic[R]):
         texts = [[column.written(row) for row in self.shown_rows] for column in self.shown_columns]
         filled = [(column, cells) for column, cells in zip(self.shown_columns, texts, strict=True) if any(cells)]
         notes = [line for note in (*self.notes(), *self.unsure()) if note for line in _wrap(note, width - 2)]
-        return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
+        return "\n".join([self.full_title, *_aligned_lines(filled, width), *(f"  {line}" for line in notes)])
 
     def unsure(self) -> Iterator[str]:
         """Yield each reason why shown figures have no interval, with the titles of their columns."""
@@ -264,7 +264,7 @@ def head(title: str, class_: str | None = None) -> Node:
     return node("th", title, class_=class_, title=ABOUT.get(title))
 
 
-def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:
+def _aligned_lines(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:
     """Yield the aligned lines of columns, each given with its texts."""
     heads = [column.title for column, _ in columns]
     # Numbers are not wrapped, so that they stay beside their units.

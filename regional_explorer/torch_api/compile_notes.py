@@ -22,7 +22,7 @@ from torch._dynamo.utils import counters
 from torch._functorch._aot_autograd import autograd_cache
 from torch._inductor import codecache, custom_graph_pass, pattern_matcher
 
-from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.record.artifact import ArtifactCompile, CacheResult, CompilePhase
 
 INDUCTOR = "torch._inductor"
 _SHOWN: set[str] = set()
@@ -225,7 +225,7 @@ class CompileNotes:
     warned: Iterable[str] = ()
     matched: Mapping[str, int] = field(default_factory=dict)
 
-    def compiled(self, seconds: float, answers: CacheAnswers) -> ArtifactCompile:
+    def compiled(self, seconds: float, answers: CacheCounts) -> ArtifactCompile:
         """Return the record of the compile; ``answers`` are the counts before it."""
         answer = answers.answer()
         return ArtifactCompile(
@@ -280,8 +280,8 @@ def noting_compile() -> Iterator[CompileNotes]:
         yield notes
 
 
-def _uncached_reason(answer: CacheAnswer, note: str) -> str:
-    if answer is CacheAnswer.OFF:
+def _uncached_reason(answer: CacheResult, note: str) -> str:
+    if answer is CacheResult.OFF:
         if inductor_config.force_disable_caches:
             return "force_disable_caches is set"
         off = [
@@ -293,7 +293,7 @@ def _uncached_reason(answer: CacheAnswer, note: str) -> str:
             if not is_on
         ]
         return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not consulted"
-    if answer is CacheAnswer.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
+    if answer is CacheResult.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
         return f"{note}: {passes} has no uuid(), so that a change cannot be detected; every compile starts from scratch"
     return note
 
@@ -319,15 +319,15 @@ def _passes_without_uuid(keys: tuple[str, ...] = _CUSTOM_PASS_KEYS) -> str:
     return ", ".join(str(getattr(fn, "__qualname__", None) or type(fn).__qualname__) for fn in without_uuid)
 
 
-_WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
+_WORST_FIRST = (CacheResult.BYPASS, CacheResult.MISS, CacheResult.HIT)
 
 
 @dataclass(frozen=True)
-class CacheAnswers:
+class CacheCounts:
     """How often AOTAutograd's cache, and Inductor's cache behind it, have returned each answer."""
 
-    aot: Counter[CacheAnswer]
-    inductor: Counter[CacheAnswer]
+    aot: Counter[CacheResult]
+    inductor: Counter[CacheResult]
 
     @classmethod
     def now(cls) -> Self:
@@ -338,21 +338,21 @@ class CacheAnswers:
             Counter({answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST}),
         )
 
-    def answer(self) -> CacheAnswer:
+    def answer(self) -> CacheResult:
         """Return the worst answer since these counts: from AOTAutograd's cache, or else from Inductor's."""
         answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
-        return next(answers, CacheAnswer.OFF)
+        return next(answers, CacheResult.OFF)
 
     def since(self) -> str:
         """Return ``warm`` if everything compiled since these counts came from the caches, else ``cold``."""
         aot, inductor = self._new_counts()
-        missed = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
-        return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not missed else "cold"
+        missed = inductor[CacheResult.BYPASS] or inductor[CacheResult.MISS]
+        return "warm" if (aot[CacheResult.HIT] or inductor[CacheResult.HIT]) and not missed else "cold"
 
     def if_nothing_cached(self, matched: Mapping[str, int]) -> dict[str, int] | None:
         """Return the patterns that have matched since these counts; None if passes were skipped for cached code."""
-        return None if any(counts[CacheAnswer.HIT] for counts in self._new_counts()) else dict(matched)
+        return None if any(counts[CacheResult.HIT] for counts in self._new_counts()) else dict(matched)
 
-    def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
-        current = CacheAnswers.now()
+    def _new_counts(self) -> tuple[Counter[CacheResult], Counter[CacheResult]]:
+        current = CacheCounts.now()
         return current.aot - self.aot, current.inductor - self.inductor

@@ -87,7 +87,7 @@ def open_marks() -> tuple[OpenMark, ...]:
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedOp:
     """An op that common subexpression elimination replaced by an equal one: names and origins of both."""
 
     name: str
@@ -97,7 +97,7 @@ class Folded:
 
 
 @contextlib.contextmanager
-def reporting_folds(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
+def reporting_folds(on_fold: Callable[[list[FoldedOp]], None]) -> Iterator[None]:
     """Context manager: report every elimination of common subexpressions, graph by graph."""
     original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module declares no exports
 
@@ -110,7 +110,7 @@ def reporting_folds(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
         yield
 
 
-def _folded_nodes(before: fx.Graph, after: fx.Graph) -> list[Folded]:
+def _folded_nodes(before: fx.Graph, after: fx.Graph) -> list[FoldedOp]:
     """Return the folded nodes: those missing in ``after``. The arguments of their users name the replacement."""
     replacement = {node.name: node for node in after.nodes}
     kept_names = set(replacement)
@@ -119,7 +119,7 @@ def _folded_nodes(before: fx.Graph, after: fx.Graph) -> list[Folded]:
         if node.name not in replacement and user is not None:
             replacement[node.name] = _argument_nodes(replacement[user.name])[_argument_nodes(user).index(node)]
     return [
-        Folded(node.name, _node_origin(node), replacement[node.name].name, _node_origin(replacement[node.name]))
+        FoldedOp(node.name, _node_origin(node), replacement[node.name].name, _node_origin(replacement[node.name]))
         for node in before.nodes
         if node.name not in kept_names and node.name in replacement
     ]
@@ -280,7 +280,7 @@ def aot_backend(
     compile_graph: Callable[[str, fx.GraphModule], BoxedCall],
     tracing: Tracing,
     *,
-    on_fold: Callable[[list[Folded]], None],
+    on_fold: Callable[[list[FoldedOp]], None],
     on_patterns: Callable[[Mapping[str, int]], None],
     before_forward: Callable[[fx.GraphModule], None],
 ) -> Any:

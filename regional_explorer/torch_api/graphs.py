@@ -66,7 +66,7 @@ def user_annotations(custom: Mapping[str, Any]) -> dict[str, str]:
 
 
 @functools.cache
-def inductor_knows_fallback() -> bool:
+def inductor_honours_fallback() -> bool:
     """Return whether Inductor calls the eager kernel of an op that carries ``FALLBACK``: torch 2.11 compiles it."""
     import torch._inductor.graph
 
@@ -555,7 +555,7 @@ def _expression(size: Any) -> sympy.Expr:
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
-def share_a_dynamic_trace(first: Sizes, later: Sizes) -> bool:
+def can_share_dynamic_trace(first: Sizes, later: Sizes) -> bool:
     """Return whether sizes that are equal in the first call are equal in the later call too.
 
     With ``dynamic=True`` equal sizes get one symbol, and sizes 0 and 1 stay fixed.

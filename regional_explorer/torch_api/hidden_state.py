@@ -122,7 +122,7 @@ def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[
     return {name: store for name in names if (store := getattr(owner, name, None)) is not None}
 
 
-def functions_held(value: object) -> tuple[Callable[..., Any], ...]:
+def hook_functions(value: object) -> tuple[Callable[..., Any], ...]:
     """Return the user's functions that an object of torch calls, if it is made of hooks."""
     match value:
         case ALL_MODULES._WrappedHook():  # it wraps hooks that run before a state dict is loaded

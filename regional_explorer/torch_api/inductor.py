@@ -37,11 +37,11 @@ from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import _disable_current_modes
 
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
-from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
-from regional_explorer.record.plan import Prepared
+from regional_explorer.record.artifact import ArtifactCompile, CacheResult, CompilePhase
+from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_notes import CacheAnswers, noting_compile
+from regional_explorer.torch_api.compile_notes import CacheCounts, noting_compile
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
 from regional_explorer.torch_api.prepared import (
     UNCACHED,
@@ -217,7 +217,7 @@ _REMATERIALISATION = "remat_using_tags_for_fwd_loss_bwd_graph"
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompileOutput:
     """The result of one run of Inductor over one piece.
 
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
@@ -235,7 +235,7 @@ class Compiled:
     build: str = ""
     constants: Constants | None = None
 
-    def finished(self) -> Compiled:
+    def finished(self) -> CompileOutput:
         """Wait for the builds; the result knows how long they took.
 
         Raises:
@@ -255,8 +255,8 @@ def start_compile(
     inputs: Sequence[Any],
     mode: FakeTensorMode,
     config: Mapping[str, Any],
-    prepared: Prepared | None = None,
-) -> Compiled:
+    prepared: Preparation | None = None,
+) -> CompileOutput:
     """Run Inductor over ``gm`` with fake ``inputs`` of ``mode``, under ``config`` only; do not wait for its builds.
 
     ``prepared`` is what the trace has done with the graph. Inductor does not take the compile lock by itself; waiting
@@ -278,8 +278,8 @@ def compile_piece(
     inputs: Sequence[Any],
     mode: FakeTensorMode,
     config: Mapping[str, Any],
-    prepared: Prepared | None = None,
-) -> Compiled:
+    prepared: Preparation | None = None,
+) -> CompileOutput:
     """Run Inductor over ``gm`` as ``start_compile`` does, and wait for the builds."""
     return start_compile(gm, inputs, mode, config, prepared).finished()
 
@@ -289,10 +289,10 @@ def load_compiled(
     inputs: Sequence[Any],
     mode: FakeTensorMode,
     config: Mapping[str, Any],
-    prepared: Prepared | None,
+    prepared: Preparation | None,
     code: bytes,
     libraries: Mapping[str, Path],
-) -> Compiled:
+) -> CompileOutput:
     """Load the artifact that ``start_compile`` would make, and that was packed elsewhere, without a compiler.
 
     This runs its code. Constants are folded and packed again: they are not in the artifact.
@@ -310,12 +310,12 @@ def load_compiled(
 
     with compile_lock():
         loaded = _noted_compile(load, gm, config)
-    return dataclasses.replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""))
+    return dataclasses.replace(loaded, made=replace(loaded.made, answer=CacheResult.SHIPPED, reason=""))
 
 
 def _noted_compile(
     make: Callable[[Callable[[str], None]], Any], gm: fx.GraphModule, config: Mapping[str, Any]
-) -> Compiled:
+) -> CompileOutput:
     configs: list[dict[str, Any]] = []
     codes: list[str] = []
 
@@ -323,7 +323,7 @@ def _noted_compile(
         configs.append(read_config(config))
         codes.append(code)
 
-    answers = CacheAnswers.now()
+    answers = CacheCounts.now()
     with noting_compile() as notes:
         started = time.perf_counter()
         artifact = make(at_code)
@@ -339,8 +339,8 @@ def _noted_compile(
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
             return pack_artifact(artifact, settings)
 
-    return Compiled(
-        call=artifact.call if is_as_it_is else _cheapest_call(artifact, gm),
+    return CompileOutput(
+        call=artifact.call if is_as_it_is else _unwrapped_call(artifact, gm),
         code="\n".join(codes),
         config=configs[-1] if configs else None,
         made=record,
@@ -355,7 +355,7 @@ def run_inductor(
     mode: FakeTensorMode,
     config: Mapping[str, Any],
     at_code: Callable[[str], None],
-    prepared: Prepared | None = None,
+    prepared: Preparation | None = None,
 ) -> Any:
     """Return Inductor's compiled ``gm`` under ``config``; ``at_code`` is called with the code.
 
@@ -402,7 +402,7 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
         yield
 
 
-def _cheapest_call(artifact: Any, gm: fx.GraphModule) -> BoxedCall:
+def _unwrapped_call(artifact: Any, gm: fx.GraphModule) -> BoxedCall:
     """Return the cheapest call of an artifact of ``standalone_compile``, without wrappers that pass arguments on."""
     wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
     return without_wrapper(wrapped, gm) or _boxed_call(wrapped)

@@ -28,7 +28,7 @@ from torch._inductor.virtualized import V
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import Prepared
+from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, draws_random
@@ -71,7 +71,7 @@ class Structure:
             tuple(sorted(position for node, position in placed.items() if computes_nothing(node))),
         )
 
-    def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
+    def inferred_nodes(self, named: Sequence[set[int]]) -> list[set[int]]:
         """Return for each kernel the nodes that it must compute although no kernel names them.
 
         The replacement of a pattern names only some of its nodes (``mm`` and ``add`` become an ``addmm`` that names
@@ -331,14 +331,18 @@ NodesOf = Callable[[fx.GraphModule], tuple[Node, ...]]
 """Returns the records of the nodes of a graph."""
 
 
-def _after_passes(lowering: Any, structure: Structure, nodes_of: NodesOf) -> LoweredGraph:
+def _graph_after_passes(lowering: Any, structure: Structure, nodes_of: NodesOf) -> LoweredGraph:
     """Return the graph that ``lowering`` reads, with the positions of the nodes that each of its nodes comes from."""
     ops = [node for node in lowering.module.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
     named = [positions_of([node]) for node in ops]
     return LoweredGraph(
         nodes_of(lowering.module),
         {node.name: tuple(sorted(positions)) for node, positions in zip(ops, named, strict=True) if positions},
-        {node.name: tuple(sorted(more)) for node, more in zip(ops, structure.inferred(named), strict=True) if more},
+        {
+            node.name: tuple(sorted(more))
+            for node, more in zip(ops, structure.inferred_nodes(named), strict=True)
+            if more
+        },
     )
 
 
@@ -427,7 +431,7 @@ def lower_piece(
     config: Mapping[str, Any],
     positions: Mapping[str, int],
     nodes_of: NodesOf,
-    prepared: Prepared | None = None,
+    prepared: Preparation | None = None,
 ) -> ArtifactCode:
     """Return the code that Inductor generates for ``gm``; ``positions`` has the position of each node by name.
 
@@ -502,8 +506,8 @@ def _artifact_code(
 ) -> ArtifactCode:
     named = [positions_of(origins_of(launch)) for launch in launches]
     inferred = [
-        inferred_nodes if nodes or inferred_nodes else positions_downstream(origins_of(launch))
-        for launch, nodes, inferred_nodes in zip(launches, named, structure.inferred(named), strict=True)
+        others if nodes or others else positions_downstream(origins_of(launch))
+        for launch, nodes, others in zip(launches, named, structure.inferred_nodes(named), strict=True)
     ]
     kernels = tuple(map(kernel_of_launch, launches, named, inferred, read_from(launches)))
     output, problem = _output(V.graph, launches, nodes_of) if "async_compile.triton(" in code else (None, "")
@@ -512,7 +516,7 @@ def _artifact_code(
         kernels,
         structure.views,
         tuple(_refused_fusions(launches, refusals)),
-        after_passes=_after_passes(V.graph, structure, nodes_of),
+        after_passes=_graph_after_passes(V.graph, structure, nodes_of),
         output=output,
         output_problem=problem,
     )

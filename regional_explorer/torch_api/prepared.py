@@ -32,7 +32,7 @@ from torch._subclasses import FakeTensor
 from torch.compiler._cache import CacheArtifactManager
 
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.plan import Prepared
+from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.cheap_calls import picker, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
@@ -98,7 +98,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Frozen:
+class FrozenPiece:
     """A piece whose weights are constants; ``inputs`` are the places of the inputs that are left.
 
     ``layout_opt`` says whether its convolutions are in channels-last layout.
@@ -109,7 +109,7 @@ class Frozen:
     layout_opt: bool
 
 
-def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
+def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> FrozenPiece:
     """Return a piece with the constants among its ``inputs`` folded, as ``fw_compiler_freezing`` does (torch 2.13).
 
     That function finds weights in the tracing context of a whole model. A weight stays an input if a result is a view
@@ -134,7 +134,7 @@ def freeze(gm: fx.GraphModule, inputs: Sequence[Any]) -> Frozen:
         freezing_passes(gm, [fakes[place] for place in left])
         constant_fold(gm)
         freezing_utils.record_has_frozen_params(gm)
-    return Frozen(gm, tuple(left), layout_opt)
+    return FrozenPiece(gm, tuple(left), layout_opt)
 
 
 # ------------------------------------------------------------------------------------------------------------ lowering
@@ -186,7 +186,7 @@ class Alias:
 
 
 @dataclass(frozen=True, eq=False)
-class _WithViews:
+class _CallReturningViews:
     """Runs a graph, and turns results that share memory into views.
 
     Generated code returns a view without telling autograd, which would not notice a later write to the viewed tensor.
@@ -211,11 +211,11 @@ class _WithViews:
             alias for alias in self.aliases if alias.of_input or not {alias.source, alias.result} <= {*unseen}
         )
         graph = settled_call(self.graph, unseen)
-        return _WithViews(graph, needed) if needed else graph
+        return _CallReturningViews(graph, needed) if needed else graph
 
 
 @dataclass(frozen=True, eq=False)
-class _WithoutConstants:
+class _CallWithoutConstantInputs:
     """Runs a graph in which some inputs of the piece are constants; ``take`` picks the others."""
 
     graph: BoxedCall
@@ -228,7 +228,7 @@ class _WithoutConstants:
 
     def settled(self, unseen: Collection[int]) -> BoxedCall:
         """Return this call without the work around the first call."""
-        return _WithoutConstants(settled_call(self.graph, unseen), self.take)
+        return _CallWithoutConstantInputs(settled_call(self.graph, unseen), self.take)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,13 +237,13 @@ class InductorGraph:
 
     graph: CompiledFxGraph
     aliases: tuple[Alias, ...]
-    frozen: Frozen | None = None
+    frozen: FrozenPiece | None = None
 
     @property
     def call(self) -> BoxedCall:
         """The function that runs the piece."""
-        call = _WithViews(self.graph, self.aliases) if self.aliases else self.graph
-        return call if self.frozen is None else _WithoutConstants(call, picker(self.frozen.inputs))
+        call = _CallReturningViews(self.graph, self.aliases) if self.aliases else self.graph
+        return call if self.frozen is None else _CallWithoutConstantInputs(call, picker(self.frozen.inputs))
 
     @property
     def constants(self) -> Constants | None:
@@ -259,7 +259,7 @@ class InductorGraph:
         return _HEADER + pickle.dumps((graph, self.aliases))
 
     @classmethod
-    def deserialized(cls, content: bytes, frozen: Frozen | None) -> InductorGraph | None:
+    def deserialize(cls, content: bytes, frozen: FrozenPiece | None) -> InductorGraph | None:
         """Return the graph that ``serialize`` wrote; None for other content. This runs the code.
 
         ``frozen`` is the piece with its constants, if it was frozen.
@@ -279,7 +279,7 @@ _HEADER = b"regional_explorer graph\n"
 
 
 def lower_as_it_is(
-    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Prepared
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Preparation
 ) -> InductorGraph:
     """Return Inductor's compiled graph of a piece for fakes; the piece's graph is changed.
 
@@ -309,8 +309,8 @@ def lower_as_it_is(
 
 
 def frozen_as_it_is(
-    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Prepared
-) -> Frozen | None:
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Preparation
+) -> FrozenPiece | None:
     """Return the piece with its constants as it is lowered; None without constants."""
     with _passes(mode):
         return _ready(gm, inputs, without_constants(gm, inputs), prepared)[1]
@@ -328,8 +328,8 @@ def _passes(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def _ready(
-    gm: fx.GraphModule, inputs: Sequence[Any], fakes: Sequence[Any], prepared: Prepared
-) -> tuple[fx.GraphModule, Frozen | None]:
+    gm: fx.GraphModule, inputs: Sequence[Any], fakes: Sequence[Any], prepared: Preparation
+) -> tuple[fx.GraphModule, FrozenPiece | None]:
     """Return a piece after the passes that its trace has not run, and its frozen form if it has constants."""
     compile_fx.fake_tensor_prop(gm, fakes)
     if not prepared.joint_passes:

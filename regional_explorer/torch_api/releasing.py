@@ -162,7 +162,7 @@ def _detach_finalizers(guard_ids: set[int]) -> None:
 
 
 class GeneratedCode:
-    """The Python code that torch generates inside ``collected`` blocks, and would keep until the process ends.
+    """The Python code that torch generates inside ``collecting`` blocks, and would keep until the process ends.
 
     It consists of the source of every version of every ``GraphModule``, for tracebacks, and each module that Inductor
     loads. It is released when this object is dropped, together with the fake tensors of the traces around these blocks.
@@ -175,7 +175,7 @@ class GeneratedCode:
         weakref.finalize(self, _forget_code, self._sources, self._modules, self._fake_modes).atexit = False
 
     @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
+    def collecting(self) -> Iterator[None]:
         """Context manager: generated code of the block belongs to this object."""
         sources_before, modules_before = set(graph_module._loader.eval_cache), list(_inductor_modules())
         context = TracingContext.try_get()

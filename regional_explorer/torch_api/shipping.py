@@ -21,7 +21,7 @@ from torch._inductor.standalone_compile import AOTCompiledArtifact
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
 
-from regional_explorer.torch_api.prepared import Frozen, InductorGraph
+from regional_explorer.torch_api.prepared import FrozenPiece, InductorGraph
 from regional_explorer.torch_api.torch_config import undoing_changes
 
 
@@ -69,7 +69,7 @@ def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
 
-def unpack(code: bytes, libraries: Mapping[str, Path], frozen: Frozen | None) -> Any:
+def unpack(code: bytes, libraries: Mapping[str, Path], frozen: FrozenPiece | None) -> Any:
     """Return a packed artifact, whose ``libraries`` are at the given paths. This runs the code.
 
     ``frozen`` is the piece with its constants, if it was frozen.
@@ -93,7 +93,7 @@ def unpack(code: bytes, libraries: Mapping[str, Path], frozen: Frozen | None) ->
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
 
-def _load_artifact(code: bytes, frozen: Frozen | None) -> Any:
+def _load_artifact(code: bytes, frozen: FrozenPiece | None) -> Any:
     """Load an artifact; raise ShipmentError if it has code for compilers other than the C++ compiler and Triton."""
 
     def refuse_kernel(*_args: Any, **_kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def _load_artifact(code: bytes, frozen: Frozen | None) -> Any:
     languages = ("cutlass", "cuda", "xpu", "rocm", "halide", "metal")
     refusals: dict[str, Any] = {name: refuse_kernel for name in languages if hasattr(AsyncCompile, name)}
     with mock.patch.multiple(AsyncCompile, **refusals):
-        return InductorGraph.deserialized(code, frozen) or AOTCompiledArtifact.deserialize(code)
+        return InductorGraph.deserialize(code, frozen) or AOTCompiledArtifact.deserialize(code)
 
 
 def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any, **kwargs: Any) -> str:
@@ -130,7 +130,7 @@ def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
         ShipmentError: the piece has parts that may differ in another process: dynamic sizes, other devices than the
             CPU, constants, bodies of higher-order ops, or operators of other libraries.
     """
-    for why in (*map(_why_no_plain_tensor, inputs), *map(_why_no_plain_node, gm.graph.nodes)):
+    for why in (*map(_input_problem, inputs), *map(_node_problem, gm.graph.nodes)):
         if why:
             raise ShipmentError(why)
     try:
@@ -159,7 +159,7 @@ def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, lis
     return gm, inputs
 
 
-def _why_no_plain_tensor(value: Any) -> str:
+def _input_problem(value: Any) -> str:
     """Return why another process cannot load an input; empty if it can."""
     is_plain = isinstance(value, FakeTensor) and value.layout is torch.strided
     sizes = (*value.shape, *value.stride(), value.storage_offset()) if is_plain else (value,)
@@ -170,7 +170,7 @@ def _why_no_plain_tensor(value: Any) -> str:
     return "" if value.device.type == "cpu" else f"it runs on {value.device.type}"
 
 
-def _why_no_plain_node(node: fx.Node) -> str:
+def _node_problem(node: fx.Node) -> str:
     """Return why another process cannot load a node; empty if it can."""
     if node.op in ("placeholder", "output") or node.target is operator.getitem:
         return ""

@@ -313,7 +313,7 @@ def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources
     ast_source = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
     options = kernel._create_compile_options(config, meta)
     log = io.StringIO()
-    with _assembled_anew(), contextlib.redirect_stdout(log):
+    with _assembling_again(), contextlib.redirect_stdout(log):
         binary = triton.compile(ast_source, target=triton_target(target), options=options)
     warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
     assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
@@ -331,7 +331,7 @@ def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources
 
 
 @contextlib.contextmanager
-def _assembled_anew() -> Iterator[None]:
+def _assembling_again() -> Iterator[None]:
     """Context manager: let Triton take no kernel from its cache, and print the output of ``ptxas``.
 
     Running ``ptxas`` once more would need Triton's flags, which differ by version and change registers and spills.

@@ -35,7 +35,7 @@ P = TypeVar("P", bound=CutPlan)
 """The kind of cut plan that a bench prepares."""
 
 
-class Built(NamedTuple):
+class CompileResult(NamedTuple):
     """A compiled plan: the hash ``code`` of its code and of what runs around it, or its ``failure``."""
 
     code: str
@@ -45,7 +45,7 @@ class Built(NamedTuple):
     launches: int | None = None
 
 
-class Checked(NamedTuple):
+class CheckResult(NamedTuple):
     """The comparison of a plan's results with eager's; ``wrong`` says how they are wrong, empty if they are right."""
 
     wrong: str
@@ -68,7 +68,7 @@ class TimedPiece(NamedTuple):
         return self.runs * self.seconds
 
 
-class Raced(NamedTuple):
+class RaceResult(NamedTuple):
     """A piece's speedup under another config (the median over rounds of the time before ÷ after), with the verdict."""
 
     speedup: Figure
@@ -93,10 +93,10 @@ class Bench(Protocol[P]):
     def prepare(self, plan: Plan) -> P:
         """Trace the call with a plan's tracing, and cut it; raise if that is impossible."""
 
-    def compile(self, prepared: Sequence[P], run: Run) -> Sequence[Built | None]:
+    def compile(self, prepared: Sequence[P], run: Run) -> Sequence[CompileResult | None]:
         """Compile plans; None for a plan that was not reached before ``run`` was cancelled."""
 
-    def check(self, prepared: P) -> Checked:
+    def check(self, prepared: P) -> CheckResult:
         """Compare the results of a plan with eager's."""
 
     def call(self, prepared: P, title: str) -> TimedCall:
@@ -111,7 +111,7 @@ class Bench(Protocol[P]):
     def pieces(self, prepared: P, budget_s: float) -> Sequence[TimedPiece]:
         """Record the inputs of each kind of partition of a compiled plan, and time it alone."""
 
-    def race_piece(self, piece: TimedPiece, others: Mapping[str, P], budget_s: float) -> Mapping[str, Raced]:
+    def race_piece(self, piece: TimedPiece, others: Mapping[str, P], budget_s: float) -> Mapping[str, RaceResult]:
         """Race a piece against the same piece under other plans of the same cut, unless its results there are wrong."""
 
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:

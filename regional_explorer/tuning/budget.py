@@ -16,8 +16,8 @@ from regional_explorer.compiler.region_config import catalogue, check_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
 from regional_explorer.measure.rounds import check_budget
-from regional_explorer.record.configs import to_be_faster
-from regional_explorer.record.tuning import Numbers, SearchStage
+from regional_explorer.record.configs import speed_configs
+from regional_explorer.record.tuning import NumericsRequirement, SearchStage
 from regional_explorer.tuning.bench import Bench
 from regional_explorer.tuning.space import WRAPPER, Candidate
 
@@ -27,7 +27,7 @@ class Limits:
     """The budget of a search, and the limits that a plan has to keep."""
 
     budget_s: float
-    numbers: Numbers = Numbers.CLOSE
+    numbers: NumericsRequirement = NumericsRequirement.CLOSE
     max_memory: int | None = None
     """The most bytes that a plan's peak and frozen weights may take together; None: the peak may not exceed eager's."""
 
@@ -50,19 +50,19 @@ def checked_limits(
         MeasureError, InvalidArgumentError: a limit is invalid.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid.
     """
-    if not isinstance(numerics, str) or numerics not in tuple(Numbers):
+    if not isinstance(numerics, str) or numerics not in tuple(NumericsRequirement):
         raise InvalidArgumentError(
-            f"numerics={shown_value(numerics)}: give {' or '.join(repr(str(number)) for number in Numbers)}."
-            f"{did_you_mean(numerics, map(str, Numbers))}"
+            f"numerics={shown_value(numerics)}: give {' or '.join(repr(str(one)) for one in NumericsRequirement)}."
+            f"{did_you_mean(numerics, map(str, NumericsRequirement))}"
         )
     memory = _checked_number("max_memory", max_memory, "bytes, such as 2**30")
     compile_s = _checked_number("max_compile_s", max_compile_s, "seconds, such as 60")
     return Limits(
         check_budget(budget_s),  # type: ignore[arg-type]  # which checks the type, too
-        Numbers(numerics),
+        NumericsRequirement(numerics),
         None if memory is None else int(memory),
         compile_s,
-        tuple(_known(to_be_faster(device_type)) if keys is None else _checked_keys(keys)),
+        tuple(_known_configs(speed_configs(device_type)) if keys is None else _checked_keys(keys)),
     )
 
 
@@ -75,7 +75,7 @@ def _checked_number(name: str, value: object, meaning: str) -> float | None:
     raise InvalidArgumentError(f"{name}={shown_value(value)}: give a number of {meaning}.")
 
 
-def _known(configs: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+def _known_configs(configs: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
     """Return the configs whose keys the running torch has."""
     return [config for config in configs if catalogue().keys() >= config.keys()]
 

@@ -21,7 +21,7 @@ from regional_explorer.compiler.workers import (
     can_have_workers,
     cores,
 )
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.style.formats import duration
 from regional_explorer.torch_api.shipping import ShipmentError
 from regional_explorer.torch_api.torch_config import Settings
@@ -32,7 +32,7 @@ PATIENCE = 5.0
 LEAST_PATIENCE_S = 60.0
 """A piece is given up if no process answers for the longer of this time and ``PATIENCE`` times the longest compile."""
 
-Sent = Mapping[str, tuple[Wanted, bytes]]
+Sent = Mapping[str, tuple[WantedArtifact, bytes]]
 """The items that were sent, by the key of their artifact."""
 
 
@@ -63,8 +63,12 @@ class Crew:
             self._workers().submit(warm_toolchain, "cpu")
 
     def compile(
-        self, todo: Sequence[Wanted], store: ArtifactStore, values_of: Callable[[Wanted], Values | None], run: Run
-    ) -> Sequence[Wanted]:
+        self,
+        todo: Sequence[WantedArtifact],
+        store: ArtifactStore,
+        values_of: Callable[[WantedArtifact], Values | None],
+        run: Run,
+    ) -> Sequence[WantedArtifact]:
         """Compile pieces, and keep their artifacts or failures; return the pieces that have to be compiled here.
 
         These include the pieces that were not reached before ``run`` was cancelled.
@@ -75,7 +79,7 @@ class Crew:
             time.monotonic(),
             Settings.now(),
             list[str](),
-            dict[str, tuple[Wanted, bytes]](),
+            dict[str, tuple[WantedArtifact, bytes]](),
         )
         for wanted in todo:
             try:
@@ -94,7 +98,7 @@ class Crew:
         note_overlap(store, delivered, time.monotonic() - began_s)
         return [item for item in todo if item.key not in store.artifacts and item.key not in store.failures]
 
-    def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[Wanted, Delivery]]:
+    def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[WantedArtifact, Delivery]]:
         """Yield deliveries in the order in which they arrive."""
         left = dict(sent)
         if isinstance(self.executor, Executor):

@@ -72,7 +72,7 @@ class Ledger:
         line = msgspec.json.encode(entry) + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path) as file:
+            with _locked_file(self.path) as file:
                 # A process that was killed may have left the beginning of a line.
                 file.write(line if _ends_a_line(file) else b"\n" + line)
                 file.flush()
@@ -96,7 +96,7 @@ def _entry(line: bytes) -> LedgerEntry | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
+def _locked_file(path: Path) -> Iterator[BinaryIO]:
     """Context manager: open a file to append to, while no other process appends."""
     with path.open("ab+") as file:
         if fcntl is not None:

@@ -21,9 +21,16 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
 from regional_explorer.compiler.switch import Switch, alone
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, in_a_line
-from regional_explorer.measure.alone import Recorded, as_in_the_call, race, record_inputs, surely_slower, timed_call
+from regional_explorer.measure.alone import (
+    RecordedInputs,
+    as_in_the_call,
+    race,
+    record_inputs,
+    surely_slower,
+    timed_call,
+)
 from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for, memory_peak
@@ -44,7 +51,7 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion, be
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports
 from regional_explorer.torch_api.torch_config import surroundings
-from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
+from regional_explorer.tuning.bench import CheckResult, CompileResult, RaceResult, TimedPiece
 from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew
 
@@ -106,7 +113,7 @@ class LiveBench:
     @contextmanager
     def step(self, *, timed: bool) -> Iterator[None]:
         """Context manager: hold the turn of the exploration; at its end calls run the exploration's own plan again."""
-        with self._turn(timed), self.variants.program.capture.generated.collected():
+        with self._turn(timed), self.variants.program.capture.generated.collecting():
             captures = [self.variants.program.capture, *(programs[0].capture for programs in self._programs.values())]
             self._frames = {capture: len(capture.frames) for capture in captures}
             try:
@@ -119,14 +126,14 @@ class LiveBench:
     def start(self) -> None:
         """Start the toolchain, once per process."""
         self._crew.start()
-        self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
+        self._run_untimed(lambda: start_toolchain(self.variants.program, no_progress))
 
     def prepare(self, plan: Plan) -> LivePlan:
         """Trace the call with a plan's tracing, unless that trace exists, and cut it.
 
         A plan that differs from an earlier one only in its configs costs no further run of the call.
         """
-        return self._untimed(lambda: self._prepare(plan))
+        return self._run_untimed(lambda: self._prepare(plan))
 
     def _prepare(self, plan: Plan) -> LivePlan:
         program = self._program(plan)
@@ -135,7 +142,7 @@ class LiveBench:
         key = _content(program, lambda switch: keys.get(switch, f"{switch.failure}"))
         facts = f"{key}{self._machine}{torch.get_num_threads()}{self.grad}"
         variants = Variants(self._call, program, dynamic=self.variants.dynamic)
-        return LivePlan(variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept(program))
+        return LivePlan(variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept_bytes(program))
 
     def _program(self, plan: Plan) -> Program:
         """Return the program of a plan on the trace that it requests, beside other plans' programs."""
@@ -152,28 +159,28 @@ class LiveBench:
             programs.append(program)
         return program
 
-    def _kept(self, program: Program) -> int | None:
+    def _kept_bytes(self, program: Program) -> int | None:
         """Return the bytes that forwards keep for their backward; None if a size is unknown, or without a backward."""
         sizes = [kept.size_bytes for kept in kept_for_backward(program.capture.graphs)]
         known_sizes = [size for size in sizes if size is not None]
         return sum(known_sizes) if self.grad and len(known_sizes) == len(sizes) else None
 
-    def compile(self, prepared: Sequence[LivePlan], run: Run) -> list[Built | None]:
+    def compile(self, prepared: Sequence[LivePlan], run: Run) -> list[CompileResult | None]:
         """Compile plans side by side; None for those that were not reached before ``run`` was cancelled."""
         programs = [plan.program for plan in prepared]
         with without_autotune_reports():
-            self._untimed(lambda: self._compile(programs, run))
-        return [_built(program, self._crew.given_up) for program in programs]
+            self._run_untimed(lambda: self._compile(programs, run))
+        return [_compile_result(program, self._crew.given_up) for program in programs]
 
     def _compile(self, programs: Sequence[Program], run: Run) -> None:
         first, *others = programs
 
-        def elsewhere(todo: Sequence[Wanted], run: Run) -> Sequence[Wanted]:
+        def elsewhere(todo: Sequence[WantedArtifact], run: Run) -> Sequence[WantedArtifact]:
             return self._crew.compile(todo, first.store, lambda wanted: self._values_of(wanted, programs), run)
 
         compile_plan(first, run, beside=others, elsewhere=elsewhere)
 
-    def _values_of(self, wanted: Wanted, programs: Sequence[Program]) -> Values | None:
+    def _values_of(self, wanted: WantedArtifact, programs: Sequence[Program]) -> Values | None:
         """Return the inputs of a piece that cannot be random numbers, recorded in a run of the call."""
         layouts, values = wanted.workpiece.inputs, self._values
         if not any(map(needs_value, layouts)):
@@ -186,7 +193,7 @@ class LiveBench:
                     values[workpiece.fingerprint] = values_to_send(workpiece.inputs, recorded.args)
         return values[wanted.workpiece.fingerprint]
 
-    def check(self, prepared: LivePlan) -> Checked:
+    def check(self, prepared: LivePlan) -> CheckResult:
         """Compare the results of a plan with eager's, as ``ex.benchmark`` does.
 
         Raises:
@@ -205,7 +212,7 @@ class LiveBench:
         rows = [row for row in results.numerics if row.variant == VariantName.REGIONAL]
         worst = max(rows, key=lambda row: (row.verdict.withholds_speedup, row.share))
         wrong = f"numerics {verdict}: {error_in_words(worst)}" if verdict.withholds_speedup else ""
-        return Checked(wrong, all(row.bitwise for row in rows))
+        return CheckResult(wrong, all(row.bitwise for row in rows))
 
     def trouble(self, prepared: LivePlan) -> str:
         """Return what has gone wrong in this step; empty if nothing."""
@@ -253,10 +260,10 @@ class LiveBench:
         Partitions that run eagerly, or that this call does not run, are left out.
         """
         program = prepared.program
-        records = self._untimed(lambda: record_inputs(program, distinct_kinds(program)))
+        records = self._run_untimed(lambda: record_inputs(program, distinct_kinds(program)))
         kinds = {kind.switch.partition.name: kind for kind in records if not kind.why_not and kind.switch.artifact}
         with as_in_the_call():
-            calls = self._untimed(lambda: [call for name, kind in kinds.items() for call in _alone(name, kind)])
+            calls = self._run_untimed(lambda: [call for name, kind in kinds.items() for call in _alone(name, kind)])
             if not calls:
                 return []
             result = measure_rounds(calls, budget_s, self._silent, baseline=calls[0].name)
@@ -274,7 +281,7 @@ class LiveBench:
             if name in result.samples
         ]
 
-    def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
+    def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, RaceResult]:
         """Race a piece against the same piece under other plans of the same cut, unless its results there are wrong.
 
         Plans that give the piece equal code share one figure. Plans that do not change its code get the baseline's.
@@ -303,12 +310,12 @@ class LiveBench:
             prune=lambda result: surely_slower(result, Phase.FORWARD, list(result.samples)),
         )
         raced = {
-            code: Raced(timing.speedup, timing.verdict)
+            code: RaceResult(timing.speedup, timing.verdict)
             for code, timing in timings.items()
             if code in titles and timing.speedup is not None
         }
         return {
-            **{title: Raced(exactly(1.0), Verdict.BASELINE) for title in as_it_was},
+            **{title: RaceResult(exactly(1.0), Verdict.BASELINE) for title in as_it_was},
             **{title: raced[code] for code, equal in titles.items() if code in raced for title in equal},
         }
 
@@ -324,14 +331,14 @@ class LiveBench:
 
     def full(self) -> tuple[TimedCall, float]:
         """Return the call under plain ``torch.compile``, and the seconds of its compile."""
-        compiled = self._untimed(lambda: self.variants.compile(VariantName.FULL))
+        compiled = self._run_untimed(lambda: self.variants.compile(VariantName.FULL))
         self._crew.longest_s = max(self._crew.longest_s, compiled.cost.seconds)
         return dataclasses.replace(self.variants.get(VariantName.FULL), name=TORCH_COMPILE), compiled.cost.seconds
 
     def peak_memory(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
         """Return the peak memory of a call; None if this system cannot measure it."""
         gauge = gauge_for(self.context.environment.device)
-        return None if gauge is None else self._untimed(lambda: memory_peak(self.variants, call, gauge, limit_s))
+        return None if gauge is None else self._run_untimed(lambda: memory_peak(self.variants, call, gauge, limit_s))
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
@@ -368,11 +375,11 @@ class LiveBench:
             self.free(())
             program.select_regional(on=True)
 
-    def _untimed(self, work: Callable[[], T]) -> T:
+    def _run_untimed(self, work: Callable[[], T]) -> T:
         return self.context.run.threads.run_untimed(work)
 
 
-def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
+def _alone(name: str, recorded: RecordedInputs) -> Iterator[TimedCall]:
     """Yield the call of a compiled partition on its recorded inputs, unless it refuses them."""
     switch = recorded.switch
     if switch.artifact is not None:
@@ -393,14 +400,14 @@ def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:20]
 
 
-def _built(program: Program, given_up: set[str]) -> Built | None:
+def _compile_result(program: Program, given_up: set[str]) -> CompileResult | None:
     """Return the result of a program's compile; None if it was not completed."""
     store, keys = program.store, program.keys()
     failed = next((switch.failure for switch in program.switches if switch.failure is not None), "")
     failed_keys = [key for key in keys.values() if key in store.failures]
     if failed or failed_keys:
         failure = failed or store.failures[failed_keys[0]]
-        return Built("", 0.0, failure, may_succeed_later=not (store.retried | given_up).isdisjoint(failed_keys))
+        return CompileResult("", 0.0, failure, may_succeed_later=not (store.retried | given_up).isdisjoint(failed_keys))
     if any(key not in store.artifacts for key in keys.values()):
         return None
     code = _content(
@@ -413,7 +420,7 @@ def _built(program: Program, given_up: set[str]) -> Built | None:
         else None
     )
     seconds = sum(store.artifacts[key].made.waited_s for key in set(keys.values()))
-    return Built(code, seconds, launches=launches)
+    return CompileResult(code, seconds, launches=launches)
 
 
 # ------------------------------------------------------------------------------------------ what suggested regions gain

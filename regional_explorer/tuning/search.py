@@ -7,14 +7,14 @@ from concurrent.futures import CancelledError
 from typing import Generic
 
 from regional_explorer.errors import NoCompilerError, in_a_line
-from regional_explorer.measure.rounds import FIRST_CALLS, Stop
+from regional_explorer.measure.rounds import FIRST_CALLS, StopReason
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.plan import config_texts
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.tuning import AT_HAND, Outcome, PieceRace, SearchStage, Try, Tuning
 from regional_explorer.tables.tuning import answer
-from regional_explorer.tuning.bench import Bench, P, Raced, TimedPiece
+from regional_explorer.tuning.bench import Bench, P, RaceResult, TimedPiece
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.space import (
@@ -62,9 +62,9 @@ def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning
     try:
         search.go()
     except CancelledError:
-        search.stopped = Stop.CANCELLED
+        search.stopped = StopReason.CANCELLED
     except KeyboardInterrupt:
-        search.stopped = Stop.INTERRUPTED
+        search.stopped = StopReason.INTERRUPTED
     except Exception as error:
         search.stopped = in_a_line(error)
         so_far = search.tuning()
@@ -86,7 +86,7 @@ class _Search(Generic[P]):
         self.pieces: list[PieceRace] = []
         self.answer = self.rival = ""
         self.gain: Figure | None = None
-        self.stopped: str = Stop.PRECISE
+        self.stopped: str = StopReason.PRECISE
         self.noise, self.floor = QUIET, 0.0
 
     def go(self) -> None:
@@ -193,7 +193,7 @@ class _Search(Generic[P]):
         self.tries.try_all([together_again])
         return self.tries.best == together_again.title
 
-    def _race_pieces(self, best: str, others: Mapping[str, P]) -> list[tuple[TimedPiece, Mapping[str, Raced]]]:
+    def _race_pieces(self, best: str, others: Mapping[str, P]) -> list[tuple[TimedPiece, Mapping[str, RaceResult]]]:
         """Race each kind of piece of a plan that matters; pieces that take most of the time get most of the budget."""
         with self.time.step("timing", "timing the pieces of the best plan", timed=True):
             pieces = self.bench.pieces(self.tries.ready[best], self.time.share_s(PIECES_SHARE / 4.0))
@@ -288,7 +288,7 @@ class _Search(Generic[P]):
         )
 
 
-def _piece_race(partition: str, results: Mapping[str, Raced]) -> PieceRace:
+def _piece_race(partition: str, results: Mapping[str, RaceResult]) -> PieceRace:
     """Return a race of a piece with its winner."""
     faster = {change: raced for change, raced in results.items() if raced.verdict is Verdict.FASTER}
     best = max(faster, key=lambda change: faster[change].speedup.value, default="")

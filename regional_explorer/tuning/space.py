@@ -25,7 +25,7 @@ from regional_explorer.record.plan import (
 )
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Suggestion, SuggestionKind, Try
-from regional_explorer.tuning.bench import Raced, TimedPiece
+from regional_explorer.tuning.bench import RaceResult, TimedPiece
 
 WHOLE = "whole"
 """The name of the region that has every op."""
@@ -183,7 +183,7 @@ Place = tuple[str, Direction]
 """A region in one direction, which has a config of its own in a plan."""
 
 
-def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> dict[Place, str]:
+def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, RaceResult]]]) -> dict[Place, str]:
     """Return the config change for each region and direction, if one makes its pieces faster.
 
     A region may have several kinds of pieces, and they share its config: it gets the change under which the pieces that
@@ -198,7 +198,7 @@ def best_changes(raced: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> dic
     }
 
 
-def _best_change(pieces: Sequence[tuple[TimedPiece, Mapping[str, Raced]]]) -> str:
+def _best_change(pieces: Sequence[tuple[TimedPiece, Mapping[str, RaceResult]]]) -> str:
     now_s = sum(piece.seconds_per_call for piece, _ in pieces)
     common = [change for change in pieces[0][1] if all(change in results for _, results in pieces)]
     faster = [change for change in common if any(results[change].verdict is Verdict.FASTER for _, results in pieces)]

@@ -15,7 +15,15 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import RoundsResult
 from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import MemoryPeak, Phase
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Try
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    NumericsRequirement,
+    Outcome,
+    SearchStage,
+    Try,
+)
 from regional_explorer.style.formats import duration, size, times
 from regional_explorer.tuning.bench import Bench, P
 from regional_explorer.tuning.budget import Limits, Spending
@@ -103,7 +111,7 @@ class Tries(Generic[P]):
                 TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=in_a_line(error)
             )
         else:
-            why = NOT_COMPARED if self._limits.numbers is Numbers.BITWISE else ""
+            why = NOT_COMPARED if self._limits.numbers is NumericsRequirement.BITWISE else ""
             compiled = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, why=why, compile_s=compile_s)
             self._by_title[TORCH_COMPILE] = compiled
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
@@ -181,7 +189,7 @@ class Tries(Generic[P]):
             self._note_same(candidate, other)
             return True
         if entry.outcome in (Outcome.MEASURED, Outcome.SLOWER):
-            if self._limits.numbers is Numbers.BITWISE and not entry.bitwise:
+            if self._limits.numbers is NumericsRequirement.BITWISE and not entry.bitwise:
                 tried = replace(tried, outcome=Outcome.WRONG, why=NOT_BITWISE)
             elif entry.over_full is None or entry.over_full.bounds is None or TORCH_COMPILE not in self.references:
                 return False  # a result without an interval is not relied on
@@ -230,7 +238,7 @@ class Tries(Generic[P]):
         except Exception as error:  # noqa: BLE001 - compiled code may raise anything
             self._drop(title, Outcome.FAILED, in_a_line(error))
             return False
-        not_bitwise = self._limits.numbers is Numbers.BITWISE and not checked.bitwise
+        not_bitwise = self._limits.numbers is NumericsRequirement.BITWISE and not checked.bitwise
         if checked.wrong:
             self._drop(title, Outcome.WRONG, checked.wrong)
         elif not_bitwise:

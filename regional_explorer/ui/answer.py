@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from regional_explorer.errors import SessionError, listing
 from regional_explorer.page.answer import answer_nodes, chart_nodes, others_text, words_of
-from regional_explorer.record.action import Action, ActionKind, Basis
-from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
+from regional_explorer.record.action import Action, ActionKind, EffectBasis
+from regional_explorer.record.answer import TAKE_FOUND, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar, bars_of
 from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.changes import speed_change
@@ -80,7 +80,7 @@ def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
     """
     if action.needs or not (action.is_edit or action.kind in _STARTED_WORDS):
         return None
-    text = _STARTED_WORDS.get(action.kind) or ("Apply" if action.basis is Basis.MEASURED else "Try")
+    text = _STARTED_WORDS.get(action.kind) or ("Apply" if action.basis is EffectBasis.MEASURED else "Try")
     return button(
         text, "apply", of, title=f"{action}; Undo takes it back" if action.is_edit else str(action), disabled=busy
     )
@@ -133,7 +133,7 @@ def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
         again = button(text, do, str(seconds or ""), title=f"{text}{about}", class_="rx-primary", disabled=busy)
         yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, class_="rx-line")
         if not answer.of_earlier_plan:
-            yield node("p", node("b", text), about, _left_out(shown) if adds else "", class_="rx-quiet")
+            yield node("p", node("b", text), about, _left_out_note(shown) if adds else "", class_="rx-quiet")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []
         yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
@@ -141,11 +141,11 @@ def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
             where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
             note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
             yield node("div", *([] if shown.session.profile else [where]), note, class_="rx-line")
-    elif ActionKind.BENCHMARK not in actions and answer.next not in ((), (TAKES_FOUND,)):
+    elif ActionKind.BENCHMARK not in actions and answer.next not in ((), (TAKE_FOUND,)):
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
 
 
-def _left_out(shown: Shown) -> str:
+def _left_out_note(shown: Shown) -> str:
     """Return which of the ticked variants get no more rounds, as the last benchmark had none; empty without any."""
     measured = {timing.variant for timing in shown.session.timings}
     new = [word(name) for name in shown.state.variants if name not in measured]

@@ -18,7 +18,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
 from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import NO_CHOICE, Choice, choice_for
-from regional_explorer.ui.jobs import Heartbeat, Jobs, Latest, Loop
+from regional_explorer.ui.jobs import Heartbeat, Jobs, LatestWorkRunner, Loop
 from regional_explorer.ui.mark_form import name_of_mark, selectors_of, suggestions
 from regional_explorer.ui.state import CODE, SELECTION, PanelState, Problem, Shown
 
@@ -51,7 +51,7 @@ class Control:
         self.heartbeat = Heartbeat()
         self.runs: tuple[Session, ...] = exploration.runs
         self.suggestions = suggestions(self.session)
-        self.previews = Latest()
+        self.previews = LatestWorkRunner()
         self.jobs = Jobs(self)
         self.lock = threading.RLock()
         self._nodes_of_rows: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Control:
             nodes = self.nodes_of_rows(after)
             if nodes != self._nodes_of_rows:
                 self._nodes_of_rows, after = nodes, replace(after, selection=nodes, clicked=None)
-            outdated = _previewed(after) != _previewed(before)
+            outdated = _preview_key(after) != _preview_key(before)
             self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
                 listener(self)
@@ -212,7 +212,7 @@ class Control:
         return self._code_for_targets.get((region, target, plan_line(plan)), RegionCode(region, ()))
 
 
-def _previewed(state: PanelState) -> tuple[object, ...]:
+def _preview_key(state: PanelState) -> tuple[object, ...]:
     """Return a key of everything a preview depends on, except the name; if it changes, the preview is outdated."""
     form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()

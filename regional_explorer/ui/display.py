@@ -30,7 +30,7 @@ from regional_explorer.tables.plan import measured_plans, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.job_events import start_job
-from regional_explorer.ui.jobs import Latest
+from regional_explorer.ui.jobs import LatestWorkRunner
 from regional_explorer.ui.state import IMPORT_RX
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TerminalDisplay:
 
     def begin(self) -> None:
         """Show what was captured."""
-        _note_shown(self._exploration)
+        _remember_last_shown(self._exploration)
         with reporting(Run()) as run:
             run.progress("reading the exploration", 0.0)
             session = self._exploration.session
@@ -83,7 +83,7 @@ class TerminalDisplay:
             tables = compared if session.timings else profile_tables(session)
             sections = [answer_text(answer_of(session)), *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
-        _note_displayed(self._exploration)
+        _skip_display_of_value(self._exploration)
 
 
 STATIC_COPY = "rx-static-copy"
@@ -103,12 +103,12 @@ def last_shown() -> Exploration | None:
     return None if _last_shown is None else _last_shown()
 
 
-def _note_shown(exploration: Exploration) -> None:
+def _remember_last_shown(exploration: Exploration) -> None:
     global _last_shown  # noqa: PLW0603 - one per process
     _last_shown = weakref.ref(exploration)
 
 
-def _note_displayed(exploration: Exploration) -> None:
+def _skip_display_of_value(exploration: Exploration) -> None:
     """Keep the running cell from displaying ``exploration`` once more as its value."""
     shell: Any = get_ipython()
     if shell is None:
@@ -157,7 +157,7 @@ class NotebookDisplay:
         self._static_copy: DisplayHandle | None = None
         self._drawn_session: Session | None = None
         self._drawing_lock = threading.Lock()
-        self._static_copies = Latest()
+        self._static_copies = LatestWorkRunner()
         self._panel: Panel | None = None
         self._picture_inputs: Any = None
         self._picture = ""
@@ -174,7 +174,7 @@ class NotebookDisplay:
 
     def begin(self) -> None:
         """Show what was captured."""
-        _note_shown(self._control.exploration)
+        _remember_last_shown(self._control.exploration)
         if self._with_panel:  # before the display of an earlier run closes: the last display to close cancels the job
             self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)
@@ -227,7 +227,7 @@ class NotebookDisplay:
 
     def finish(self) -> None:
         """Note that the results are displayed."""
-        _note_displayed(self._control.exploration)
+        _skip_display_of_value(self._control.exploration)
 
     def _on_change(self, control: Control) -> None:
         """Schedule an update of the static copy after a change by a panel; other cells have outputs of their own.

@@ -407,7 +407,7 @@ DELAY_S = 0.25
 """Seconds without a keystroke after which typed text is processed."""
 
 
-class Latest:
+class LatestWorkRunner:
     """Runs the latest submitted work, one piece at a time, each on a thread that ends with it.
 
     Work begins ``delay_s`` seconds after it was submitted, unless newer work replaces it before. Each work gets an

@@ -36,7 +36,7 @@ def mark_form(shown: Shown) -> list[Node]:
     list_id = f"rx-{shown.key}"
     by_selection = form.kind == SELECTION
     selectors = selectors_of(shown.state, shown.choice) if by_selection else ()
-    selection_text = ", ".join(map(_shown, selectors))
+    selection_text = ", ".join(map(_selector_text, selectors))
     scopes = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
     fields = node(
         "div",
@@ -64,16 +64,16 @@ def picked_nodes(shown: Shown) -> list[Node]:
     if not shown.choice.this or shown.state.picked or shown.state.mark.kind != SELECTION:
         return []
     name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
-    selection = ", ".join(map(_shown, shown.choice.this))
+    selection = ", ".join(map(_selector_text, shown.choice.this))
     buttons = [button(f"Mark {name}", "mark picked", THIS_ONE, title=f"Make a region of {selection}", disabled=busy)]
     if shown.choice.alike:
-        selection = ", ".join(map(_shown, shown.choice.alike))
+        selection = ", ".join(map(_selector_text, shown.choice.alike))
         text = f"all {shown.choice.count} alike"
         buttons.append(button(text, "mark picked", ALL_ALIKE, title=f"Make a region of {selection}", disabled=busy))
     return buttons
 
 
-def _shown(selector: str | Selector) -> str:
+def _selector_text(selector: str | Selector) -> str:
     """Return a selector as text; node names are left out."""
     if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
         return f"{count(len(selector.patterns), 'node')} selected"

@@ -28,7 +28,7 @@ from regional_explorer.ui.why import why
 from regional_explorer.ui.widget import SessionView
 
 
-def but_progress(shown: Shown) -> object:
+def all_but_progress(shown: Shown) -> object:
     """Return everything shown except the job's progress."""
     job = shown.state.job
     return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
@@ -40,7 +40,7 @@ def status_shown(shown: Shown) -> object:
     return job or (shown.state.note, shown.state.saved, shown.session)
 
 
-def of_session(shown: Shown) -> object:
+def session_shown(shown: Shown) -> object:
     """Return the results, and whether a job is running."""
     return shown.session, shown.runs, shown.state.busy
 
@@ -54,7 +54,7 @@ class Part:
 
     make: Callable[[Shown], list[Node]]
     place: Mapping[str, str]
-    key: Callable[[Shown], object] = but_progress
+    key: Callable[[Shown], object] = all_but_progress
 
 
 ABOVE: Mapping[str, Part] = {
@@ -74,11 +74,11 @@ BESIDE: Mapping[str, Part] = {
     WHY: Part(why, {"class_": "rxt rx-why"}),
     CODE: Part(code_head, {}),
     CONFIG: Part(config_editor, {"class_": "rxt rx-config"}),
-    TIME: Part(time_table, {"class_": "rxt rx-time"}, of_session),
+    TIME: Part(time_table, {"class_": "rxt rx-time"}, session_shown),
 }
 BELOW: Mapping[str, Part] = {
-    "plans": Part(plans, {"class_": "rxt rx-compare"}, of_session),
-    "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
+    "plans": Part(plans, {"class_": "rxt rx-compare"}, session_shown),
+    "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, session_shown),
 }
 PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
 """Every part by name, in order: above the columns, under the graph, beside graph and source (one at a time), below."""

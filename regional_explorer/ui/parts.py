@@ -141,7 +141,7 @@ def header(shown: Shown) -> list[Node]:
     )
     return [
         node("h3", shown.session.title),
-        _take_home(shown),
+        _save_menu(shown),
         node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
     ]
 
@@ -156,7 +156,7 @@ SAVED = {
 """The files that the menu can write, each with its title and description."""
 
 
-def _take_home(shown: Shown) -> Node:
+def _save_menu(shown: Shown) -> Node:
     """Return the menu that writes files and copies the plan."""
     plan, owner, busy = shown.state.plan, shown.owner, shown.state.busy
     python = plan_source(plan)

@@ -33,9 +33,9 @@ from regional_explorer.ui.control import (
 from regional_explorer.ui.job_events import trace_again
 from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, proposed_name, selectors_of
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key
-from regional_explorer.ui.state import SELECTOR, Applied, InvalidInput, NameForm, PanelState, Setting
+from regional_explorer.ui.state import SELECTOR, AppliedFinding, InvalidInput, NameForm, PanelState, Setting
 from regional_explorer.ui.tables import time_share
-from regional_explorer.ui.view_events import time_row_of
+from regional_explorer.ui.view_events import existing_time_row
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -74,7 +74,7 @@ def _apply_finding(control: Control, event: Event) -> None:
     gain = gain_of(finding, answer)
     control.edit(
         lambda ex: ex.apply(action),
-        lambda state, plan: replace(state.edited(plan), applied=Applied(finding.title, gain, before, plan)),
+        lambda state, plan: replace(state.edited(plan), applied=AppliedFinding(finding.title, gain, before, plan)),
     )
 
 
@@ -322,7 +322,7 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     "mark suggested": EventKind(
         _mark_suggested, one_of(lambda control: [region.name for region in first_suggestions(control.session)])
     ),
-    "mark time": EventKind(_mark_time_row, time_row_of),
+    "mark time": EventKind(_mark_time_row, existing_time_row),
     "mark picked": EventKind(
         _mark_picked, one_of(lambda _: (THIS_ONE, ALL_ALIKE)), when=lambda control: bool(control.choice.this)
     ),

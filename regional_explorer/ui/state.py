@@ -111,7 +111,7 @@ class NameForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedFinding:
     """The last applied finding: its predicted gain, the plan ``before`` it, and the ``plan`` after it."""
 
     title: str
@@ -161,7 +161,7 @@ class PanelState:
     pane: str = WHY
     target: str = ""
     revealed: tuple[str, ...] = ()
-    applied: Applied | None = None
+    applied: AppliedFinding | None = None
 
     @property
     def busy(self) -> bool:

@@ -58,7 +58,7 @@ def _show_time_row(control: Control, event: Event) -> None:
         _reveal(control, shares.nodes_of(share))
 
 
-def time_row_of(control: Control, of: str) -> str | None:
+def existing_time_row(control: Control, of: str) -> str | None:
     """Return the key of a row of times; None if the row is gone."""
     return None if time_share(control.session, of) is None else of
 
@@ -116,7 +116,7 @@ VIEW_EVENTS: Mapping[str, EventKind] = {
         lambda control, event: control.set(columns=control.state.columns ^ {event.of}), one_of(lambda _: COLUMNS)
     ),
     "show": EventKind(_show_diagnostic, one_of(lambda control: numbers_of(control.session.diagnostics))),
-    "show time": EventKind(_show_time_row, time_row_of),
+    "show time": EventKind(_show_time_row, existing_time_row),
     # rows of the region table
     "sort": EventKind(_sort_rows, one_of(lambda _: [column.key for column in PANEL_COLUMNS])),
     "pick": EventKind(_pick_row, region_of),

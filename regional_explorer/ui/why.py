@@ -9,8 +9,8 @@ from regional_explorer.errors import listing
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.graph import recomputed_ops
-from regional_explorer.record.region_code import by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
-from regional_explorer.record.regions import RegionTiming, whole_region_timings
+from regional_explorer.record.region_code import grouped_by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
+from regional_explorer.record.regions import RegionTiming, region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, interval, region_config_text
@@ -45,7 +45,7 @@ def why(shown: Shown) -> list[Node]:
     others = [finding for finding in session.diagnostics if finding not in own]
     nothing = node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")
     return [
-        *([node("p", HINT, class_="rx-quiet")] if region is None else _of_region(region.name, shown)),
+        *([node("p", HINT, class_="rx-quiet")] if region is None else _region_facts(region.name, shown)),
         *diagnostics_nodes(own, show_button, infos_open=True),
         *([node("h4", "Other diagnostics")] if region is not None and others else []),
         *diagnostics_nodes(others, show_button),
@@ -53,14 +53,17 @@ def why(shown: Shown) -> list[Node]:
     ]
 
 
-def _of_region(name: str, shown: Shown) -> Iterator[Node]:
+def _region_facts(name: str, shown: Shown) -> Iterator[Node]:
     session = shown.session
     yield node("h4", chip(session.plan.numbers[name]), f" {clean(name, SHORT)}")
     yield from _kernels(name, session, busy=shown.state.busy)
-    for title, facts in (("Not fused", _not_fused(name, session)), ("Computed again", _computed_again(name, session))):
+    for title, facts in (
+        ("Not fused", _unfused_text(name, session)),
+        ("Computed again", _recomputed_text(name, session)),
+    ):
         if facts:
             yield node("p", node("b", f"{title}: "), f"{facts}.")
-    yield from _tried(name, shown)
+    yield from _tried_configs(name, shown)
 
 
 # ------------------------------------------------------------------------------------------------------------- kernels
@@ -112,14 +115,14 @@ def _kernel_row(row: TimedRow, longest_s: float) -> Node:
 MOST_FACTS = 4
 
 
-def _not_fused(region: str, session: Session) -> str:
+def _unfused_text(region: str, session: Session) -> str:
     """Return the kernels that Inductor did not fuse, and why; empty unless the code of the region was read."""
-    codes = [equal[0] for equal in by_artifact(region_code(session, region))]
+    codes = [equal[0] for equal in grouped_by_artifact(region_code(session, region))]
     refused = (f"{row.kernel.name} with {row.refusals}" for row in kernels_table(codes).rows if row.refusals)
     return listing([clean(text, LONG_TEXT) for text in refused], MOST_FACTS, joint="; ")
 
 
-def _computed_again(region: str, session: Session) -> str:
+def _recomputed_text(region: str, session: Session) -> str:
     """Return the ops of the region's forward that its backward recomputes, as text."""
     recomputed = recomputed_ops(session.graphs)
     ops = Counter(recomputed[name].op for name in nodes_of_region(session, region) if name in recomputed)
@@ -127,7 +130,7 @@ def _computed_again(region: str, session: Session) -> str:
     return f"{listing(texts, MOST_FACTS)} in the backward, because the forward does not keep the results" if ops else ""
 
 
-def _tried(region: str, shown: Shown) -> Iterator[Node]:
+def _tried_configs(region: str, shown: Shown) -> Iterator[Node]:
     """Yield the region's speedup alone under each config that it has in a measured plan."""
     plans = [*shown.runs, shown.session]
     timings = {
@@ -135,7 +138,7 @@ def _tried(region: str, shown: Shown) -> Iterator[Node]:
         for plan in plans
         if region in plan.plan
         and plan.plan[region].selectors == shown.state.plan[region].selectors
-        and (timing := whole_region_timings(plan).get(region))
+        and (timing := region_timings_of_whole_call(plan).get(region))
         and timing.speedup
     }
     if len(timings) > 1:

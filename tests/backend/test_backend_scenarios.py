@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
 
 import regional_explorer as rx
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 from tests.campaign.program import Programs, tensor
 from tests.campaign.programs import PROGRAMS
 from tests.shared import programs
@@ -216,7 +216,7 @@ def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
     ex.mark("all", lines="attention:2-3")
     assert len(ex.partitions) == 1
     assert not ex.diagnostics
-    ex.plan = replace(ex.plan, cut=Cut.MARKED)
+    ex.plan = replace(ex.plan, cut=CutRule.MARKED)
     (found,) = ex.diagnostics
     assert (found.code, found.nodes) == ("region-split", ("div_tensor",))
     assert found.remedy == "No change is possible: torch added these ops while tracing, and no selector matches them."

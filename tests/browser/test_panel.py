@@ -332,7 +332,7 @@ for job in jobs:
     job.join(5)
 print([job.name for job in jobs if job.is_alive()])
 """
-"""Threads of jobs that do not end; one of ``Latest`` may be busy with the new picture."""
+"""Threads of jobs that do not end; one of ``LatestWorkRunner`` may be busy with the new picture."""
 
 
 @pytest.mark.compiles

@@ -15,7 +15,7 @@ from regional_explorer.export.to_source import source_patch
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.page.report import page_html
 from regional_explorer.record.files import dump_session, load_plan, load_session
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 
 transformers = pytest.importorskip("transformers")
 
@@ -36,7 +36,7 @@ def compared(name, *, training):
     verdicts = Counter(map(str, ex.numerics[ex.numerics.variant == "regional"].verdict))
     told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
     artifacts = {part.artifact for part in session.partitions if part.artifact}
-    marked = len(ex.preview(replace(ex.plan, cut=Cut.MARKED)).partitions)
+    marked = len(ex.preview(replace(ex.plan, cut=CutRule.MARKED)).partitions)
     print(
         f"{name}: {len(session.partitions)} → {len(artifacts)}, {marked} with sums of gradients eager, "
         f"{len(session.breaks)} graph breaks, {dict(verdicts)}, {dict(told)}"

@@ -17,7 +17,7 @@ import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.plan import AS_UPSTREAM, PARTITIONERS, Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import AS_UPSTREAM, PARTITIONERS, CutRule, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph, pieces_of, with_calls
 from regional_explorer.regions.edit import carved, merged, split, uncarved
 from regional_explorer.regions.order import written_inputs
@@ -230,10 +230,10 @@ def check_call(steps, pattern, *, grad):
         ex.mark(region.name, nodes=list(region.selectors[0].patterns))
     assert_eager_pieces_are_bitwise(ex)
     taken = {}
-    for cut in (Cut.MARKED, Cut.UPSTREAM):
+    for cut in (CutRule.MARKED, CutRule.UPSTREAM):
         ex.plan = replace(ex.plan, cut=cut)
         taken[cut] = {(part.region, part.graph, name) for part in ex.session.partitions for name in part.nodes}
-    assert taken[Cut.UPSTREAM] == taken[Cut.MARKED], "cut otherwise, out of the same ops"
+    assert taken[CutRule.UPSTREAM] == taken[CutRule.MARKED], "cut otherwise, out of the same ops"
     ex.live.call.forward(ex.live.capture.run)
 
 

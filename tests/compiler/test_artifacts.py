@@ -35,7 +35,7 @@ from regional_explorer.compiler.artifact_folder import (
     sha256_of,
 )
 from regional_explorer.compiler.fingerprint import Layout
-from regional_explorer.compiler.workpiece import Wanted, Workpiece
+from regional_explorer.compiler.workpiece import WantedArtifact, Workpiece
 from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.torch_api.shipping import Packed
@@ -668,7 +668,11 @@ def test_an_artifact_is_labelled_with_the_gpu_that_its_partition_runs_on(monkeyp
         claim = SimpleNamespace(region="r")
         piece: Any = SimpleNamespace(gm=creating(piece_device), claim=claim, graph_id="0/forward")
         layout = Layout("torch.float32", (4,), (1,), input_device)
-        return Wanted("key", Workpiece(piece, (layout,), (), "fingerprint"), {}).label().machine.gpu.partition(",")[0]
+        return (
+            WantedArtifact("key", Workpiece(piece, (layout,), (), "fingerprint"), {})
+            .label()
+            .machine.gpu.partition(",")[0]
+        )
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)

@@ -13,7 +13,7 @@ import regional_explorer as rx
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.files import dump_plan, dump_session, load_plan, load_session
-from regional_explorer.record.plan import Cut, Direction, Region, config_of, with_config
+from regional_explorer.record.plan import CutRule, Direction, Region, config_of, with_config
 from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.tables.benchmark import regions_table
 from tests.shared import diagnostics_programs, programs
@@ -120,7 +120,7 @@ def test_the_source_of_a_plan_sets_each_direction(ex):
 
 
 def test_the_source_of_a_plan_sets_its_cut(ex):
-    ex.plan = plan = replace(ex.plan, cut=Cut.MARKED)
+    ex.plan = plan = replace(ex.plan, cut=CutRule.MARKED)
     source = plan_source(plan)
     ex.plan = rx.Plan()
     exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for

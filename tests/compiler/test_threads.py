@@ -24,7 +24,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import BusyError
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_notes import CacheAnswers
+from regional_explorer.torch_api.compile_notes import CacheCounts
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.shared import programs
@@ -376,7 +376,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
     watch(Capture, "add_graph")
     watch(Program, "_cut_live_graph")
     watch(torch._inductor, "standalone_compile")
-    watch(CacheAnswers, "now")  # where the time of a compile begins: waiting is no part of it
+    watch(CacheCounts, "now")  # where the time of a compile begins: waiting is no part of it
     ex = explored()
     ex.configure("a", {"max_fusion_size": 1})
     ex.compile()

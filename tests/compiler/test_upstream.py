@@ -11,7 +11,7 @@ from torch import fx
 
 import regional_explorer as rx
 from regional_explorer.compiler import upstream_marks
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 from tests.campaign.programs import PROGRAMS
 from tests.shared import programs
 from tests.shared.checks import assert_compiled_is_right, needs_region_ids
@@ -28,7 +28,7 @@ def test_compiled_pieces_match_eager_under_either_cut(name):
     """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
     program = PROGRAMS[name]
     with program.explore() as ex:
-        for cut in (Cut.INSTANCES, Cut.UPSTREAM) if program.upstreams_cut_is_right else (Cut.INSTANCES,):
+        for cut in (CutRule.INSTANCES, CutRule.UPSTREAM) if program.upstreams_cut_is_right else (CutRule.INSTANCES,):
             ex.plan = replace(ex.plan, cut=cut)
             assert_compiled_is_right(ex)
 

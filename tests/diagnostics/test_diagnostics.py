@@ -23,7 +23,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
@@ -165,7 +165,7 @@ def deep(depth: int) -> Exploration:
         return x
 
     ex = rx.explore(layers, (torch.randn(3, requires_grad=True),))
-    ex.plan = replace(ex.plan, cut=Cut.MARKED)
+    ex.plan = replace(ex.plan, cut=CutRule.MARKED)
     return ex
 
 
@@ -185,7 +185,7 @@ def says(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool 
 
 
 def upstreams(ex: Exploration) -> Exploration:
-    ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+    ex.plan = replace(ex.plan, cut=CutRule.UPSTREAM)
     return ex
 
 

@@ -16,12 +16,19 @@ from torch.fx.traceback import annotate
 import regional_explorer as rx
 from regional_explorer.diagnostics import measured
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.action import ActionKind, Basis, configures, disables, looks_at, unmarks
+from regional_explorer.record.action import (
+    ActionKind,
+    EffectBasis,
+    configure_action,
+    disable_action,
+    show_table_action,
+    unmark_action,
+)
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import REGION_IDS, codes, told
 from tests.shared.sessions import measured_alone
@@ -311,7 +318,7 @@ def a_region_in_a_branch_of_cond(x: torch.Tensor) -> Any:
 
 
 def only_marked(ex: Exploration) -> None:
-    ex.plan = rx.Plan(ex.plan.regions, cut=Cut.MARKED)
+    ex.plan = rx.Plan(ex.plan.regions, cut=CutRule.MARKED)
 
 
 @other("backward-unmarked", only_marked)
@@ -366,8 +373,8 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         slower,
         partition_numerics=(Numerics("compiled", "mm1", error=1.0, verdict=NumericsVerdict.FAILED, partition=part.id),),
     )
-    (cured,) = measured.wrong_regions(wrong, {part.id: {"fallback_random": True}})
-    (lost,) = measured.wrong_regions(wrong, {part.id: None})
+    (cured,) = measured.wrong_region_diagnostics(wrong, {part.id: {"fallback_random": True}})
+    (lost,) = measured.wrong_region_diagnostics(wrong, {part.id: None})
     (loses,) = measured.region_diagnostics(slower)
     return {"cured": cured, "no cure": lost, "slower": loses}
 
@@ -388,7 +395,7 @@ def test_measured_finding_applies_to_its_region(name: str, holds: Callable[[rx.R
 
 def test_disabling_saves_the_loss_of_a_slower_region() -> None:
     (action,) = slower_and_wrong()["slower"].actions
-    assert action.basis is Basis.MEASURED
+    assert action.basis is EffectBasis.MEASURED
     assert action.gain_s
     assert action.gain_s.value == pytest.approx(6e-4 / 0.8 - 6e-4)
     assert action.gain_s.bounds == pytest.approx((6e-4 / 0.85 - 6e-4, 6e-4 / 0.75 - 6e-4))
@@ -396,21 +403,23 @@ def test_disabling_saves_the_loss_of_a_slower_region() -> None:
 
 def test_an_action_that_shows_a_table_returns_it() -> None:
     ex = of_mlp()
-    assert list(ex.apply(looks_at("reconciliation")).columns) == list(ex.reconciliation.columns)
+    assert list(ex.apply(show_table_action("reconciliation")).columns) == list(ex.reconciliation.columns)
 
 
 @pytest.mark.parametrize(
     ("what", "error"),
     [
         (
-            DiagnosticCode.GRAPH_BREAK.found("It stopped.", remedy="Move the line."),
+            DiagnosticCode.GRAPH_BREAK.finding("It stopped.", remedy="Move the line."),
             "has no action to apply. Move the line.",
         ),
         (
-            DiagnosticCode.REGION_TIME.found("It takes long.", remedy=(disables("mlp"), " or ", unmarks("mlp"))),
+            DiagnosticCode.REGION_TIME.finding(
+                "It takes long.", remedy=(disable_action("mlp"), " or ", unmark_action("mlp"))
+            ),
             r"ex\.apply\(finding\.actions\[1\]\) for ex\.unmark\('mlp'\)",
         ),
-        (configures("mlp"), r"leaves config to you: ex\.apply\(action, config=…\)"),
+        (configure_action("mlp"), r"leaves config to you: ex\.apply\(action, config=…\)"),
         ("ex.disable('mlp')", "a diagnostic of ex.diagnostics, or one of its actions"),
     ],
 )

@@ -22,7 +22,7 @@ from regional_explorer.compiler.run import SAME_THREAD
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Edits
 from regional_explorer.exploration.results import RegionStages
-from regional_explorer.record.action import looks_at
+from regional_explorer.record.action import show_table_action
 from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from tests.record.test_files import PLAN, run_mutations
@@ -150,7 +150,7 @@ DOORS: dict[str, Any] = {
     "code target": (lambda ex, target: ex.code("act", target=target, **CANCELLED), ["h100"], {}),
     "stages": (lambda ex, *a, **k: ex.stages(*a, **k), ["act"], {"config": {}, "target": None, **CANCELLED}),
     "suggest": (lambda ex: ex.suggest(), [], {}),
-    "apply": (lambda ex, *a: ex.apply(*a), lambda ex: [looks_at("partitions")], {}),
+    "apply": (lambda ex, *a: ex.apply(*a), lambda ex: [show_table_action("partitions")], {}),
     "tune": (lambda ex, *a, **k: ex.tune(*a, **k), [0.01],
              {"numerics": "close", "max_memory": None, "max_compile_s": None, "keys": None, "ledger": None,
               "apply": False, **CANCELLED}),

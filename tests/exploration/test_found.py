@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import regional_explorer as rx
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import laid_out, layouts_of, same_strides
-from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer
+from regional_explorer.record.artifact import ArtifactCompile, CacheResult
 from tests.shared import programs
 from tests.shared.checks import codes, states
 
@@ -110,7 +110,7 @@ def test_code_for_other_dtypes_is_not_called():
     ex = rx.explore(lambda x: x.sin() + 1, (torch.ones(4),)).mark("r", ops="*sin*")
     (switch,) = ex.live.program.switches
     ex.live.program.record_layouts()
-    switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, ArtifactCompile(0.0, CacheAnswer.MISS)))
+    switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, ArtifactCompile(0.0, CacheResult.MISS)))
     whole = torch.ones(4, dtype=torch.int32)
     assert torch.equal(switch.implementation([whole])[0], whole.sin())
     assert "compiled for other dtypes than torch.int32" in switch.refusal

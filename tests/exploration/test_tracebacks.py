@@ -125,7 +125,7 @@ def test_another_exception_keeps_its_frames(ex, monkeypatch):
     def broken(*_, **__):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(Live, "traced_again", broken)
+    monkeypatch.setattr(Live, "retraced", broken)
     with pytest.raises(KeyError) as raised:
         ex.retrace()
     assert PACKAGE in "".join(traceback.format_exception(raised.value))

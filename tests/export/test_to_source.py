@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.capture.swapped_functions import under_changed_source
+from regional_explorer.capture.swapped_functions import run_under_changed_source
 
 FEW = {"max_fusion_size": 8}
 NUMBERS = itertools.count()
@@ -603,7 +603,7 @@ def test_an_interrupt_leaves_no_function_changed(program):
     try:
         for _ in range(8):
             with pytest.raises(KeyboardInterrupt):
-                under_changed_source({str(one.path): (before, after)}, work) or time.sleep(1)
+                run_under_changed_source({str(one.path): (before, after)}, work) or time.sleep(1)
             assert all(function.__code__ is code for function in functions)
             assert "torch" not in call.__globals__
     finally:

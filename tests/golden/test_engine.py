@@ -21,7 +21,7 @@ from torch import fx
 from torch.fx.passes import regional_inductor
 
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.plan import Cut
+from regional_explorer.record.plan import CutRule
 from regional_explorer.record.session import Session
 from tests.campaign.program import Program
 from tests.campaign.programs_cutting import CUTTING
@@ -109,7 +109,7 @@ def test_programs_and_their_cuts(group: str, subtests: pytest.Subtests, snapshot
             texts.append(text_of(name, ex))
             assert ex.session.partitions
             assert_eager_pieces_are_bitwise(ex)
-            ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+            ex.plan = replace(ex.plan, cut=CutRule.UPSTREAM)
             assert our_partitions(ex) == upstreams_partitions(ex)
             if program.upstreams_cut_is_right:
                 assert_eager_pieces_are_bitwise(ex)

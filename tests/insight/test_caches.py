@@ -14,7 +14,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 import regional_explorer as rx
 from regional_explorer.compiler import artifact
 from regional_explorer.compiler.artifact import KNOWN_COMPILES, CompileContent, KnownCompiles, changes_of_key
-from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
+from regional_explorer.record.artifact import ArtifactCompile, CacheResult, CompilePhase, KeyChange
 from regional_explorer.torch_api.compile_notes import Times
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.torch_config import Settings
@@ -104,7 +104,7 @@ def test_a_config_set_to_its_default_is_no_change():
 
 
 MISS, HIT, BYPASS, OFF = (
-    ArtifactCompile(1.0, answer) for answer in (CacheAnswer.MISS, CacheAnswer.HIT, CacheAnswer.BYPASS, CacheAnswer.OFF)
+    ArtifactCompile(1.0, answer) for answer in (CacheResult.MISS, CacheResult.HIT, CacheResult.BYPASS, CacheResult.OFF)
 )
 
 

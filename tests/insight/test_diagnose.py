@@ -18,7 +18,7 @@ from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import alone, partitions, timings
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.clock import CpuClock
-from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.measure.rounds import RoundsResult, StopReason
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.benchmark import Phase, Verdict
@@ -300,7 +300,9 @@ def test_remedy_needs_a_quiet_machine(loops, monkeypatch):
     samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in seconds_of.items()}
     monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
     for disturbed, code in ((80, "kernel-bound"), (10, "fusion-refused")):
-        rounds = RoundsResult(alone.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
+        rounds = RoundsResult(
+            alone.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, StopReason.BUDGET, noise=Noise(100, disturbed)
+        )
         monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
         assert codes_found(loops) == [code]
     assert [call.args for call in clock_for.call_args_list] == [(loops.session.environment.device,)] * 2
@@ -326,7 +328,7 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
         return x
 
     def planted(region, part, _after):
-        return DiagnosticCode.FUSION_REFUSED.found("planted", region=region, graph=part.partition.graph)
+        return DiagnosticCode.FUSION_REFUSED.finding("planted", region=region, graph=part.partition.graph)
 
     def race_and_look(_workpiece, args, _now, candidates, *_):
         inputs.append(weakref.ref(args[0]))

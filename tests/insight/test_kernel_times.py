@@ -350,7 +350,7 @@ class SlowMachine:
             return took_s
 
         monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
-        monkeypatch.setattr(Rates, "_note_rate", note_rate)
+        monkeypatch.setattr(Rates, "_measure_rate", note_rate)
 
 
 SLOW_WORKS = {

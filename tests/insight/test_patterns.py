@@ -12,7 +12,7 @@ from regional_explorer.diagnostics.measured import pattern_diagnostics
 from regional_explorer.record.files import dump_session, load_session
 from regional_explorer.record.region_code import pattern_match_counts
 from regional_explorer.tables.code import patterns_table
-from regional_explorer.torch_api.compile_notes import CacheAnswers
+from regional_explorer.torch_api.compile_notes import CacheCounts
 from tests.shared import diagnostics_programs
 from tests.shared.checks import codes, told
 from tests.shared.sessions import measured, trained
@@ -75,7 +75,7 @@ def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
 
 @pytest.mark.parametrize(("cache", "key"), [("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit")])
 def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
-    answers = CacheAnswers.now()
+    answers = CacheCounts.now()
     assert answers.if_nothing_cached({ATTENTION: 1}) == {ATTENTION: 1}
     monkeypatch.setitem(counters[cache], key, counters[cache][key] + 1)
     assert answers.if_nothing_cached({ATTENTION: 1}) is None

@@ -15,7 +15,7 @@ from regional_explorer.measure.alone import copied_tensors, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.timings import MeasureContext
-from regional_explorer.measure.tolerances import Rounded
+from regional_explorer.measure.tolerances import RoundingRun
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api.graphs import inductor_keeps_draws_in_order
@@ -416,7 +416,7 @@ def test_a_wrong_result_of_a_random_op_is_found_with_the_same_seed(as_eager, ver
 
 
 def test_rounding_is_not_examined_for_other_random_numbers(monkeypatch):
-    monkeypatch.setattr(Rounded, "run_node", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(RoundingRun, "run_node", lambda *_: pytest.fail("asked"))
     ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
     ex.benchmark(("full",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()

@@ -12,23 +12,23 @@ from msgspec.structs import replace
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
-from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.measure.rounds import RoundsResult, StopReason
 from regional_explorer.page.answer import answer_text
 from regional_explorer.record.answer import answer_of
-from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
+from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheResult
 from regional_explorer.record.benchmark import (
     Conditions,
     NumericsVerdict,
     PartitionTiming,
     Phase,
-    Reconciled,
+    ReconciliationRow,
     Timing,
     Verdict,
 )
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.regions import RegionTiming, is_one_region, region_timings, whole_region_timings
+from regional_explorer.record.regions import RegionTiming, is_one_region, region_timings, region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
 from regional_explorer.style.formats import speedup
@@ -43,7 +43,7 @@ def ends(figure: Figure | None) -> tuple[float | None, ...]:
 
 
 def step(session: Session) -> RegionTiming:
-    return whole_region_timings(session)["mlp"]
+    return region_timings_of_whole_call(session)["mlp"]
 
 
 def with_part(part: PartitionTiming, number: int = 0) -> Session:
@@ -85,7 +85,7 @@ def test_compile_pays_off_after_cost_over_gain() -> None:
     assert whole.cache == "cold"
     assert whole.pays_off_after_calls == 10_000
     base = measured_alone()
-    warm = ArtifactRecord(ArtifactCompile(1.5, CacheAnswer.HIT))
+    warm = ArtifactRecord(ArtifactCompile(1.5, CacheResult.HIT))
     mixed = step(replace(base, artifacts={**base.artifacts, "artifact-0/forward": warm}))
     assert (mixed.compile_warm_s, mixed.compile_cold_s, mixed.cache) == (1.5, 1.5, "cold+warm")
     for verdict in (Verdict.SLOWER, Verdict.SAME):
@@ -161,10 +161,10 @@ def variants() -> list[Timing]:
 
 def cut_rounds() -> RoundsResult:
     samples = {"aot_eager": {Phase.STEP: (12e-4,) * 9}, CUT_GRAPH: {Phase.STEP: (12.5e-4,) * 9}}
-    return RoundsResult("aot_eager", 5.0, samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
+    return RoundsResult("aot_eager", 5.0, samples, {}, {}, 9, 1, 1.0, StopReason.BUDGET)
 
 
-def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, Reconciled]:
+def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, ReconciliationRow]:
     return {row.part: row for row in reconcile(variants(), regions, cut)}
 
 

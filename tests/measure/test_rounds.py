@@ -42,7 +42,7 @@ from regional_explorer.measure.rounds import (
     FIRST_CALLS,
     NOT_ADDED,
     RoundsResult,
-    Stop,
+    StopReason,
     check_budget,
     run_rounds,
 )
@@ -231,13 +231,13 @@ def test_invalid_budget_is_refused(budget: object) -> None:
 
 def test_rounds_stop_when_precise_or_out_of_budget(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16.0)
-    assert result.stopped is Stop.PRECISE
+    assert result.stopped is StopReason.PRECISE
     assert result.spent_s == pytest.approx(1.0, abs=0.1)  # a sixteenth of the budget
     result = rounds(taking("eager", LONG), noisy(taking))
-    assert result.stopped is Stop.BUDGET
+    assert result.stopped is StopReason.BUDGET
     assert 3.9 < result.spent_s <= 4.05
     result = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
-    assert (result.rounds, result.stopped) == (1, Stop.BUDGET), "one round is always made"
+    assert (result.rounds, result.stopped) == (1, StopReason.BUDGET), "one round is always made"
     assert result.samples["full"][FORWARD] == (4.0,)
 
 
@@ -344,17 +344,17 @@ def test_an_interrupt_keeps_the_complete_rounds_and_none_while_warming_up(
 ) -> None:
     interrupted = raising(KeyboardInterrupt(), clock, after=WARMUP + 7)
     result = rounds(taking("eager", LONGER), TimedCall("full", interrupted))
-    assert (result.stopped, result.rounds) == (Stop.INTERRUPTED, 7)
+    assert (result.stopped, result.rounds) == (StopReason.INTERRUPTED, 7)
     assert [len(phases[FORWARD]) for phases in (*result.samples.values(), result.control)] == [7, 7, 7]
     result = rounds(TimedCall("eager", raising(KeyboardInterrupt())))
-    assert (result.stopped, result.rounds, dict(result.samples)) == (Stop.INTERRUPTED, 0, {})
+    assert (result.stopped, result.rounds, dict(result.samples)) == (StopReason.INTERRUPTED, 0, {})
 
 
 def test_cancelling_is_seen_between_samples(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
     wanted = 2 * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
     context = Run(cancelled=lambda: len(clock.log) == wanted)
     result = rounds(taking("eager", LONGER), taking("full", LONGER), context=context)
-    assert (result.stopped, result.rounds) == (Stop.CANCELLED, 7)
+    assert (result.stopped, result.rounds) == (StopReason.CANCELLED, 7)
     assert len(clock.log) == wanted
 
 
@@ -390,7 +390,7 @@ def test_a_call_has_its_parts_from_the_call_of_median_time(clock: FakeClock, rou
     timed_call = TimedCall("marked", call, select=calls.clear, parts=parts)
     assert timed_call.sample(clock, 3) == {FORWARD: 2 * LONG, "third": LONG / 2, "rest": 3 * LONG / 2}
     result = rounds(timed_call)
-    assert result.stopped is Stop.BUDGET, "parts are never precise enough"
+    assert result.stopped is StopReason.BUDGET, "parts are never precise enough"
     found = result.parts["marked"]
     assert found.mean(["third", "rest"]) == pytest.approx(found.mean(["third"]) + found.mean(["rest"]))
     assert found.figure(["third"]).value == pytest.approx(found.mean(found.seconds) / 4)
@@ -626,7 +626,7 @@ def test_failure_after_gpu_rounds_loses_none(
     context = MeasureContext(Run(), ENVIRONMENT, clock)
     rounds = measure_rounds([taking("eager", LONGER), taking("regional", LONG)], 4.0, context, baseline="eager")
     assert rounds.verdict("regional", FORWARD) is Verdict.FASTER
-    assert (rounds.stopped is Stop.INTERRUPTED) is (error is KeyboardInterrupt)
+    assert (rounds.stopped is StopReason.INTERRUPTED) is (error is KeyboardInterrupt)
     assert not rounds.warnings
 
 
@@ -667,7 +667,7 @@ def test_a_cancelled_run_keeps_the_rounds_before_it(clock: FakeClock, taking: Ma
     calls = [taking("eager", LONG), taking("full", LONG / 2)]
     first = run_rounds(calls, 2.0, clock=clock)
     later = run_rounds(calls, 2.0, clock=clock, context=Run(cancelled=lambda: True), earlier=first)
-    assert (later.samples, later.stopped) == (first.samples, Stop.CANCELLED)
+    assert (later.samples, later.stopped) == (first.samples, StopReason.CANCELLED)
 
 
 @pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (1.01, False), (1.2, True), (0.8, True)])
@@ -836,7 +836,7 @@ def test_samples_before_and_after_pruning_have_as_many_calls(clock: FakeClock, t
 def test_a_run_ends_when_all_but_the_baseline_are_pruned(clock: FakeClock, taking: Make) -> None:
     calls = [noisy_by(taking, "eager", LONG), noisy_by(taking, "slow", 4 * LONG)]
     result = run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager)
-    assert result.stopped is Stop.DECIDED
+    assert result.stopped is StopReason.DECIDED
     assert result.spent_s < 2.0
 
 
@@ -845,10 +845,10 @@ def test_baseline_cannot_be_pruned(clock: FakeClock, taking: Make) -> None:
         [taking("eager", LONG), taking("quick", LONG / 2)], 4.0, clock=clock, prune=lambda _: ["eager", "other"]
     )
     assert result.pruned == ()
-    assert result.stopped is Stop.PRECISE
+    assert result.stopped is StopReason.PRECISE
 
 
 def test_pruned_variant_is_not_waited_for(clock: FakeClock, taking: Make) -> None:
     calls = [taking("eager", LONG), taking("quick", LONG / 2), noisy_by(taking, "slow", 4 * LONG)]
-    assert run_rounds(calls, 16.0, clock=clock).stopped is Stop.BUDGET
-    assert run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager).stopped is Stop.PRECISE
+    assert run_rounds(calls, 16.0, clock=clock).stopped is StopReason.BUDGET
+    assert run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager).stopped is StopReason.PRECISE

@@ -20,7 +20,7 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, region_diag
 from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.figure import exactly
-from regional_explorer.record.plan_file import Explored, slower_when_explored
+from regional_explorer.record.plan_file import ExplorationRecord, slower_when_explored
 from tests.shared.drawn_sessions import drawn
 from tests.shared.pages import Page
 from tests.shared.sessions import measured_alone, timing
@@ -90,7 +90,7 @@ def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verd
 @pytest.mark.parametrize("seed", range(24))
 def test_production_messages_name_no_exploration(seed: int) -> None:
     _, session = drawn(seed)
-    explored = replace(Explored.of(session), slower=slower_than(session))
+    explored = replace(ExplorationRecord.of(session), slower=slower_than(session))
     told = [*slower_when_explored(explored), *map(in_production, plan_diagnostics(session))]
     assert not [item for item in told if "ex." in str(item)]
     assert not wrong(claim for item in told for claim in text_claims(str(item)))

@@ -13,7 +13,7 @@ import pytest
 
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel, Watch
-from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import Parts, RoundsResult, StopReason, run_rounds
 from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.record import statistics
 from regional_explorer.record.benchmark import CONCLUSIONS, LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
@@ -28,12 +28,12 @@ from regional_explorer.record.statistics import (
     fewest_values,
     floor_of,
     iqr,
-    judged,
     median_figure,
     paired_ratios,
     quiet_rounds,
     smallest_difference,
     trend,
+    verdict_and_reason,
     verdict_confidence,
     verdict_of,
 )
@@ -204,7 +204,7 @@ TOO_BUSY = Noise(rounds=100, disturbed=80)
 def test_each_rule_that_withholds_a_verdict_says_so_with_its_figure(
     ratios: Floats, floor: float, noise: Noise, benchmarks: int, why: str
 ) -> None:
-    assert judged(ratios, floor, noise, benchmarks) == (verdict_of(ratios, floor, noise, benchmarks), why)
+    assert verdict_and_reason(ratios, floor, noise, benchmarks) == (verdict_of(ratios, floor, noise, benchmarks), why)
     assert verdict_of(ratios, floor, noise, benchmarks).is_unsure
 
 
@@ -213,7 +213,7 @@ def test_a_reason_is_given_where_there_is_no_conclusion_and_nowhere_else() -> No
     for run, factor, rounds in zip(
         noise(31, 300, 60), np.repeat((0.9, 1.0, 1.02, 1.1), 75), cycle((8, 20, 60)), strict=False
     ):
-        verdict, why = judged(run[:rounds] * factor, 0.01)
+        verdict, why = verdict_and_reason(run[:rounds] * factor, 0.01)
         assert bool(why) is verdict.is_unsure
         seen[verdict] += 1
     assert seen.keys() == {*CONCLUSIONS, Verdict.INCONCLUSIVE, Verdict.UNKNOWN}
@@ -430,7 +430,7 @@ def seen(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) 
         rounds=max(len(row) for row in samples.values()),
         calls_per_sample=3,
         spent_s=4.0,
-        stopped=Stop.BUDGET,
+        stopped=StopReason.BUDGET,
     )
 
 

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.command.cli import EXIT_NO, main
-from regional_explorer.diagnostics.measured import wrong_variants
+from regional_explorer.diagnostics.measured import wrong_variant_diagnostics
 from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.plan_file import Explored, wrong_when_explored
+from regional_explorer.record.plan_file import ExplorationRecord, wrong_when_explored
 from regional_explorer.torch_api import graphs
 from regional_explorer.torch_api.dynamo import compile_isolated
 from regional_explorer.torch_api.torch_config import surroundings, under_config
@@ -167,7 +167,7 @@ def test_chaotic_rounding_is_one_finding() -> None:
     assert set(ex.timings[ex.timings.variant == "full"].verdict) == {"withheld"}
     rows = tuple(replace(row, variant="regional") for row in ex.session.numerics if row.variant == "full")
     both = replace(ex.session, numerics=(*ex.session.numerics, *rows))
-    (found,) = wrong_variants(both, ())
+    (found,) = wrong_variant_diagnostics(both, ())
     assert "the plan (regional) and of plain torch.compile (full)" in found.message
 
 
@@ -228,7 +228,7 @@ def test_wrong_plan_and_its_cure_are_found(wrong_plan: rx.Exploration) -> None:
 def test_no_region_is_blamed_if_all_are_right_alone(wrong_plan: rx.Exploration) -> None:
     session = wrong_plan.session
     alone = Numerics("compiled", "mul", verdict=NumericsVerdict.OK, partition=session.partitions[0].id)
-    (found,) = wrong_variants(replace(session, partition_numerics=(alone,)), ())
+    (found,) = wrong_variant_diagnostics(replace(session, partition_numerics=(alone,)), ())
     assert found.remedy.startswith("No region is wrong alone")
 
 
@@ -308,7 +308,7 @@ def test_unchecked_plan_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("numerics", NumericsVerdict)
 def test_a_plan_file_tells_of_results_that_withhold_the_speedup(numerics: NumericsVerdict) -> None:
-    explored = Explored("f", sessions.ENVIRONMENT, grad=False, numerics=numerics, wrong="output: 3 from eager")
+    explored = ExplorationRecord("f", sessions.ENVIRONMENT, grad=False, numerics=numerics, wrong="output: 3 from eager")
     found = wrong_when_explored(explored)
     assert [str(one.severity) for one in found] == {"failed": ["error"], "chaotic": ["warning"]}.get(numerics, [])
     assert all("output: 3 from eager" in one.message for one in found)
@@ -364,7 +364,7 @@ def row(variant: str, tensor: str, error: float, verdict: NumericsVerdict = Nume
 def test_wrong_results_of_the_graphs_are_one_finding() -> None:
     rows = [row(name, "output", 1.0) for name in ("aot_eager", "regional", "full")]
     session = replace(sessions.measured(), numerics=(*rows, row("full", "grad w", 2.0)))
-    trace, full = sorted(wrong_variants(session, ()), key=lambda found: "plain" in found.message[:40])
+    trace, full = sorted(wrong_variant_diagnostics(session, ()), key=lambda found: "plain" in found.message[:40])
     assert "(aot_eager) and of the plan (regional) are wrong: output: 1 from eager (0.1 is allowed)" in trace.message
     assert "No compiler is the cause" in trace.remedy
     assert "(full) are wrong: grad w: 2 from eager" in full.message
@@ -465,7 +465,7 @@ def counted_twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Yield what is compiled meanwhile; a twin is never Inductor's."""
     compiled: list[str] = []
 
-    def first_run(_variants: Any, what: str, function: Any, _backend: Any, _watched: Any) -> Any:
+    def first_run(_variants: Any, what: str, function: Any, _backend: Any, _watching_writes: Any) -> Any:
         compiled.append(what)
         return compile_isolated(function, "eager"), CompileCost(what, 0.5, "cold")
 

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from benchmarks.claims import text_claims
 from regional_explorer.page.answer import EARLIER_PLAN, ShownAnswer
-from regional_explorer.record.action import ALONE, ActionKind, Basis, configures, disables, marks_nodes
+from regional_explorer.record.action import (
+    ALONE,
+    ActionKind,
+    EffectBasis,
+    configure_action,
+    disable_action,
+    mark_nodes_action,
+)
 from regional_explorer.record.answer import (
     LEAST_SHARE,
     MOST_FINDINGS,
@@ -72,14 +79,14 @@ def finding(chance: Drawn, call_s: float) -> Diagnostic:
     value = chance.one_of(-1.0, 1.0, 1.0, 1.0) * call_s * chance.magnitude(1e-4, 3.0)
     low, high = sorted((value * chance.magnitude(0.1, 1.0), value * chance.magnitude(1.0, 10.0)))
     figure = chance.one_of(None, Figure(value, why="too few rounds (5)"), *[Figure(value, low, high)] * 4)
-    edits = configures("mlp", {"max_fusion_size": 512}), disables("mlp"), marks_nodes("mlp", "a")
+    edits = configure_action("mlp", {"max_fusion_size": 512}), disable_action("mlp"), mark_nodes_action("mlp", "a")
     action = chance.one_of(*edits)
-    basis = Basis.GUESSED if figure is None else Basis.MEASURED
+    basis = EffectBasis.GUESSED if figure is None else EffectBasis.MEASURED
     codes = DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.REGION_SPLIT, DiagnosticCode.REGION_FAILED
     code: DiagnosticCode = chance.one_of(*codes)
     does = replace(action, gain_s=figure, basis=basis, assumes=ALONE)
     remedy = chance.one_of((does, " helps."), ("Nothing.",))
-    return code.found("Region 'mlp' is found to do something.", region="mlp", remedy=remedy)
+    return code.finding("Region 'mlp' is found to do something.", region="mlp", remedy=remedy)
 
 
 def answers() -> list[tuple[Session, Answer]]:
@@ -217,7 +224,7 @@ def test_every_finding_has_an_action_and_says_how_its_gain_is_known() -> None:
         for one in answer.findings:
             ast.parse(str(one.action))
             assert str(one.action) in text or "ex.apply(ex.answer.findings[" in text
-            assert one.gain_s is None or one.action.basis is not Basis.GUESSED
+            assert one.gain_s is None or one.action.basis is not EffectBasis.GUESSED
 
 
 def test_missing_verdict_gives_advice() -> None:

@@ -20,11 +20,11 @@ from regional_explorer.compiler import artifact_folder
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.to_source import plan_source
-from regional_explorer.record.benchmark import MemoryPeak, Phase, Reconciled
+from regional_explorer.record.benchmark import MemoryPeak, Phase, ReconciliationRow
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.files import dump_plan, dump_session, json_safe, load_plan
-from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
+from regional_explorer.record.plan import CutRule, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan_file import PLAN_FORMAT, ExplorationRecord
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Session
 from tests.shared import sessions
@@ -50,7 +50,7 @@ def rich() -> Session:
         diagnostics=(replace(troubled.diagnostics[0], graph="0/forward", nodes=("mm0",)), troubled.diagnostics[1]),
         partition_timings=sessions.measured_alone(bitwise=False, warnings=("noisy: 3 %",)).partition_timings,
         partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
-        reconciliation=(Reconciled(Phase.STEP, "mlp", Figure(-1e-4, -2e-4, 1e-5), region="mlp", note="alone"),),
+        reconciliation=(ReconciliationRow(Phase.STEP, "mlp", Figure(-1e-4, -2e-4, 1e-5), region="mlp", note="alone"),),
         memory=(MemoryPeak("eager", Figure(1 << 21, 1 << 20, 1 << 22), "resident set", 4096),),
         profile=replace(
             profile,
@@ -79,11 +79,11 @@ PLAN = Plan(
             carved=(Selector(SelectorKind.OPS, ("aten.gelu*",)),),
         ),
     ),
-    Cut.UPSTREAM,
+    CutRule.UPSTREAM,
 )  # fmt: skip
 
 SESSION_JSON = json.loads(dump_session(rich()))
-PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich()), ("0" * 64, "1" * 64)))
+PLAN_JSON = json.loads(dump_plan(PLAN, ExplorationRecord.of(rich()), ("0" * 64, "1" * 64)))
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_records_refuse_impossible_values() -> None:
         with pytest.raises(RegionalExplorerError, match=message):
             make()
     assert Selector("ops", ["*"]) == Selector(SelectorKind.OPS, ("*",))  # type: ignore[arg-type]
-    assert Plan([region], "upstream").cut is Cut.UPSTREAM  # type: ignore[arg-type]
+    assert Plan([region], "upstream").cut is CutRule.UPSTREAM  # type: ignore[arg-type]
 
 
 # -------------------------------------------------------------------------------------------------- formats of files

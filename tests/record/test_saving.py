@@ -29,7 +29,7 @@ from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_file import Explored, slower_when_explored
+from regional_explorer.record.plan_file import ExplorationRecord, slower_when_explored
 from regional_explorer.record.session import Environment
 from tests.shared import sessions
 
@@ -185,7 +185,9 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
 
 
 def test_slower_plan_is_reported_where_it_runs() -> None:
-    explored = Explored("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
+    explored = ExplorationRecord(
+        "f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8
+    )
     for one, speedup in (
         (explored, "0.80×"),
         (replace(explored, speedup_low=0.75, speedup_high=0.85), "0.80× (0.75–0.85)"),

@@ -17,15 +17,15 @@ import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.record.files import load_plan
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import CutRule, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs
 from regional_explorer.regions.select import assign
-from regional_explorer.torch_api.graphs import ORIGIN, inductor_knows_fallback
+from regional_explorer.torch_api.graphs import ORIGIN, inductor_honours_fallback
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, codes, cut_by_region, told
 
-carves = pytest.mark.skipif(not inductor_knows_fallback(), reason="Inductor compiles carved ops")
+carves = pytest.mark.skipif(not inductor_honours_fallback(), reason="Inductor compiles carved ops")
 
 
 def with_cut(ex, cut):
@@ -112,10 +112,10 @@ def test_a_module_that_only_holds_others_can_be_marked(ex):
 def test_carved_ops_cut_a_region_except_under_upstreams_cut():
     ex = rx.explore(programs.carved, (torch.randn(8),))
     assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
-    with_cut(ex, Cut.UPSTREAM)
-    assert len(ex.partitions) == (1 if inductor_knows_fallback() else 2)
+    with_cut(ex, CutRule.UPSTREAM)
+    assert len(ex.partitions) == (1 if inductor_honours_fallback() else 2)
     ex.compile()
-    if inductor_knows_fallback():
+    if inductor_honours_fallback():
         assert "aten.exp" in ex.code("r").partitions[0].text, "Inductor has to call the eager kernel"
 
 
@@ -123,7 +123,7 @@ def test_carved_ops_cut_a_region_except_under_upstreams_cut():
 @carves
 def test_carved_piece_gets_its_own_cached_code():
     ex = rx.explore(lambda x: x.sin().exp().cos(), (torch.randn(8),)).mark("r", ops="*")
-    with_cut(ex, Cut.UPSTREAM).compile()
+    with_cut(ex, CutRule.UPSTREAM).compile()
     ex.carve("r", ops="aten.exp*").compile()
     assert "aten.exp" in ex.code("r").partitions[0].text
 
@@ -279,7 +279,7 @@ def test_the_marked_cut_and_upstreams_cut_leave_sums_eager(tmp_path):
     ex = rx.explore(thrice, (vector(),))
     assert set(backward(ex)["r"][0]) == set(ex.session.members["r"]["0/backward"])
     assert not ex.diagnostics
-    for cut in (Cut.MARKED, Cut.UPSTREAM):
+    for cut in (CutRule.MARKED, CutRule.UPSTREAM):
         with_cut(ex, cut)
         assert len(backward(ex)["r"]) == 2
         assert "add" not in ex.session.members["r"]["0/backward"]
@@ -287,7 +287,7 @@ def test_the_marked_cut_and_upstreams_cut_leave_sums_eager(tmp_path):
         assert message.startswith("2 ops")
         assert f"cut='{cut}' takes only marked ops" in message
         assert_eager_pieces_are_bitwise(ex)
-    with_cut(ex, Cut.MARKED).save_plan(tmp_path / "plan.json")
+    with_cut(ex, CutRule.MARKED).save_plan(tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json") == ex.plan
 
 
@@ -307,7 +307,7 @@ def test_marking_every_op_gives_one_partition_per_graph(fn, args, pieces):
     assert {part.graph: set(part.nodes) for part in ex.session.partitions} == ops
     assert len(ex.session.partitions) == len(ops)
     assert_eager_pieces_are_bitwise(ex)
-    marked = backward(with_cut(ex, Cut.MARKED))["all"]
+    marked = backward(with_cut(ex, CutRule.MARKED))["all"]
     assert len(marked) == pieces
     assert sum(map(len, marked)) < len(ops["0/backward"])
 
@@ -315,7 +315,7 @@ def test_marking_every_op_gives_one_partition_per_graph(fn, args, pieces):
 def test_the_marked_cut_leaves_the_sums_of_both_residuals():
     ex = rx.explore(two_residuals, (vector(),))
     assert len(backward(ex)["r"]) == 2
-    assert len(backward(with_cut(ex, Cut.MARKED))["r"]) == 4
+    assert len(backward(with_cut(ex, CutRule.MARKED))["r"]) == 4
 
 
 @pytest.mark.compiles

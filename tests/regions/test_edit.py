@@ -10,9 +10,9 @@ import regional_explorer as rx
 from regional_explorer.compiler import program
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.record.files import dump_plan, load_plan
-from regional_explorer.record.plan import Cut, SelectorKind
+from regional_explorer.record.plan import CutRule, SelectorKind
 from regional_explorer.regions.cut import cut_graph
-from regional_explorer.torch_api.graphs import inductor_knows_fallback
+from regional_explorer.torch_api.graphs import inductor_honours_fallback
 from tests.shared import programs
 from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, cut_by_region, told
 
@@ -213,8 +213,8 @@ def test_a_carve_holds_for_its_region_alone(ex):
 
 def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):
     ex.mark("layer", modules="layers.1").carve("layer", nodes="gelu_1")
-    ex.plan = rx.Plan(ex.plan.regions, Cut.UPSTREAM)
-    if not inductor_knows_fallback():
+    ex.plan = rx.Plan(ex.plan.regions, CutRule.UPSTREAM)
+    if not inductor_honours_fallback():
         assert ops(ex, "layer") == ["nm", "ma"]
         return
     assert ops(ex, "layer") == ["nmgma"]

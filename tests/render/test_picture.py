@@ -13,7 +13,7 @@ from regional_explorer.picture.folds import Stretch, pieces, stretches
 from regional_explorer.picture.layout import (
     Badge,
     Box,
-    Look,
+    BoxLook,
     PlacedScene,
     Scene,
     dot_lines,
@@ -52,12 +52,12 @@ def test_every_op_is_in_exactly_one_box() -> None:
     ops = sorted(node.name for graph in session.graphs for node in graph.ops if not node.name.startswith("item"))
     for everything in (False, True):
         scene = compose(session, everything=everything)
-        assert sorted(name for box in scene.boxes if box.look is not Look.INPUT for name in box.nodes) == ops
+        assert sorted(name for box in scene.boxes if box.look is not BoxLook.INPUT for name in box.nodes) == ops
 
 
 def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
     few = compose(sessions.trained())
-    assert box_of(few, "x").look is Look.INPUT
+    assert box_of(few, "x").look is BoxLook.INPUT
     ops = tuple(sessions.op(f"op{n}", "aten.add.Tensor", "x") for n in range(9))
     many = compose(sessions.session((Graph("0", GraphKind.INFERENCE, 0, (Node("x", Role.INPUT, "x"), *ops)),)))
     assert {box.marks for box in many.boxes} == {(Badge.INPUT,)}
@@ -83,9 +83,9 @@ def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
     session = sessions.trained(40)
     scene = compose(session)
     stack = box_of(scene, "mm20")
-    assert (stack.look, stack.title, stack.detail) == (Look.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
+    assert (stack.look, stack.title, stack.detail) == (BoxLook.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
     assert stack.shares == ((0, 117),)
-    assert box_of(scene, "mm0").look is Look.OP
+    assert box_of(scene, "mm0").look is BoxLook.OP
 
 
 def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
@@ -127,9 +127,9 @@ def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
     base = sessions.trained(1)
     nodes = tuple(replace(node, values=None) if node.name == "gelu0" else node for node in base.graphs[0].nodes)
     scene = compose(replace(base, graphs=(replace(base.graphs[0], nodes=nodes),)))
-    assert box_of(scene, "gelu0").look is Look.BAD
+    assert box_of(scene, "gelu0").look is BoxLook.BAD
     assert "cannot be drawn" in box_of(scene, "gelu0").tooltip
-    assert box_of(scene, "mm0").look is Look.OP
+    assert box_of(scene, "mm0").look is BoxLook.OP
 
 
 def test_dot_that_is_only_laid_out_has_no_legend() -> None:

@@ -17,7 +17,7 @@ from regional_explorer.exploration.plots import DRAWINGS, WHOLE, Plots, drawings
 from regional_explorer.exploration.results import SavedSession, save
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from tests.shared import sessions
 from tests.shared.drawn_sessions import drawn
@@ -32,7 +32,11 @@ def without_a_screen() -> Iterator[None]:
 def test_regions_and_the_whole_call_have_their_gains_with_whiskers() -> None:
     session = drawn(0)[1]
     axes = SavedSession(session).plot.gain()
-    gains = {name: timing.gain_s for name, timing in whole_region_timings(session).items() if timing.gain_s is not None}
+    gains = {
+        name: timing.gain_s
+        for name, timing in region_timings_of_whole_call(session).items()
+        if timing.gain_s is not None
+    }
     shown = dict(zip([label.get_text() for label in axes.get_yticklabels()], axes.patches, strict=True))
     assert list(shown) == [*gains, WHOLE]
     assert {name: shown[name].get_width() for name in gains} == pytest.approx(  # type: ignore[attr-defined]

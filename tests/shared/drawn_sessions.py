@@ -19,14 +19,14 @@ from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
 from regional_explorer.measure.rates import STEPS, Rates
-from regional_explorer.measure.rounds import Parts, RoundsResult, Stop
+from regional_explorer.measure.rounds import Parts, RoundsResult, StopReason
 from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.record.artifact import (
     ArtifactCode,
     ArtifactCompile,
     ArtifactKernelTimes,
     ArtifactRecord,
-    CacheAnswer,
+    CacheResult,
     Kernel,
     KernelKind,
 )
@@ -104,7 +104,7 @@ class Drawn:
             rounds=rounds,
             calls_per_sample=1,
             spent_s=5.0,
-            stopped=Stop.BUDGET,
+            stopped=StopReason.BUDGET,
             noise=noise,
             parts={
                 variant: Parts({key: samples(self.near(self.call_s * share)) for key, share in shares.items()}, noise)
@@ -153,7 +153,7 @@ class Drawn:
         gauge: Any = SimpleNamespace(
             how="resident set", least_bytes=LEAST_RESIDENT, peak_of=lambda _: int(self.magnitude(1.0, 1e11))
         )
-        seconds = ArtifactCompile(self.magnitude(1e-3, 1e3), self.one_of(*CacheAnswer))
+        seconds = ArtifactCompile(self.magnitude(1e-3, 1e3), self.one_of(*CacheResult))
         kernels = self.kernel_times()
         session = replace(
             base,

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.exploration.results import Results
-from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactRecord, CacheAnswer
+from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactRecord, CacheResult
 from regional_explorer.record.benchmark import (
     CompileCost,
     Conditions,
@@ -20,7 +20,7 @@ from regional_explorer.record.benchmark import (
     NumericsVerdict,
     PartitionTiming,
     Phase,
-    Reconciled,
+    ReconciliationRow,
     Timing,
     Verdict,
 )
@@ -172,7 +172,7 @@ def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None 
         for graph, pieces in cut.items()
         for n, nodes in enumerate(pieces)
     )
-    made = ArtifactRecord(ArtifactCompile(1.5, CacheAnswer.MISS), dict(asked))
+    made = ArtifactRecord(ArtifactCompile(1.5, CacheResult.MISS), dict(asked))
     return session(
         (layers(count), backward(count)),
         (region("mlp", **asked),),
@@ -344,7 +344,7 @@ def hostile(text: str) -> Session:
         partitions=(cut,),
         timings=(timing(text, 1.0, 1.5, numerics=NumericsVerdict.NOT_COMPARABLE, warnings=(text,)),),
         conditions=Conditions(text, text, 2, 0.95, 40, text, 5.0),
-        artifacts={text: ArtifactRecord(ArtifactCompile(1.0, CacheAnswer.MISS, text), {text: text * 2})},
+        artifacts={text: ArtifactRecord(ArtifactCompile(1.0, CacheResult.MISS, text), {text: text * 2})},
         variant_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
             Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, (text,)),
@@ -357,7 +357,7 @@ def hostile(text: str) -> Session:
         numerics=(found,),
         partition_timings=(alone(cut.id, 1.0, 0.5, **fields),),
         partition_numerics=(replace(found, partition=text),),
-        reconciliation=(Reconciled(Phase.STEP, text, Figure(1.0, 0.9, 1.1), region=name, note=text),),
+        reconciliation=(ReconciliationRow(Phase.STEP, text, Figure(1.0, 0.9, 1.1), region=name, note=text),),
         memory=(MemoryPeak(text, Figure(1 << 21, why=text), text),),
     )
 

@@ -95,9 +95,9 @@ def test_a_function_explored_often_can_still_be_compiled() -> None:
 
 def test_release_during_collection_loses_no_code() -> None:
     before, mine, others = GeneratedCode(), ModuleType("mine"), ModuleType("others")
-    with before.collected():
+    with before.collecting():
         PyCodeCache.modules.append(others)
-    with (code := GeneratedCode()).collected():
+    with (code := GeneratedCode()).collecting():
         PyCodeCache.modules.append(mine)
         before.release()  # as the garbage collector may do anywhere
     assert others not in PyCodeCache.modules

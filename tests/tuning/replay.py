@@ -18,7 +18,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Tracing
 from regional_explorer.record.session import Environment
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion
-from regional_explorer.tuning.bench import Built, Checked, Raced, TimedPiece
+from regional_explorer.tuning.bench import CheckResult, CompileResult, RaceResult, TimedPiece
 from regional_explorer.tuning.space import WHOLE, is_whole
 from tests.shared.fakes import FakeClock
 
@@ -112,8 +112,8 @@ class ReplayBench:
             raise CaptureError(RefusalCode.GRAPH_FAILED, planted.refusal)
         return ReplayedPlan(f"{plan!r}", planted, plan)
 
-    def compile(self, prepared: Sequence[ReplayedPlan], run: Run) -> list[Built | None]:
-        built: list[Built | None] = []
+    def compile(self, prepared: Sequence[ReplayedPlan], run: Run) -> list[CompileResult | None]:
+        built: list[CompileResult | None] = []
         for one in prepared:
             if run.cancelled():
                 built.append(None)
@@ -126,7 +126,7 @@ class ReplayBench:
             built.append(
                 None
                 if left_s > 0.0
-                else Built(
+                else CompileResult(
                     one.planted.code or one.key,
                     one.planted.compile_s,
                     one.planted.failure,
@@ -135,12 +135,12 @@ class ReplayBench:
             )
         return built
 
-    def check(self, prepared: ReplayedPlan) -> Checked:
+    def check(self, prepared: ReplayedPlan) -> CheckResult:
         self.log.append(("check", prepared.key))
         self.clock.spend(0.1)
         if prepared.planted.raises == "check":
             raise RuntimeError("no kernel")
-        return Checked(prepared.planted.wrong, prepared.planted.bitwise)
+        return CheckResult(prepared.planted.wrong, prepared.planted.bitwise)
 
     def call(self, prepared: ReplayedPlan, title: str) -> TimedCall:
         assert ("check", prepared.key) in self.log, "timed before it was checked"
@@ -154,7 +154,9 @@ class ReplayBench:
             for number, one in enumerate(self.plant_pieces(prepared.plan))
         ]
 
-    def race_piece(self, piece: TimedPiece, others: Mapping[str, ReplayedPlan], budget_s: float) -> Mapping[str, Raced]:
+    def race_piece(
+        self, piece: TimedPiece, others: Mapping[str, ReplayedPlan], budget_s: float
+    ) -> Mapping[str, RaceResult]:
         self.log.append(("race piece", piece.partition))
         self.clock.spend(budget_s)
         number, _ = piece.handle
@@ -164,7 +166,7 @@ class ReplayBench:
             ratio = piece.seconds / then.seconds
             if not then.wrong:
                 verdict = Verdict.BASELINE if ratio == 1.0 else Verdict.FASTER if ratio > 1.0 else Verdict.SLOWER
-                raced[change] = Raced(Figure(ratio, ratio * 0.99, ratio * 1.01), verdict)
+                raced[change] = RaceResult(Figure(ratio, ratio * 0.99, ratio * 1.01), verdict)
         return raced
 
     def eager(self) -> TimedCall:

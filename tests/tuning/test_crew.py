@@ -17,7 +17,7 @@ from regional_explorer.compiler import shipment, workers
 from regional_explorer.compiler.artifact import ArtifactStore
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workers import LostWorkerError, Workers, checked_executor
-from regional_explorer.compiler.workpiece import Wanted
+from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.tuning import Outcome, Try, Tuning
 from regional_explorer.tables.tuning import search_notes
@@ -34,7 +34,7 @@ def step(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture
-def wanted() -> Iterator[list[Wanted]]:
+def wanted() -> Iterator[list[WantedArtifact]]:
     """Two pieces of a call."""
     ex = rx.explore(step, (torch.randn(8, 8, requires_grad=True),))
     program = ex.live.program
@@ -88,12 +88,14 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Planted:
     return found
 
 
-def compiled(crew: Crew, wanted: list[Wanted], run: Run = PLAIN_RUN) -> tuple[list[Wanted], ArtifactStore]:
+def compiled(
+    crew: Crew, wanted: list[WantedArtifact], run: Run = PLAIN_RUN
+) -> tuple[list[WantedArtifact], ArtifactStore]:
     store = ArtifactStore()
     return list(crew.compile(wanted, store, lambda _wanted: {}, run)), store
 
 
-def test_tasks_that_an_executor_loses_run_in_own_processes(wanted: list[Wanted], own: Planted) -> None:
+def test_tasks_that_an_executor_loses_run_in_own_processes(wanted: list[WantedArtifact], own: Planted) -> None:
     """Perhaps the piece ended its process, perhaps somebody else did: an own process shows which."""
     given = Planted(lambda number: KeyError("its worker died") if number == 1 else True)
     crew = Crew(given)
@@ -107,7 +109,7 @@ def test_tasks_that_an_executor_loses_run_in_own_processes(wanted: list[Wanted],
 
 
 @pytest.mark.parametrize("given", [Full(), Planted(lambda _number: BrokenExecutor("terminated"))])
-def test_a_broken_executor_is_not_asked_again(wanted: list[Wanted], own: Planted, given: Planted) -> None:
+def test_a_broken_executor_is_not_asked_again(wanted: list[WantedArtifact], own: Planted, given: Planted) -> None:
     crew = Crew(given)
     assert compiled(crew, wanted)[0] == []
     assert own.asked == len(wanted)
@@ -118,7 +120,7 @@ def test_a_broken_executor_is_not_asked_again(wanted: list[Wanted], own: Planted
 
 
 def test_tasks_that_an_executor_loses_fail_without_own_processes(
-    wanted: list[Wanted], monkeypatch: pytest.MonkeyPatch
+    wanted: list[WantedArtifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crews, "can_have_workers", lambda: False)
     crew = Crew(Planted(lambda _number: KeyError("its worker died")))
@@ -129,7 +131,7 @@ def test_tasks_that_an_executor_loses_fail_without_own_processes(
 
 
 @pytest.mark.parametrize("is_crash", [True, False])
-def test_a_task_fails_when_its_own_process_is_lost(wanted: list[Wanted], own: Planted, is_crash: bool) -> None:
+def test_a_task_fails_when_its_own_process_is_lost(wanted: list[WantedArtifact], own: Planted, is_crash: bool) -> None:
     own.plant = lambda number: LostWorkerError("it ended", crashed=is_crash) if number == 1 else True
     crew = Crew(1)
     left, store = compiled(crew, wanted)
@@ -140,7 +142,7 @@ def test_a_task_fails_when_its_own_process_is_lost(wanted: list[Wanted], own: Pl
 
 @pytest.mark.parametrize(("least_s", "longest_s"), [(0.3, 0.0), (0.1, 0.3 / crews.PATIENCE)])
 def test_tasks_without_an_answer_are_given_up(
-    wanted: list[Wanted], own: Planted, monkeypatch: pytest.MonkeyPatch, least_s: float, longest_s: float
+    wanted: list[WantedArtifact], own: Planted, monkeypatch: pytest.MonkeyPatch, least_s: float, longest_s: float
 ) -> None:
     """After a multiple of the longest answer so far, and not before the least time."""
     monkeypatch.setattr(crews, "LEAST_PATIENCE_S", least_s)
@@ -155,7 +157,7 @@ def test_tasks_without_an_answer_are_given_up(
     assert len(own.ended) == 1
 
 
-def test_a_cancelled_search_ends_running_tasks(wanted: list[Wanted], own: Planted) -> None:
+def test_a_cancelled_search_ends_running_tasks(wanted: list[WantedArtifact], own: Planted) -> None:
     own.plant = lambda _number: None
     left, store = compiled(Crew(2), wanted, Run(cancelled=lambda: own.asked == len(wanted)))
     assert left == wanted

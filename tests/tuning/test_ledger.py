@@ -13,7 +13,7 @@ import pytest
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, Tracing
-from regional_explorer.record.tuning import EAGER, Numbers, Outcome
+from regional_explorer.record.tuning import EAGER, NumericsRequirement, Outcome
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.search import tune
@@ -128,7 +128,7 @@ def test_a_failure_and_a_wrong_result_are_remembered(tmp_path: Path) -> None:
 def test_entries_for_close_results_are_not_used_for_bitwise(tmp_path: Path) -> None:
     path = tmp_path / "tries.jsonl"
     tune(ReplayBench(PARTS), LIMITS, Ledger(path))
-    strict = tune(ReplayBench(PARTS), Limits(600.0, Numbers.BITWISE), Ledger(path))
+    strict = tune(ReplayBench(PARTS), Limits(600.0, NumericsRequirement.BITWISE), Ledger(path))
     assert strict.answer == EAGER
     assert strict.counts[Outcome.MEASURED] == 0
 

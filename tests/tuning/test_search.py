@@ -28,7 +28,7 @@ from regional_explorer.record.tuning import (
     AT_HAND,
     EAGER,
     TORCH_COMPILE,
-    Numbers,
+    NumericsRequirement,
     Outcome,
     SearchStage,
     Suggestion,
@@ -208,7 +208,7 @@ def test_bitwise_takes_only_what_equals_eager_to_the_bit(ledger: Ledger) -> None
     def plant(plan: Plan) -> Planted:
         return Planted(0.7) if plan.tracing == JOINT else Planted(0.9, bitwise=plan.tracing == AS_TORCH_COMPILE)
 
-    tuning = tune(ReplayBench(plant), limits(numbers=Numbers.BITWISE), ledger)
+    tuning = tune(ReplayBench(plant), limits(numbers=NumericsRequirement.BITWISE), ledger)
     assert tuning.plan is not None
     assert tuning.plan.tracing == AS_TORCH_COMPILE
     assert outcome(tuning, title(JOINT)) is Outcome.WRONG
@@ -216,7 +216,7 @@ def test_bitwise_takes_only_what_equals_eager_to_the_bit(ledger: Ledger) -> None
 
 def test_bitwise_does_not_answer_with_torch_compile(ledger: Ledger) -> None:
     bench = ReplayBench(lambda _plan: Planted(1.1, bitwise=True), eager_over=1.3)
-    tuning = tune(bench, limits(numbers=Numbers.BITWISE), ledger)
+    tuning = tune(bench, limits(numbers=NumericsRequirement.BITWISE), ledger)
     assert tuning.plan is not None
     assert tuning.rival == EAGER
 

@@ -19,7 +19,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.tables.tuning import SuggestionList, suggestions_table
-from regional_explorer.tuning.bench import Checked
+from regional_explorer.tuning.bench import CheckResult
 from regional_explorer.tuning.live_bench import LiveBench
 from tests.shared import programs
 
@@ -77,7 +77,7 @@ def test_a_gain_is_that_of_the_whole_call_beside_its_trace(monkeypatch: pytest.M
 
 @pytest.mark.compiles
 def test_a_suggestion_with_wrong_results_has_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiveBench, "check", lambda *_: Checked("numerics failed: output is off", bitwise=False))
+    monkeypatch.setattr(LiveBench, "check", lambda *_: CheckResult("numerics failed: output is off", bitwise=False))
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
         measured = [one for one in ex.suggest(budget_s=10) if one.why_not.startswith("numerics")]
     assert measured

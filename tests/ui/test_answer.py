@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import Run
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.measure import machine
-from regional_explorer.record.action import Basis, configures, disables
+from regional_explorer.record.action import EffectBasis, configure_action, disable_action
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
@@ -24,8 +24,8 @@ from regional_explorer.ui.panel import Panel
 from tests.shared import sessions
 from tests.shared.panel import Blocked, button, elements, text
 
-MEASURED = replace(disables("mm"), basis=Basis.MEASURED, gain_s=Figure(1e-5, 9e-6, 1.1e-5))
-GUESSED = configures("act", {"max_fusion_size": 4})
+MEASURED = replace(disable_action("mm"), basis=EffectBasis.MEASURED, gain_s=Figure(1e-5, 9e-6, 1.1e-5))
+GUESSED = configure_action("act", {"max_fusion_size": 4})
 
 
 @pytest.fixture

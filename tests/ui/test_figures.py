@@ -19,12 +19,12 @@ from regional_explorer.exploration.live import with_measured_states
 from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.page_records import Records
-from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
+from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheResult
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.partition import PartitionContent, PlanContent, State, partition_content, plan_content
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.regions import region_summaries, whole_region_timings
+from regional_explorer.record.regions import region_summaries, region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import Node, to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup, times
@@ -46,7 +46,7 @@ Row = tuple[object, ...]
 def session_of(states: list[State], *, matched: bool = True, measured: bool = False) -> Session:
     """Return a session with one region, whose partitions are in these states, half of them in the backward."""
     base = sessions.measured_alone()
-    made = ArtifactRecord(ArtifactCompile(6.0, CacheAnswer.MISS))
+    made = ArtifactRecord(ArtifactCompile(6.0, CacheResult.MISS))
     partitions, timings = [], []
     for cut, timing, state in zip(base.partitions, base.partition_timings, states, strict=False):
         has_code = state in (State.COMPILED, State.MEASURED)
@@ -237,7 +237,7 @@ def test_no_part_is_above_its_whole_whatever_was_measured() -> None:
     left_out = 0
     for session in (drawn(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
         call_s = session.whole_timings["eager"].median_s.value
-        for timing in whole_region_timings(session).values():
+        for timing in region_timings_of_whole_call(session).values():
             gain = timing.gain_of_call_s
             left_out += timing.gain_s is not None and gain is None
             assert gain is None or gain.value <= call_s

@@ -32,7 +32,7 @@ from regional_explorer.ui.jobs import (
     INTERRUPTED_NOTE,
     Heartbeat,
     JobInterrupts,
-    Latest,
+    LatestWorkRunner,
     MainThread,
     ThreadModes,
 )
@@ -578,7 +578,7 @@ def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, mon
 
 
 def test_only_the_latest_request_runs_after_the_current_one() -> None:
-    latest, begun, go_on, done = Latest(0.0), threading.Event(), threading.Event(), []
+    latest, begun, go_on, done = LatestWorkRunner(0.0), threading.Event(), threading.Event(), []
 
     def hold(outdated: threading.Event) -> None:
         begun.set()
@@ -598,7 +598,7 @@ def test_only_the_latest_request_runs_after_the_current_one() -> None:
 
 
 def test_delayed_work_does_not_begin_once_there_is_newer_work() -> None:
-    latest, begun = Latest(3600.0), list[threading.Event]()
+    latest, begun = LatestWorkRunner(3600.0), list[threading.Event]()
     for _ in range(2):
         latest.submit(begun.append)
     latest.cancel()

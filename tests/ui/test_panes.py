@@ -23,7 +23,7 @@ from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
-from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import CutRule, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import ProfileKind, TimeShares
 from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import Session
@@ -143,7 +143,7 @@ def test_plans_are_compared_in_a_table_of_their_differences() -> None:
     assert differences([Plan(), plain]) == [["no region"], ["mm = ops:aten.mm*"]]
     assert differences([sized, sized]) == [[], []]
     assert differences([]) == []
-    assert differences([plain, Plan((MM,), cut=Cut.MARKED)]) == [["cut instances"], ["cut marked"]]
+    assert differences([plain, Plan((MM,), cut=CutRule.MARKED)]) == [["cut instances"], ["cut marked"]]
     relu = Region("relu", (Selector(SelectorKind.OPS, ("aten.relu*",)),))
     assert differences([Plan((MM, relu)), Plan((relu, MM))]) == [["order mm, relu"], ["order relu, mm"]]
     assert differences([Plan((MM, relu)), plain]) == [["relu = ops:aten.relu*"], []]
