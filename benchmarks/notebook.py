@@ -93,7 +93,7 @@ def step(tokens):
 """
 SHOWN = "%regional_compile step(tokens)"
 COMPILED = "torch.compile(step)(tokens)"
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 
 
 def opening_rows(repeats: int = 3) -> Iterator[Row]:
@@ -128,11 +128,11 @@ def _outputs_of(first: str, then: str) -> Mapping[str, float]:
         manager.start_kernel(env={**os.environ, "TMPDIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder})
         client = manager.blocking_client()
         try:
-            client.wait_for_ready(timeout=PATIENCE_S)
-            client.execute_interactive(first, timeout=PATIENCE_S, output_hook=lambda _: None)
+            client.wait_for_ready(timeout=TIMEOUT_S)
+            client.execute_interactive(first, timeout=TIMEOUT_S, output_hook=lambda _: None)
             time.sleep(IDLE_S)
             started = time.perf_counter()
-            client.execute_interactive(then, timeout=PATIENCE_S, output_hook=note)
+            client.execute_interactive(then, timeout=TIMEOUT_S, output_hook=note)
             seconds["end"] = time.perf_counter() - started
         finally:
             client.stop_channels()

@@ -100,8 +100,8 @@ class PlanCheck:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        answers = {name: getattr(self, name) for name in ("holds", "slower_than", "not_compared", "no_verdict")}
-        return {**answers, **asdict(self), "speeds": [json_fields(speed) for speed in self.speeds]}
+        conclusions = {name: getattr(self, name) for name in ("holds", "slower_than", "not_compared", "no_verdict")}
+        return {**conclusions, **asdict(self), "speeds": [json_fields(speed) for speed in self.speeds]}
 
     def __str__(self) -> str:
         """Return a line for each result and each problem."""

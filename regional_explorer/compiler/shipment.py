@@ -66,7 +66,7 @@ class Shipment:
 
 @dataclass(frozen=True)
 class Delivery:
-    """The answer of a worker: compiled code, or why there is none.
+    """The result of a worker: compiled code, or why there is none.
 
     ``failure`` is the fault of the piece. ``refusal`` is the fault of the worker: the piece may compile elsewhere.
     """

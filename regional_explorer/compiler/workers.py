@@ -1,6 +1,6 @@
 """Processes of our own that run functions: a crash, a hang or too much memory ends one of them, and nothing else.
 
-``answers`` collects their answers, and those of any other executor. This file needs no torch, because ``toolchain`` is
+``results`` collects their results, and those of any other executor. This file needs no torch, because ``toolchain`` is
 loaded without it.
 """
 
@@ -43,7 +43,7 @@ _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV")
 
 
 class LostWorkerError(Exception):
-    """A process ended before it answered, or could not be started; the text says how.
+    """A process ended before it returned a result, or could not be started; the text says how.
 
     It has ``crashed`` if its own code ended it: the same task would end it again.
     """
@@ -138,7 +138,7 @@ class Workers(Executor):
                     process = _Process(self._memory, max(1, cores() // self._count))
                     self._processes.add(process)
                 with self._doing(future, process):
-                    is_done, value = pickle.loads(process.answer(content))  # noqa: S301 - our own process, our own code
+                    is_done, value = pickle.loads(process.run(content))  # noqa: S301 - our own process, our own code
             except Exception as error:  # noqa: BLE001 - LostWorkerError, or any error of an import that the value needs
                 is_done, value = False, error
             if isinstance(value, LostWorkerError):
@@ -196,8 +196,8 @@ class _Process:
     def pid(self) -> int:
         return self._process.pid
 
-    def answer(self, content: bytes) -> bytes:
-        """Return the answer to a task.
+    def run(self, content: bytes) -> bytes:
+        """Return the result of a task.
 
         Raises:
             LostWorkerError: the process has ended.
@@ -242,7 +242,7 @@ def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[
 
     Raises:
         CancelledError: it was cancelled meanwhile.
-        LostWorkerError: the process could not be started, or has ended without an answer.
+        LostWorkerError: the process could not be started, or has ended without a result.
         Exception: whatever the function raises.
     """
     with Workers(1) as workers:
@@ -280,23 +280,23 @@ def checked_executor(executor: object) -> AnyExecutor:
 
 
 class GivenUpError(Exception):
-    """No process has answered for ``seconds``."""
+    """No task was completed for ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"no answer for {seconds} s")
+        super().__init__(f"no result for {seconds} s")
         self.seconds = seconds
 
 
-def answers(
+def results(
     executor: Executor,
     function: Callable[[bytes], bytes],
     tasks: Mapping[str, bytes],
     run: Run,
-    patience_s: Callable[[], float],
+    timeout_s: Callable[[], float],
 ) -> Iterator[tuple[str, bytes | Exception]]:
     """Yield each task's key with the function's result or the executor's error, in the order of completion.
 
-    The error is a GivenUpError for running tasks if no task was answered for ``patience_s``, and a BrokenExecutor for
+    The error is a GivenUpError for running tasks if no task was completed for ``timeout_s``, and a BrokenExecutor for
     tasks that the executor does not take. When ``run`` is cancelled, the remaining tasks are ended.
     """
     futures: dict[Future[bytes], str] = {}
@@ -306,29 +306,29 @@ def answers(
                 futures[executor.submit(function, content)] = key
             except Exception as error:  # noqa: BLE001 - an executor that raises takes no work
                 yield key, BrokenExecutor(f"{type(error).__name__}: {error}")
-        answered_s = time.monotonic()
+        progressed_s = time.monotonic()
         while futures:
             done_part = 1.0 - len(futures) / len(tasks)
             run.progress(f"in other processes ({len(tasks) - len(futures)} of {len(tasks)} done)", done_part)
             done, _ = concurrent.futures.wait(futures, POLL_S, FIRST_COMPLETED)
             for future in done:
-                yield futures.pop(future), _outcome(future)
+                yield futures.pop(future), _result_or_error(future)
             if run.cancelled():
                 return
             stuck = list[Future[bytes]]()
-            if not done and time.monotonic() - answered_s > patience_s():
+            if not done and time.monotonic() - progressed_s > timeout_s():
                 stuck = [future for future in futures if future.running()] or list(futures)
             for future in stuck:
                 _end(executor, future)
-                yield futures.pop(future), GivenUpError(patience_s())
+                yield futures.pop(future), GivenUpError(timeout_s())
             if done or stuck:
-                answered_s = time.monotonic()
+                progressed_s = time.monotonic()
     finally:
         for future in futures:
             _end(executor, future)
 
 
-def _outcome(future: Future[bytes]) -> bytes | Exception:
+def _result_or_error(future: Future[bytes]) -> bytes | Exception:
     try:
         return future.result()
     except Exception as error:  # noqa: BLE001 - whatever an executor raises
@@ -363,10 +363,10 @@ def serve(fd: int, memory: int | None) -> None:
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        connection.send_bytes(_answer(tasks.get()))
+        connection.send_bytes(_pickled_result(tasks.get()))
 
 
-def _answer(content: bytes) -> bytes:
+def _pickled_result(content: bytes) -> bytes:
     try:
         function, args, kwargs = pickle.loads(content)  # noqa: S301 - from the process that started this one
         return pickle.dumps((True, function(*args, **kwargs)))

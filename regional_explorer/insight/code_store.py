@@ -281,8 +281,8 @@ def codes_on_gpu(missing: Sequence[WantedArtifact], target: GpuTarget, run: Run)
     if not pieces:
         return codes
     try:
-        question = _Question(target, *_surroundings_of_gpu_code(target), pieces)
-        answer = run_alone(_codes_in_worker, question, run.cancelled)
+        request = _CodeRequest(target, *_surroundings_of_gpu_code(target), pieces)
+        result = run_alone(_codes_in_worker, request, run.cancelled)
     except CancelledError:
         return codes
     except LostWorkerError as error:
@@ -294,9 +294,9 @@ def codes_on_gpu(missing: Sequence[WantedArtifact], target: GpuTarget, run: Run)
         raise CompileEnvironmentError(
             f"No code for {target.title}: torch cannot be imported in another process: {type(error).__name__}: {error}."
         ) from error
-    if isinstance(answer, str):
-        raise CompileEnvironmentError(f"No code for {target.title}: {answer}.")
-    codes.update(answer)
+    if isinstance(result, str):
+        raise CompileEnvironmentError(f"No code for {target.title}: {result}.")
+    codes.update(result)
     return codes
 
 
@@ -332,7 +332,7 @@ def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _CodeRequest:
     """A request for the code of pieces on a GPU; ``settings`` are those of the asking process, pickled.
 
     ``pieces`` are by key, each with the positions of its nodes. ``compiler`` is the path of the C++ compiler; its
@@ -346,19 +346,19 @@ class _Question:
     pieces: Mapping[str, tuple[SentPiece, Mapping[str, int]]]
 
 
-def _codes_in_worker(question: _Question) -> dict[str, ArtifactCode] | str:
+def _codes_in_worker(request: _CodeRequest) -> dict[str, ArtifactCode] | str:
     """Return the code of each piece by its key, or why there is none for any piece; runs in a process of its own."""
     from regional_explorer.torch_api.virtual_gpu import load_device_guard, virtual_gpu
 
     problem = "the settings of your process could not be applied"
     try:
-        with pickle.loads(question.settings).in_force():  # noqa: S301 - from the process that started this one
+        with pickle.loads(request.settings).in_force():  # noqa: S301 - from the process that started this one
             problem = "the device guard could not be built"
-            load_device_guard(question.compiler, Path(question.folder))
-            with virtual_gpu(question.target):
+            load_device_guard(request.compiler, Path(request.folder))
+            with virtual_gpu(request.target):
                 return {
-                    key: _code_or_problem(piece, positions, question.target)
-                    for key, (piece, positions) in question.pieces.items()
+                    key: _code_or_problem(piece, positions, request.target)
+                    for key, (piece, positions) in request.pieces.items()
                 }
     except Exception as error:  # noqa: BLE001 - reported in place of the code
         return f"{problem}: {type(error).__name__}: {error}"

@@ -152,10 +152,10 @@ class ClockNotes:
         if self.calls:
             self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
 
-    def parts(self, number: int, marks: Sequence[float]) -> Mapping[Any, float]:
+    def parts(self, number: int, stamps: Sequence[float]) -> Mapping[Any, float]:
         """Return the seconds of each kernel and of the code between kernels in one call, less the clocks' own time."""
         clock_s, seconds_by_kernel = overhead_s(CpuClock()), self.calls[number]
-        between_s = marks[-1] - marks[0] - sum(seconds_by_kernel.values()) - clock_s * len(seconds_by_kernel)
+        between_s = stamps[-1] - stamps[0] - sum(seconds_by_kernel.values()) - clock_s * len(seconds_by_kernel)
         kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in seconds_by_kernel.items()}
         return {**kernels, BETWEEN: max(between_s, 0.0)}
 

@@ -21,9 +21,9 @@ Moment = TypeVar("Moment")
 
 
 class Clock(ABC, Generic[Moment]):
-    """Records marks during a sample, and returns the seconds between them afterwards.
+    """Records stamps during a sample, and returns the seconds between them afterwards.
 
-    A device runs asynchronously, so the time between two marks is known only after ``synchronize``.
+    A device runs asynchronously, so the time between two stamps is known only after ``synchronize``.
     """
 
     def now(self) -> float:
@@ -31,29 +31,29 @@ class Clock(ABC, Generic[Moment]):
         return time.perf_counter()
 
     def flush(self) -> None:
-        """Bring caches into the state that every timed call starts from; called before its first mark."""
+        """Bring caches into the state that every timed call starts from; called before its first stamp."""
 
     @abstractmethod
-    def mark(self) -> Moment:
-        """Record a mark in the device's stream of work, without waiting for it."""
+    def stamp(self) -> Moment:
+        """Record a stamp in the device's stream of work, without waiting for it."""
 
     def synchronize(self) -> None:
-        """Wait until all marks have been reached."""
+        """Wait until all stamps have been reached."""
 
     @abstractmethod
     def seconds(self, begin: Moment, end: Moment) -> float:
-        """Return the seconds between two marks that have been reached."""
+        """Return the seconds between two stamps that have been reached."""
 
 
 class CpuClock(Clock[float]):
     """The host's monotonic clock; code has run when it returns. Caches stay warm between calls, as in a user's loop."""
 
-    def mark(self) -> float:
+    def stamp(self) -> float:
         """Return the time, in seconds."""
         return time.perf_counter()
 
     def seconds(self, begin: float, end: float) -> float:
-        """Return the seconds between two marks."""
+        """Return the seconds between two stamps."""
         return end - begin
 
 
@@ -76,7 +76,7 @@ class CudaClock(Clock[torch.cuda.Event]):
         """Overwrite the L2 cache, in the order of the stream."""
         self._scratch.zero_()
 
-    def mark(self) -> torch.cuda.Event:
+    def stamp(self) -> torch.cuda.Event:
         """Record an event on the stream that is current now."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self.device))
@@ -104,20 +104,20 @@ def clock_for(device: str) -> Clock[Any]:
     return CpuClock()
 
 
-_OVERHEAD_MARKS = 200
+_OVERHEAD_STAMPS = 200
 
 
 def overhead_s(clock: Clock[Any]) -> float:
-    """Return the seconds that a mark takes: the time between two marks with nothing in between."""
-    marks: list[Any] = []
+    """Return the seconds that a stamp takes: the time between two stamps with nothing in between."""
+    stamps: list[Any] = []
 
-    def mark() -> None:
-        marks.append(clock.mark())
+    def stamp() -> None:
+        stamps.append(clock.stamp())
 
-    for _ in range(_OVERHEAD_MARKS):
-        mark()
+    for _ in range(_OVERHEAD_STAMPS):
+        stamp()
     clock.synchronize()
-    return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(marks))
+    return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(stamps))
 
 
 def do_nothing() -> None:
@@ -131,7 +131,7 @@ class TimedCall:
     ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, and is None if
     no gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call;
     ``select`` makes this variant the live implementation and runs before every sample; neither is timed. ``parts``
-    takes the number of a call in its sample and the marks around its phases, and returns the seconds of its parts.
+    takes the number of a call in its sample and the stamps around its phases, and returns the seconds of its parts.
     """
 
     name: str
@@ -149,35 +149,39 @@ class TimedCall:
         """
         self.select()
         with gc_paused():
-            calls_marks = [self.marked_call(clock) for _ in range(calls)]
+            stamps_by_call = [self.stamps_of_call(clock) for _ in range(calls)]
             clock.synchronize()
         spans = [
-            (clock.seconds(marks[0], marks[1]), clock.seconds(marks[-2], marks[-1]), clock.seconds(marks[0], marks[-1]))
-            for marks in calls_marks
+            (
+                clock.seconds(stamps[0], stamps[1]),
+                clock.seconds(stamps[-2], stamps[-1]),
+                clock.seconds(stamps[0], stamps[-1]),
+            )
+            for stamps in stamps_by_call
         ]
         medians = dict(zip(Phase, map(statistics.median, zip(*spans, strict=True)), strict=True))
         phases = {phase: medians[phase] for phase in (Phase if self.backward is not None else (Phase.FORWARD,))}
         if self.parts is None:
             return phases
         typical = sorted(range(calls), key=lambda call: spans[call][-1])[(calls - 1) // 2]
-        return {**phases, **self.parts(typical, calls_marks[typical])}
+        return {**phases, **self.parts(typical, stamps_by_call[typical])}
 
-    def marked_call(self, clock: Clock[Moment]) -> Sequence[Moment]:
-        """Make one call; return the marks before it, after its forward, and after its backward if it has one.
+    def stamps_of_call(self, clock: Clock[Moment]) -> Sequence[Moment]:
+        """Make one call; return the stamps before it, after its forward, and after its backward if it has one.
 
-        The outputs and gradients live until the last mark: freeing them is not part of the call.
+        The outputs and gradients live until the last stamp: freeing them is not part of the call.
         """
         self.before()
         clock.flush()
-        marks = [clock.mark()]
+        stamps = [clock.stamp()]
         outputs = self.forward()
-        marks.append(clock.mark())
+        stamps.append(clock.stamp())
         if self.backward is not None:
             gradients = self.backward(outputs)
-            marks.append(clock.mark())
+            stamps.append(clock.stamp())
             del gradients
         del outputs
-        return marks
+        return stamps
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Sentinel:
         return seconds
 
     def _time(self, clock: Clock[Any]) -> float:
-        begin, end = self.call.marked_call(clock)
+        begin, end = self.call.stamps_of_call(clock)
         clock.synchronize()
         return clock.seconds(begin, end)
 
@@ -161,12 +161,12 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
         timed_call.before()
         clock.flush()
         clock.synchronize()
-        began_s, begin = clock.now(), clock.mark()
+        began_s, begin = clock.now(), clock.stamp()
         outputs = timed_call.forward()
         if timed_call.backward is not None:
             timed_call.backward(outputs)
         del outputs  # or the next call would find less memory
-        end, ended_s = clock.mark(), clock.now()
+        end, ended_s = clock.stamp(), clock.now()
         clock.synchronize()
         launch_shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
     return statistics.median(launch_shares)

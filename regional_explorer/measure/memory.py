@@ -75,7 +75,7 @@ def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s
     timed_call.select()
     try:
         with variants.call.restoring():
-            return measure_peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
+            return measure_peak(timed_call.name, lambda: timed_call.stamps_of_call(CpuClock()), gauge, limit_s)
     finally:
         variants.program.select_regional(on=True)
 

@@ -39,14 +39,14 @@ _BACKWARD_SPANS = (
 )
 
 Span = tuple[Any, Any]
-"""Two marks of a clock."""
+"""Two stamps of a clock."""
 
 
 def spans_around_graphs(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
     """Yield the name and the seconds of each span of one call outside its graphs; the clock is synchronized.
 
-    ``phases`` are marks before the call, after its forward, and after its backward if it has one, ``runs`` the first
-    and the last mark of each run of a graph, in any order.
+    ``phases`` are stamps before the call, after its forward, and after its backward if it has one, ``runs`` the first
+    and the last stamp of each run of a graph, in any order.
     """
     call_begin = phases[0]
     ordered_runs = sorted(runs, key=lambda run: clock.seconds(call_begin, run[0]))
@@ -61,23 +61,23 @@ def spans_around_graphs(clock: Clock[Any], phases: Sequence[Any], runs: Sequence
 
 
 class OpTimer:
-    """Runs the code of ``gm`` with a mark before its first op and after every op.
+    """Runs the code of ``gm`` with a stamp before its first op and after every op.
 
-    The time of an op is the time from one mark to the next, so the ops add up to the time of the graph. It includes
+    The time of an op is the time from one stamp to the next, so the ops add up to the time of the graph. It includes
     what the code does around the op: calling it from Python, and freeing values after their last use. ``calls`` has the
-    marks of each run in each call.
+    stamps of each run in each call.
     """
 
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
         self._clock = clock
         self.calls: list[list[list[Any]]] = []
-        calls, take_mark = self.calls, clock.mark
+        calls, take_stamp = self.calls, clock.stamp
 
         def begin() -> None:
-            calls[-1].append([take_mark()])
+            calls[-1].append([take_stamp()])
 
-        def mark() -> None:
-            calls[-1][-1].append(take_mark())
+        def stamp() -> None:
+            calls[-1][-1].append(take_stamp())
 
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
@@ -87,14 +87,14 @@ class OpTimer:
                 graph.call_function(begin)
             copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.op == "call_function":
-                graph.call_function(mark)
+                graph.call_function(stamp)
                 self._op_names.append(node.name)
         self.run = boxed(fx.GraphModule(gm, graph, class_name="Timed"))
         """Runs the graph on a list of arguments, which it empties."""
 
-    def spans(self, marks: Sequence[Any]) -> Iterator[tuple[str, float]]:
+    def spans(self, stamps: Sequence[Any]) -> Iterator[tuple[str, float]]:
         """Yield the name and seconds of each op of a run, in order; the clock must be synchronized."""
-        for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
+        for name, (begin, end) in zip(self._op_names, pairwise(stamps), strict=True):
             yield name, self._clock.seconds(begin, end)
 
 
@@ -135,14 +135,14 @@ def _tensor_bytes(tensor: torch.Tensor) -> int:
 
 
 LEAST_OVERHEADS = 10.0
-"""An op is too short for a figure of its own if it takes less than this many times the overhead of a mark."""
+"""An op is too short for a figure of its own if it takes less than this many times the overhead of a stamp."""
 
 OpKey = tuple[str, str]
 """The graph and name of an op; for time outside of the graphs, ``NO_GRAPH`` and the name of the span."""
 NO_GRAPH = ""
 
 
-MARKED = "with marks"
+STAMPED = "with stamps"
 
 
 def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profile | None:
@@ -154,17 +154,17 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
     """
     clock, rates, capture = clock_for(device), rates_of(device), variants.program.capture
     with capture.generated.collecting():
-        marked = _MarkedCall(clock, {live.id: OpTimer(live.gm, clock) for live in capture.live})
+        stamped = _StampedCall(clock, {live.id: OpTimer(live.gm, clock) for live in capture.live})
     moved = {(live.id, op): size for live in capture.live for op, size in bytes_moved(live.gm).items()}
     aot_eager = variants.get(VariantName.AOT_EAGER)
 
     def before() -> None:
         aot_eager.before()
-        for timer in marked.timers.values():
+        for timer in stamped.timers.values():
             timer.calls.append([])
 
     def select(implementations: Mapping[str, BoxedCall]) -> None:
-        for timer in marked.timers.values():
+        for timer in stamped.timers.values():
             timer.calls.clear()
         aot_eager.select()
         for live in capture.live:
@@ -174,10 +174,10 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
         with variants.call.restoring(), capture.running(lambda live: live.implementation):
             aot_eager.select()
             eager = {live.id: live.implementation for live in capture.live}
-            timers = {graph: timer.run for graph, timer in marked.timers.items()}
+            timers = {graph: timer.run for graph, timer in stamped.timers.items()}
             calls = (
                 replace(aot_eager, select=lambda: select(eager)),
-                replace(aot_eager, name=MARKED, select=lambda: select(timers), before=before, parts=marked.parts),
+                replace(aot_eager, name=STAMPED, select=lambda: select(timers), before=before, parts=stamped.parts),
             )
             rounds = run_rounds(
                 calls,
@@ -192,32 +192,32 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
         variants.program.select_regional(on=True)
     if rounds.dropped:
         raise MeasureError(" ".join(rounds.dropped.values()))
-    if MARKED not in rounds.parts:
+    if STAMPED not in rounds.parts:
         rounds.stopped.raise_interrupt()
         return None
-    return profile_of(rounds, capture.graphs, moved, rates, float(np.median(marked.overheads_s)))
+    return profile_of(rounds, capture.graphs, moved, rates, float(np.median(stamped.overheads_s)))
 
 
 @dataclass
-class _MarkedCall:
-    """The call in which a timer runs each graph; ``overheads_s`` are the seconds of a mark, one per sample."""
+class _StampedCall:
+    """The call in which a timer runs each graph; ``overheads_s`` are the seconds of a stamp, one per sample."""
 
     clock: Clock[Any]
     timers: Mapping[str, OpTimer]
     overheads_s: list[float] = field(default_factory=list)
 
     def parts(self, number: int, phases: Sequence[Any]) -> Mapping[OpKey, float]:
-        """Return the seconds of each op and of the code around the graphs in one call, without the marks' own."""
+        """Return the seconds of each op and of the code around the graphs in one call, without the stamps' own."""
         overhead = overhead_s(self.clock)
         self.overheads_s.append(overhead)
         seconds: defaultdict[OpKey, float] = defaultdict(float)
-        runs = [(graph, timer, marks) for graph, timer in self.timers.items() for marks in timer.calls[number]]
+        runs = [(graph, timer, stamps) for graph, timer in self.timers.items() for stamps in timer.calls[number]]
         if not runs:
             raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
-        for graph, timer, marks in runs:
-            for name, span_s in timer.spans(marks):
+        for graph, timer, stamps in runs:
+            for name, span_s in timer.spans(stamps):
                 seconds[graph, name] += max(span_s - overhead, 0.0)
-        for name, span_s in spans_around_graphs(self.clock, phases, [(marks[0], marks[-1]) for _, _, marks in runs]):
+        for name, span_s in spans_around_graphs(self.clock, phases, [(stamps[0], stamps[-1]) for _, _, stamps in runs]):
             seconds[NO_GRAPH, name] += max(span_s - overhead, 0.0)
         return seconds
 
@@ -225,8 +225,8 @@ class _MarkedCall:
 def profile_of(
     rounds: RoundsResult, graphs: Iterable[Graph], moved: Mapping[OpKey, int], rates: Rates, overhead: float
 ) -> Profile:
-    """Return the profile from rounds; ``moved`` has the bytes of each op, ``overhead`` is the seconds of a mark."""
-    parts = rounds.parts[MARKED]
+    """Return the profile from rounds; ``moved`` has the bytes of each op, ``overhead`` is the seconds of a stamp."""
+    parts = rounds.parts[STAMPED]
     figures = {key: parts.figure([key]) for key in parts.seconds if key[0] != NO_GRAPH}
     ops = {
         key: OpTime(key[0], key[1], seconds, too_short=seconds.value < LEAST_OVERHEADS * overhead)

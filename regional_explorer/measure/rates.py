@@ -175,15 +175,15 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
 def _seconds(device: str, call: Callable[[], object], calls: int, limit_s: float = math.inf) -> list[float]:
     """Return the seconds of up to ``calls`` calls, at least one, after a call that is not timed."""
     clock = clock_for(device)
-    marks: list[tuple[Any, Any]] = []
+    stamps: list[tuple[Any, Any]] = []
     with torch.no_grad():
         call()
         end_s = time.perf_counter() + limit_s
-        while len(marks) < calls and (not marks or time.perf_counter() < end_s):
+        while len(stamps) < calls and (not stamps or time.perf_counter() < end_s):
             clock.flush()
-            begin = clock.mark()
+            begin = clock.stamp()
             result = call()
-            marks.append((begin, clock.mark()))
+            stamps.append((begin, clock.stamp()))
             del result
         clock.synchronize()
-    return [max(clock.seconds(begin, end), 1e-9) for begin, end in marks]
+    return [max(clock.seconds(begin, end), 1e-9) for begin, end in stamps]

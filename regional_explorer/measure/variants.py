@@ -144,7 +144,7 @@ class Variants:
     ) -> tuple[Callable[..., Any], CompileCost]:
         """Compile the call by running it; return the compiled function and the cost."""
         compiled = compile_isolated(function, backend, dynamic=self.dynamic)
-        answers = CacheCounts.now()
+        counts = CacheCounts.now()
         started = time.perf_counter()
         try:
             with (
@@ -159,8 +159,8 @@ class Variants:
         except BaseException:
             release_compiled(compiled)
             raise
-        seconds, patterns = time.perf_counter() - started, answers.if_nothing_cached(matched)
-        return compiled, CompileCost(title, seconds, answers.since(), patterns=patterns)
+        seconds, patterns = time.perf_counter() - started, counts.if_nothing_cached(matched)
+        return compiled, CompileCost(title, seconds, counts.warm_or_cold(), patterns=patterns)
 
     def _upstream_backend(self, name: VariantName, marks: Marks) -> Any:
         if name is VariantName.UPSTREAM:

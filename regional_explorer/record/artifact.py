@@ -1,4 +1,4 @@
-"""A compiled partition: its compile, cache answers, code, kernels and their times."""
+"""A compiled partition: its compile, cache results, code, kernels and their times."""
 
 from __future__ import annotations
 
@@ -281,9 +281,9 @@ class ArtifactCompile(Record, frozen=True):
     seconds: Seconds
     """How long it took."""
     answer: CacheResult
-    """The answer of the cache."""
+    """What the look-up in the cache gave."""
     reason: str = ""
-    """Why the cache was bypassed or off, or what explains its answer."""
+    """Why the cache was bypassed or off, or what explains the result of the look-up."""
     nearest: str | None = None
     """The artifact with the most similar graph, config and settings that this process compiled before."""
     changes: tuple[KeyChange, ...] = ()

@@ -48,7 +48,7 @@ from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_CHANGES = 6
 
-_ANSWER_TONES = {CacheResult.HIT: "good", CacheResult.BYPASS: "warn"}
+_CACHE_TONES = {CacheResult.HIT: "good", CacheResult.BYPASS: "warn"}
 
 
 def compile_costs_table(session: Session) -> Table[CompileCost]:
@@ -89,8 +89,8 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
         (
             Column("partition", lambda row: row[0].id),
             Column("region", lambda row: row[0].region),
-            Column("answer", lambda row: row[1].answer, tone=lambda row: _ANSWER_TONES.get(row[1].answer, "quiet")),
-            Column("why", lambda row: row[1].why, text=lambda row: _answer_reason(row[1])),
+            Column("answer", lambda row: row[1].answer, tone=lambda row: _CACHE_TONES.get(row[1].answer, "quiet")),
+            Column("why", lambda row: row[1].why, text=lambda row: _cache_reason(row[1])),
             Column("changed", lambda row: ", ".join(change.part for change in row[1].changes)),
             Column("nearest", lambda row: row[1].nearest),
             Column("artifact", lambda row: row[0].artifact),
@@ -104,7 +104,7 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
     )
 
 
-def _answer_reason(compiled: ArtifactCompile) -> str:
+def _cache_reason(compiled: ArtifactCompile) -> str:
     if compiled.answer is not CacheResult.MISS or not compiled.changes or compiled.cold:
         return clean(compiled.why, LONG_TEXT)
     return clean(listing([str(change) for change in compiled.changes], MOST_CHANGES), LONG_TEXT)

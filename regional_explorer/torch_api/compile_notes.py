@@ -1,4 +1,4 @@
-"""Records what Inductor reports during a compile: warnings, matched patterns, its phases, and its caches' answers."""
+"""Records what Inductor reports during a compile: warnings, matched patterns, its phases, and what its caches had."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _name(entry: Any) -> str:
     return str(getattr(function, "__name__", None) or type(entry.pattern).__name__)
 
 
-# ------------------------------------------------------------------------------- phases, and the answers of the caches
+# ------------------------------------------------------------------------------- phases, and the results of the caches
 
 
 _PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
@@ -225,18 +225,18 @@ class CompileNotes:
     warned: Iterable[str] = ()
     matched: Mapping[str, int] = field(default_factory=dict)
 
-    def compiled(self, seconds: float, answers: CacheCounts) -> ArtifactCompile:
-        """Return the record of the compile; ``answers`` are the counts before it."""
-        answer = answers.answer()
+    def record(self, seconds: float, counts: CacheCounts) -> ArtifactCompile:
+        """Return the record of the compile; ``counts`` are those of the caches before it."""
+        result = counts.result()
         return ArtifactCompile(
             seconds=seconds,
-            answer=answer,
-            reason=_uncached_reason(answer, self.reason),
+            answer=result,
+            reason=_uncached_reason(result, self.reason),
             phases=self.times.phases(seconds),
             pre_grad_passes=pre_grad_passes(),
             pre_grad_s=self.times.whole[_PRE_GRAD_EVENT],
             warnings=tuple(self.warned),
-            patterns=answers.if_nothing_cached(self.matched),
+            patterns=counts.if_nothing_cached(self.matched),
         )
 
 
@@ -280,8 +280,8 @@ def noting_compile() -> Iterator[CompileNotes]:
         yield notes
 
 
-def _uncached_reason(answer: CacheResult, note: str) -> str:
-    if answer is CacheResult.OFF:
+def _uncached_reason(result: CacheResult, note: str) -> str:
+    if result is CacheResult.OFF:
         if inductor_config.force_disable_caches:
             return "force_disable_caches is set"
         off = [
@@ -293,7 +293,7 @@ def _uncached_reason(answer: CacheResult, note: str) -> str:
             if not is_on
         ]
         return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not consulted"
-    if answer is CacheResult.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
+    if result is CacheResult.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
         return f"{note}: {passes} has no uuid(), so that a change cannot be detected; every compile starts from scratch"
     return note
 
@@ -324,7 +324,7 @@ _WORST_FIRST = (CacheResult.BYPASS, CacheResult.MISS, CacheResult.HIT)
 
 @dataclass(frozen=True)
 class CacheCounts:
-    """How often AOTAutograd's cache, and Inductor's cache behind it, have returned each answer."""
+    """How often AOTAutograd's cache, and Inductor's cache behind it, have given each result."""
 
     aot: Counter[CacheResult]
     inductor: Counter[CacheResult]
@@ -334,16 +334,16 @@ class CacheCounts:
         """Return the current counts."""
         aot, inductor = counters["aot_autograd"], counters["inductor"]
         return cls(
-            Counter({answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST}),
-            Counter({answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST}),
+            Counter({result: int(aot[f"autograd_cache_{result}"]) for result in _WORST_FIRST}),
+            Counter({result: int(inductor[f"fxgraph_cache_{result}"]) for result in _WORST_FIRST}),
         )
 
-    def answer(self) -> CacheResult:
-        """Return the worst answer since these counts: from AOTAutograd's cache, or else from Inductor's."""
-        answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
-        return next(answers, CacheResult.OFF)
+    def result(self) -> CacheResult:
+        """Return the worst result since these counts: of AOTAutograd's cache, or else of Inductor's."""
+        results = (result for counts in self._new_counts() for result in _WORST_FIRST if counts[result])
+        return next(results, CacheResult.OFF)
 
-    def since(self) -> str:
+    def warm_or_cold(self) -> str:
         """Return ``warm`` if everything compiled since these counts came from the caches, else ``cold``."""
         aot, inductor = self._new_counts()
         missed = inductor[CacheResult.BYPASS] or inductor[CacheResult.MISS]

@@ -221,7 +221,7 @@ class CompileOutput:
     """The result of one run of Inductor over one piece.
 
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
-    None if the compile never came that far. ``made`` has the time and the caches' answer. ``pack`` serializes the code
+    None if the compile never came that far. ``made`` has the time and what the caches had. ``pack`` serializes the code
     to be saved. ``call`` can be used after ``finished``, which waits for the ``builds``; ``build`` is their command.
     ``constants`` are those of frozen code.
     """
@@ -323,13 +323,13 @@ def _noted_compile(
         configs.append(read_config(config))
         codes.append(code)
 
-    answers = CacheCounts.now()
+    counts = CacheCounts.now()
     with noting_compile() as notes:
         started = time.perf_counter()
         artifact = make(at_code)
         seconds = time.perf_counter() - started
     with inductor_config.patch(dict(config)):
-        record = notes.compiled(seconds, answers)
+        record = notes.record(seconds, counts)
     settings = {**changed_config(), **config}
     is_as_it_is = isinstance(artifact, InductorGraph)
     if is_as_it_is:  # it is lowered after those passes

@@ -17,9 +17,9 @@ from regional_explorer.compiler.workers import (
     GivenUpError,
     LostWorkerError,
     Workers,
-    answers,
     can_have_workers,
     cores,
+    results,
 )
 from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.style.formats import duration
@@ -28,9 +28,9 @@ from regional_explorer.torch_api.torch_config import Settings
 
 MOST_PROCESSES = 4
 """The maximum number of processes started in place of a broken executor."""
-PATIENCE = 5.0
-LEAST_PATIENCE_S = 60.0
-"""A piece is given up if no process answers for the longer of this time and ``PATIENCE`` times the longest compile."""
+TIMEOUT_FACTOR = 5.0
+LEAST_TIMEOUT_S = 60.0
+"""A piece is given up if no task is completed for this time and for ``TIMEOUT_FACTOR`` times the longest compile."""
 
 Sent = Mapping[str, tuple[WantedArtifact, bytes]]
 """The items that were sent, by the key of their artifact."""
@@ -102,41 +102,41 @@ class Crew:
         """Yield deliveries in the order in which they arrive."""
         left = dict(sent)
         if isinstance(self.executor, Executor):
-            for key, answer in self._answers(self.executor, sent, run):
+            for key, result in self._results(self.executor, sent, run):
                 wanted, _ = left[key]
-                if isinstance(answer, bytes):
-                    yield wanted, receive(answer)
-                elif isinstance(answer, GivenUpError) or not can_have_workers():
-                    yield wanted, self._failed_delivery(key, answer)
+                if isinstance(result, bytes):
+                    yield wanted, receive(result)
+                elif isinstance(result, GivenUpError) or not can_have_workers():
+                    yield wanted, self._failed_delivery(key, result)
                 else:
-                    self.remarks[f"the executor failed: {failure_text(answer)}"] += 1
-                    if isinstance(answer, BrokenExecutor):
+                    self.remarks[f"the executor failed: {failure_text(result)}"] += 1
+                    if isinstance(result, BrokenExecutor):
                         self.executor = min(cores(), MOST_PROCESSES)
                     continue
                 del left[key]
-        for key, answer in self._answers(self._workers(), left, run):
+        for key, result in self._results(self._workers(), left, run):
             wanted, _ = left[key]
-            if isinstance(answer, bytes):
-                yield wanted, receive(answer)
-            elif isinstance(answer, LostWorkerError | GivenUpError):
-                yield wanted, self._failed_delivery(key, answer)
+            if isinstance(result, bytes):
+                yield wanted, receive(result)
+            elif isinstance(result, LostWorkerError | GivenUpError):
+                yield wanted, self._failed_delivery(key, result)
             else:
-                yield wanted, Delivery(refusal=failure_text(answer))
+                yield wanted, Delivery(refusal=failure_text(result))
 
     def _failed_delivery(self, key: str, error: Exception) -> Delivery:
         if not (isinstance(error, LostWorkerError) and error.crashed):
             self.given_up.add(key)
         if isinstance(error, GivenUpError):
-            return Delivery(failure=f"given up: no answer for {duration(error.seconds)}")
+            return Delivery(failure=f"given up: no result for {duration(error.seconds)}")
         return Delivery(failure=str(error) if isinstance(error, LostWorkerError) else failure_text(error))
 
-    def _answers(self, executor: Executor, sent: Sent, run: Run) -> Iterator[tuple[str, bytes | Exception]]:
+    def _results(self, executor: Executor, sent: Sent, run: Run) -> Iterator[tuple[str, bytes | Exception]]:
         contents = {key: content for key, (_, content) in sent.items()}
-        return answers(executor, compile_shipment, contents, run, lambda: self._patience_s)
+        return results(executor, compile_shipment, contents, run, lambda: self._timeout_s)
 
     @property
-    def _patience_s(self) -> float:
-        return max(LEAST_PATIENCE_S, PATIENCE * self.longest_s)
+    def _timeout_s(self) -> float:
+        return max(LEAST_TIMEOUT_S, TIMEOUT_FACTOR * self.longest_s)
 
     def _workers(self) -> Workers:
         if self._own is None:

@@ -75,10 +75,10 @@ def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
 
 @pytest.mark.parametrize(("cache", "key"), [("inductor", "fxgraph_cache_hit"), ("aot_autograd", "autograd_cache_hit")])
 def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
-    answers = CacheCounts.now()
-    assert answers.if_nothing_cached({ATTENTION: 1}) == {ATTENTION: 1}
+    counts = CacheCounts.now()
+    assert counts.if_nothing_cached({ATTENTION: 1}) == {ATTENTION: 1}
     monkeypatch.setitem(counters[cache], key, counters[cache][key] + 1)
-    assert answers.if_nothing_cached({ATTENTION: 1}) is None
+    assert counts.if_nothing_cached({ATTENTION: 1}) is None
 
 
 def session_of(*, trace=None, region=None, full=None):

@@ -17,7 +17,7 @@ from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, 
 from regional_explorer.insight.roofline import phase_reaches, region_reaches
 from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
-from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
+from regional_explorer.measure.profile import NO_GRAPH, STAMPED, profile_of
 from regional_explorer.measure.rates import STEPS, Rates
 from regional_explorer.measure.rounds import Parts, RoundsResult, StopReason
 from regional_explorer.measure.timings import conditions_of, timings_of
@@ -130,7 +130,7 @@ class Drawn:
         shares = {(graph.id, node.name): self.one_of(0.0, 0.05) for graph in graphs for node in graph.ops}
         moved = {key: int(self.magnitude(1.0, 1e10)) for key in shares}
         around = {(NO_GRAPH, "before the graphs"): 0.1, (NO_GRAPH, "after them"): 0.0}
-        found = self.rounds(VariantName.AOT_EAGER, parts={MARKED: shares | around})
+        found = self.rounds(VariantName.AOT_EAGER, parts={STAMPED: shares | around})
         return profile_of(found, graphs, moved, self.rates(), self.magnitude(1e-8, 1e-5))
 
     def partition_timings(self, session: Session) -> tuple[PartitionTiming, ...]:

@@ -21,7 +21,7 @@ Make = Callable[..., TimedCall]
 
 @dataclass
 class FakeClock(Clock[float]):
-    """Time stands still but for ``spend``; marks can be read once the clock was synchronized."""
+    """Time stands still but for ``spend``; stamps can be read once the clock was synchronized."""
 
     time_s: float = 0.0
     rate: float = 1.0
@@ -50,7 +50,7 @@ class FakeClock(Clock[float]):
     def flush(self) -> None:
         self.flushes += 1
 
-    def mark(self) -> float:
+    def stamp(self) -> float:
         """Return the time, which may not be read before the clock has settled."""
         self.settled = False
         return self.time_s
@@ -65,14 +65,14 @@ class FakeClock(Clock[float]):
 
 @dataclass
 class TickingClock(FakeClock):
-    """It goes on by ``tick_s`` with each mark, so a budget has as many rounds on every machine, however busy it is."""
+    """It goes on by ``tick_s`` with each stamp, so a budget has as many rounds on every machine, however busy it is."""
 
     tick_s: float = 1e-3
 
-    def mark(self) -> float:
-        """Return the time, a tick after the last mark."""
+    def stamp(self) -> float:
+        """Return the time, a tick after the last stamp."""
         self.spend(self.tick_s)
-        return super().mark()
+        return super().stamp()
 
 
 class Unwatched(Sentinel):
@@ -108,7 +108,7 @@ def timed_by(clock: FakeClock) -> Iterator[None]:
 
 
 def plant_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:
-    """Let every op of a profile take the seconds that ``seconds_of`` gives its name, and a mark a microsecond."""
+    """Let every op of a profile take the seconds that ``seconds_of`` gives its name, and a stamp a microsecond."""
     spans = OpTimer.spans
     monkeypatch.setattr(
         OpTimer, "spans", lambda timer, run: ((name, seconds_of(name)) for name, _ in spans(timer, run))

@@ -140,18 +140,18 @@ def test_a_task_fails_when_its_own_process_is_lost(wanted: list[WantedArtifact],
     assert crew.given_up == (set() if is_crash else {wanted[0].key})
 
 
-@pytest.mark.parametrize(("least_s", "longest_s"), [(0.3, 0.0), (0.1, 0.3 / crews.PATIENCE)])
+@pytest.mark.parametrize(("least_s", "longest_s"), [(0.3, 0.0), (0.1, 0.3 / crews.TIMEOUT_FACTOR)])
 def test_tasks_without_an_answer_are_given_up(
     wanted: list[WantedArtifact], own: Planted, monkeypatch: pytest.MonkeyPatch, least_s: float, longest_s: float
 ) -> None:
     """After a multiple of the longest answer so far, and not before the least time."""
-    monkeypatch.setattr(crews, "LEAST_PATIENCE_S", least_s)
+    monkeypatch.setattr(crews, "LEAST_TIMEOUT_S", least_s)
     own.plant = lambda number: None if number == 1 else True
     crew = Crew(2)
     crew.longest_s = longest_s
     left, store = compiled(crew, wanted)
     assert not left
-    assert store.failures[wanted[0].key] == "given up: no answer for 300 ms"
+    assert store.failures[wanted[0].key] == "given up: no result for 300 ms"
     assert store.failures[wanted[1].key] == "no kernel"
     assert crew.given_up == {wanted[0].key}
     assert len(own.ended) == 1
@@ -192,7 +192,7 @@ WHYS = {
     MEMORY: (Outcome.FAILED, "MemoryError"),
     WRONG: (Outcome.WRONG, "numerics failed: output: off by up to"),
     NAN: (Outcome.WRONG, "numerics failed: output: "),
-    HANG: (Outcome.FAILED, "given up: no answer for"),
+    HANG: (Outcome.FAILED, "given up: no result for"),
 }
 INERT = {KEY: 60}
 
@@ -228,8 +228,8 @@ def test_a_failure_in_a_process_fails_that_try_alone(
 ) -> None:
     monkeypatch.setattr(crews, "compile_shipment", compile_planted)
     if HANG in planted:
-        monkeypatch.setattr(crews, "LEAST_PATIENCE_S", 30.0)
-        monkeypatch.setattr(crews, "PATIENCE", 0.0)
+        monkeypatch.setattr(crews, "LEAST_TIMEOUT_S", 30.0)
+        monkeypatch.setattr(crews, "TIMEOUT_FACTOR", 0.0)
     found = searched([*({KEY: one} for one in planted), INERT], tmp_path, executor=processes)
     tries = by_key(found)
     for one in planted:
