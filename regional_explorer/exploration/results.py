@@ -64,7 +64,7 @@ from regional_explorer.tables.plan import kept_table, measured_plans, partitions
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
-from regional_explorer.tables.tuning import SuggestionList, answer, tries_table, tuning_table
+from regional_explorer.tables.tuning import SuggestionList, search_sentences, tries_table, tuning_table
 
 if TYPE_CHECKING:
     import graphviz
@@ -321,10 +321,12 @@ class TuningResult(CodeResult):
 
     def __str__(self) -> str:
         """Return the answer, and the table."""
-        return "\n".join([*textwrap.wrap(answer(self.record), TEXT_WIDTH), "", tries_table(self.record).text()])
+        return "\n".join(
+            [*textwrap.wrap(search_sentences(self.record), TEXT_WIDTH), "", tries_table(self.record).text()]
+        )
 
     def _html(self) -> str:
-        nodes = [node("p", answer(self.record)), *tries_table(self.record).nodes()]
+        nodes = [node("p", search_sentences(self.record)), *tries_table(self.record).nodes()]
         return f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
 
 

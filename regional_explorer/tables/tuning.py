@@ -32,7 +32,7 @@ def tuning_table(session: Session) -> Table[Try]:
     """
     tuning = session.tuning or Tuning(())
     table = tries_table(tuning)
-    return replace(table, notes=lambda: [answer(tuning), *table.notes()])
+    return replace(table, notes=lambda: [search_sentences(tuning), *table.notes()])
 
 
 def tries_table(tuning: Tuning) -> Table[Try]:
@@ -77,7 +77,7 @@ def _interval_text(row: Try) -> str:
     return (row.over_full and interval(row.over_full)) or NONE
 
 
-def answer(tuning: Tuning) -> str:
+def search_sentences(tuning: Tuning) -> str:
     """Return the result of a search in a few sentences."""
     plan, rival, best = tuning.by_title.get(tuning.answer), tuning.by_title.get(tuning.rival), tuning.best_so_far
     if plan is None:

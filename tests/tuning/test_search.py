@@ -36,7 +36,7 @@ from regional_explorer.record.tuning import (
     Try,
     Tuning,
 )
-from regional_explorer.tables.tuning import answer, tries_table
+from regional_explorer.tables.tuning import search_sentences, tries_table
 from regional_explorer.tuning import tries
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
@@ -79,7 +79,7 @@ def test_the_fastest_plan_is_found_and_confirmed_beside_the_references(ledger: L
     assert {EAGER, TORCH_COMPILE, AT_HAND, tuning.answer} <= set(finals)
     assert len(finals) == 6
     assert outcome(tuning, title(JOINT, max_fusion_size=16)) is Outcome.SAME_CODE
-    assert tuning.answer in answer(tuning)
+    assert tuning.answer in search_sentences(tuning)
 
 
 def test_every_neighbour_of_the_answer_was_tried(ledger: Ledger) -> None:
@@ -136,11 +136,11 @@ def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
     assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
 
 
-def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
+def test_if_nothing_is_faster_the_better_reference_is_the_search_sentences(ledger: Ledger) -> None:
     slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
-    said = answer(by_full)
+    said = search_sentences(by_full)
     assert said.startswith("No plan was found that is faster than torch.compile beyond doubt. The best of the others:")
     assert "do not count" not in said
     by_eager = tune(ReplayBench(slow, eager_over=0.8), limits(), ledger)
@@ -151,7 +151,7 @@ def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() 
     plan = whole_graph_candidate(SearchStage.TRACING, JOINT)
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
-    said = answer(Tuning((full, fast), TORCH_COMPILE, TORCH_COMPILE, floor=0.034))
+    said = search_sentences(Tuning((full, fast), TORCH_COMPILE, TORCH_COMPILE, floor=0.034))
     assert said.endswith("1.03× (1.02–1.05) as fast as torch.compile. Differences below 3.40 % do not count.")
 
 
@@ -242,7 +242,7 @@ def test_frozen_weights_count_where_memory_is_limited(tmp_path: Path) -> None:
     ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN, cpp_wrapper=True)
     by_default = tune(ReplayBench(plant, grad=False), limits(), ledger)
     assert by_default.answer == frozen
-    assert "30.0 MiB of frozen weights besides those of the model" in answer(by_default)
+    assert "30.0 MiB of frozen weights besides those of the model" in search_sentences(by_default)
     for book in (ledger, Ledger(tmp_path / "others.jsonl")):  # what an earlier search has found, too
         limited = tune(ReplayBench(plant, grad=False), limits(max_memory=35 * MIB), book)
         assert limited.answer == title(JOINT)
@@ -299,7 +299,7 @@ def test_a_cancelled_search_keeps_its_tries_and_names_the_best_so_far(after: int
     tuning = tune(bench, limits(), ledger)
     assert tuning.stopped == "cancelled"
     assert (tuning.answer, tuning.plan) == ("", None)
-    text = answer(tuning)
+    text = search_sentences(tuning)
     assert text.startswith("The search ended before its final comparison: cancelled.")
     assert ("Best so far" in text) == (after > 3)
 
@@ -389,7 +389,7 @@ def test_a_short_budget_still_compares_one_plan_or_names_the_missing_time(tmp_pa
     lacking = tune(too_slow, limits(60.0), Ledger(tmp_path / "b"))
     assert lacking.plan is None
     text = f"No plan was compared with torch.compile: {title(JOINT)}: the budget was spent before it was compiled."
-    assert answer(lacking) == text
+    assert search_sentences(lacking) == text
     assert lacking.spent_s <= 60.0
 
 
@@ -450,7 +450,7 @@ def test_the_answer_lists_only_differences_from_torch_compile(ledger: Ledger) ->
     def plant(plan: Plan) -> Planted:
         return Planted(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Planted(1.0, launches=120)
 
-    text = answer(tune(ReplayBench(plant), limits(), ledger))
+    text = search_sentences(tune(ReplayBench(plant), limits(), ledger))
     assert "Compared with torch.compile it has 90 instead of 120 launches of its kernels, a peak of 8.00 MiB" in text
     assert "kept for the backward" not in text
     assert text.endswith("Each partition decomposes its ops, after autograd.")
