@@ -214,7 +214,7 @@ class PlannedProgram(CutProgram):
 
     def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
         with _raising_again(cut.live):
-            with self._compiling, TorchRandomState(), self._noting_cost(cut.live.id):
+            with self._compiling, TorchRandomState(), self._recording_cost(cut.live.id):
                 try:
                     compile_stale(self)
                 except NoCompilerError as error:
@@ -224,7 +224,7 @@ class PlannedProgram(CutProgram):
             self._report_failures(switches)
 
     @contextlib.contextmanager
-    def _noting_cost(self, graph: str) -> Iterator[None]:
+    def _recording_cost(self, graph: str) -> Iterator[None]:
         before, artifacts_before = self.compiles.get(graph), len(self.store.artifacts)
         began, start = time.time(), time.perf_counter()
         try:
@@ -540,16 +540,16 @@ class PlannedBackend:
         """
         diagnostic = in_production(diagnostic)
         if self.options.strict:
-            self._note(diagnostic)
+            self._keep(diagnostic)
             raise PlanError(f"{diagnostic} With strict={self.options.strict!r} this is an error.")
         self.warn(diagnostic)
 
     def warn(self, diagnostic: Diagnostic) -> None:
         """Warn of a diagnostic once, even with ``strict``."""
-        if self._note(diagnostic):
+        if self._keep(diagnostic):
             warnings.warn(f"{diagnostic} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 
-    def _note(self, diagnostic: Diagnostic) -> bool:
+    def _keep(self, diagnostic: Diagnostic) -> bool:
         """Keep a diagnostic for the status; return False if it was kept before."""
         if any(subject_of(other) == subject_of(diagnostic) for other in self.findings):
             return False

@@ -250,7 +250,7 @@ class Call:
     def _first_run(
         self, tensors_before: Sequence[torch.Tensor], seen_before: AbstractSet[Node] = frozenset()
     ) -> AbstractSet[Node]:
-        """Run the call with its backward, and note its changes.
+        """Run the call with its backward, and record its changes.
 
         If its outputs lead to autograd nodes that may be older than the call, but that a thread of the call may have
         made, restore everything and return these nodes. Found again in another run, which gets them as ``seen_before``,
@@ -279,7 +279,7 @@ class Call:
             if self._state.first_run_ended():
                 self._second_run(nodes_before, after_first)
             elif self._restore_log.wrote or self._state.changes:
-                self._note_written(storages_before)
+                self._record_written(storages_before)
         finally:
             self._restore_state()
         return frozenset()
@@ -292,7 +292,7 @@ class Call:
         No gradients are taken if they depend on what the first run made.
         """
         reachable = self._reach()
-        self._state.note_first_run(reachable)
+        self._state.record_first_run(reachable)
         storages_before = storages_of(reachable.tensors)
         with self._watching_writes(), silent(), _raising_capture_error("The call, run a second time,"):
             outputs = self._run_eagerly()
@@ -301,13 +301,13 @@ class Call:
                 # Gradients would go through what the first run made, to the same leaves, but its buffers are freed.
                 if all(isinstance(end, torch.Tensor) or end.node in nodes_before for end in ends):
                     _gradients(outputs, ends, draw_cotangents(outputs))
-        self._state.note_second_run()
+        self._state.record_second_run()
         if self._state.not_restored:
             self._before_first = self._restore_log.keep_first(after_first)
-        self._note_written(storages_before)
+        self._record_written(storages_before)
 
-    def _note_written(self, storages_before: AbstractSet[int]) -> None:
-        """Note which tensors a run has written in place or assigned; assigned tensors have new storages."""
+    def _record_written(self, storages_before: AbstractSet[int]) -> None:
+        """Record which tensors a run has written in place or assigned; assigned tensors have new storages."""
         self._written_names = [
             name
             for name, tensor in self._tensors_by_name().items()
@@ -329,7 +329,7 @@ class Call:
 
     @contextlib.contextmanager
     def _watching_writes(self) -> Iterator[None]:
-        """Context manager: note the call's writes in the block; restore random generators and flags afterwards."""
+        """Context manager: record the call's writes in the block; restore random generators and flags afterwards."""
         try:
             with (
                 self._random,

@@ -77,7 +77,7 @@ class RestoreLog(WatchingMode):
             for tensor in written:
                 self._save_storage(tensor, attaches=attaches)
         result = func(*args, **keywords)
-        self._note_made(result, arguments)
+        self._record_made(result, arguments)
         return result
 
     def _save_storage(self, tensor: Any, *, attaches: bool = False) -> None:
@@ -122,7 +122,7 @@ class RestoreLog(WatchingMode):
             "torch.no_grad().",
         )
 
-    def _note_made(self, result: Any, arguments: Sequence[torch.Tensor]) -> None:
+    def _record_made(self, result: Any, arguments: Sequence[torch.Tensor]) -> None:
         argument_ids = storages_of(arguments)
         for tensor in _flat_tensors((result,)):
             storage = _storage_of(tensor)
@@ -421,8 +421,8 @@ class AssignedState:
         self._before = changed
         return False
 
-    def note_first_run(self, reach: Reach) -> None:
-        """Note the values after the first run, also in containers and objects that it made; restore ``tensor.data``."""
+    def record_first_run(self, reach: Reach) -> None:
+        """Record the values after the first run, even in containers and objects it made; restore ``tensor.data``."""
         known_owners = {id(scope.owner) for scope, _ in self._before}
         self._before += [(scope, scope.read()) for scope in reach.variables if id(scope.owner) not in known_owners]
         self._after = [scope.read() for scope, _ in self._before]
@@ -430,7 +430,7 @@ class AssignedState:
         self._leaves_after = [(tensor, tensor.requires_grad, tensor.grad) for tensor, _, _ in self._leaves]
         self._restore_data()
 
-    def note_second_run(self) -> None:
+    def record_second_run(self) -> None:
         """Watch from now on only values that every call assigns, not those that only the first call created."""
         watched: list[tuple[Variables, ValuesByKey]] = []
         labels: list[str] = []

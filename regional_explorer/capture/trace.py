@@ -30,8 +30,8 @@ from regional_explorer.torch_api.dynamo import (
     compile_isolated,
     frame_module,
     graph_breaks,
-    noting_marks,
     recompile_reason,
+    recording_marks,
     traced_code,
 )
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, SizeGuards, bodies, boxed, dispatch_mode
@@ -265,7 +265,7 @@ class Capture(TracedGraphs):
             self.generated.collecting(),
             call.restoring(),
             as_first_call(call.fn),
-            noting_marks(),
+            recording_marks(),
             graph_breaks() as breaks,
         ):
             self._run_traced()

@@ -43,7 +43,7 @@ class Variables:
     owner_class: type = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note the class that the owner has."""
+        """Record the class that the owner has."""
         self.owner_class = type(self.owner)
 
     def assign(self, values: Mapping[Any, Any]) -> None:

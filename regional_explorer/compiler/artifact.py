@@ -179,9 +179,9 @@ class ArtifactStore:
     def start(self, wanted: WantedArtifact) -> StartedCompile:
         """Lower a piece and start the builds of its kernels."""
         if self.folder is not None:
-            self.folder.note_missing(wanted.label())
+            self.folder.add_missing_finding(wanted.label())
         self.compiles += 1
-        with self._noting_failure(wanted.key), compile_lock(), self.generated.collecting():
+        with self._keeping_failure(wanted.key), compile_lock(), self.generated.collecting():
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = wanted.workpiece.canonical(mode)
             content = None
@@ -194,7 +194,7 @@ class ArtifactStore:
     def finish(self, started: StartedCompile) -> Artifact:
         """Wait for the builds of a compile, and keep its artifact."""
         wanted, sizes = started.wanted, started.sizes
-        with self._noting_failure(wanted.key), compile_lock(), self.generated.collecting():
+        with self._keeping_failure(wanted.key), compile_lock(), self.generated.collecting():
             compiled = started.compiled.finished()
 
             def pack() -> Packed:
@@ -214,8 +214,8 @@ class ArtifactStore:
         return artifact
 
     @contextlib.contextmanager
-    def _noting_failure(self, key: str) -> Iterator[None]:
-        """Context manager: note an error as the failure of the artifact with this key, unless no compiler was found."""
+    def _keeping_failure(self, key: str) -> Iterator[None]:
+        """Context manager: keep an error as the failure of the artifact with this key, unless no compiler was found."""
         try:
             yield
         except NoCompilerError:

@@ -314,10 +314,10 @@ class ArtifactFolder:
             self._unusable.add(entry.sha256)
         for path, why in problems.items():
             self._damaged_keys.add(wanted.key)
-            self._note_damaged(path, why, wanted.region)
+            self._add_damaged_finding(path, why, wanted.region)
         return None
 
-    def note_missing(self, wanted: Label) -> None:
+    def add_missing_finding(self, wanted: Label) -> None:
         """Add a finding that says why no initial artifact fits ``wanted``; none if there were no artifacts."""
         labels = [entry.label for entry in self._initial if entry.label.graph == wanted.graph]
         if wanted.key in self._damaged_keys:
@@ -361,7 +361,7 @@ class ArtifactFolder:
             entry = Entry(label, sha256_of(content))
             self._put(self.path / _artifact_name(entry.sha256), content)
         except (ShipmentError, OSError) as problem:
-            self._note_unsaved(f"An artifact of region {label.region!r} is", label.region, problem)
+            self._add_unsaved_finding(f"An artifact of region {label.region!r} is", label.region, problem)
             return None
         self._written.append(entry)
         return entry.sha256
@@ -374,7 +374,7 @@ class ArtifactFolder:
         try:
             self._put(self.path / _manifest_name(sha256_of(content)), content)
         except OSError as problem:
-            self._note_unsaved("The list of artifacts is", None, problem)
+            self._add_unsaved_finding("The list of artifacts is", None, problem)
         self._written.clear()
 
     def _entries(self) -> Iterator[Entry]:
@@ -385,7 +385,7 @@ class ArtifactFolder:
                 try:
                     self._manifests[path.name] = read_manifest(self._read(path))
                 except DamagedError as problem:
-                    self._note_damaged(path, str(problem), None)
+                    self._add_damaged_finding(path, str(problem), None)
         for entries in self._manifests.values():
             yield from entries
 
@@ -420,7 +420,7 @@ class ArtifactFolder:
         with replacing_file(path, 0o644) as file:
             file.write(content)
 
-    def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
+    def _add_damaged_finding(self, path: Path, why: str, region: str | None) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
             f"{path} cannot be used: {why}. The partition is compiled again.",
@@ -428,7 +428,7 @@ class ArtifactFolder:
             "Remove the file; it is written again if the directory can be written.",
         )
 
-    def _note_unsaved(self, subject: str, region: str | None, problem: Exception) -> None:
+    def _add_unsaved_finding(self, subject: str, region: str | None, problem: Exception) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_UNSAVED,
             f"{subject} not saved in {self.path}: {problem}. It is compiled again in each process.",

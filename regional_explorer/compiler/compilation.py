@@ -128,20 +128,20 @@ class _StartedCompiles:
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()
-        self._note_overlap()
+        self._record_overlap()
 
-    def _note_overlap(self) -> None:
-        """Note how much the compiles overlapped in time."""
+    def _record_overlap(self) -> None:
+        """Record how much the compiles overlapped in time."""
         if len(self.done) > 1:  # a single compile overlaps with none
             waited_s = covered_s(span for started in self.done for span in started.compiled.builds.spans)
-            note_overlap(self.program.store, [started.wanted.key for started in self.done], waited_s)
+            record_overlap(self.program.store, [started.wanted.key for started in self.done], waited_s)
 
     def compile_elsewhere(self, elsewhere: Elsewhere, todo: Sequence[WantedArtifact], run: Run) -> list[WantedArtifact]:
         """Let other processes compile what they can, and return the pieces that are left to compile here."""
         remaining = list(elsewhere(todo, run))
         for wanted in todo:
             if wanted not in remaining and wanted.key in self.program.store.artifacts:
-                self.note(wanted)
+                self._record_config(wanted)
         return remaining
 
     def start(self, wanted: WantedArtifact) -> None:
@@ -161,16 +161,16 @@ class _StartedCompiles:
             artifact = program.store.finish(started)
             record = replace(artifact.made, cold=self.cold)
             program.store.artifacts[artifact.key] = dataclasses.replace(artifact, made=record)
-            self.note(started.wanted)
+            self._record_config(started.wanted)
             self.done.append(started)
 
-    def note(self, wanted: WantedArtifact) -> None:
-        """Note the config under which a piece was compiled."""
+    def _record_config(self, wanted: WantedArtifact) -> None:
+        """Record the config under which a piece was compiled."""
         self.program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
 
 
-def note_overlap(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
-    """Note by how much the compiles of ``keys`` overlapped: together they took ``waited_s``."""
+def record_overlap(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:
+    """Record by how much the compiles of ``keys`` overlapped: together they took ``waited_s``."""
     all_s = sum(store.artifacts[key].made.seconds for key in keys)
     overlap = max(0.0, 1.0 - waited_s / all_s) if all_s else 0.0
     for key in keys:

@@ -114,7 +114,7 @@ class TimeLeft:
         self._ends_s: float | None = None
 
     def estimate(self, left_s: float | None) -> None:
-        """Note the seconds that are left; None if unknown."""
+        """Record the seconds that are left; None if unknown."""
         self._ends_s = None if left_s is None else self._clock() + left_s
 
     def __str__(self) -> str:

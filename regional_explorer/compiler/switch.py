@@ -224,12 +224,12 @@ class Switch:
         return results
 
     @contextlib.contextmanager
-    def running_eager(self, note: Callable[[Sequence[Any]], object]) -> Iterator[None]:
-        """Context manager: let calls run the eager piece, after ``note`` was called with their inputs."""
+    def running_eager(self, record: Callable[[Sequence[Any]], object]) -> Iterator[None]:
+        """Context manager: let calls run the eager piece, after ``record`` was called with their inputs."""
         implementation = self.implementation
 
         def run(args: list[Any]) -> Any:
-            note(args)
+            record(args)
             return self.piece.eager(args)
 
         self.implementation = run

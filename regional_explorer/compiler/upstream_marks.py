@@ -22,8 +22,8 @@ from regional_explorer.torch_api.upstream_compilers import (
     annotation_of,
     lite_backend,
     mark_node,
-    noting_lite,
-    noting_pieces,
+    reporting_lite_ops,
+    reporting_pieces,
     upstream_backend,
 )
 
@@ -144,12 +144,12 @@ class Marks:
 
     def watching(self, variant: str) -> AbstractContextManager[None]:
         """Return a context manager that records what upstream compiles, and under which configs."""
-        return noting_lite(self._note_op) if variant == LITE else noting_pieces(self._note_piece)
+        return reporting_lite_ops(self._record_op) if variant == LITE else reporting_pieces(self._record_piece)
 
-    def _note_piece(self, origins: frozenset[int]) -> None:
+    def _record_piece(self, origins: frozenset[int]) -> None:
         self.pieces.append(CompiledPiece(origins, self._direction, read_config(self.keys)))
 
-    def _note_op(self, origin: int | None, compiled: bool) -> None:  # noqa: FBT001 - the signature of a callback
+    def _record_op(self, origin: int | None, compiled: bool) -> None:  # noqa: FBT001 - the signature of a callback
         self.decided += 1
         if origin is not None:
             (self.compiled if compiled else self.eager).add(origin)

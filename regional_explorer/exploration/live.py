@@ -113,7 +113,7 @@ MAX_DROPPED = 8
 _DROPPED_TRACES: list[weakref.ref[Capture]] = []
 
 
-def _note_dropped(trace: weakref.ref[Capture]) -> None:
+def _remember_dropped(trace: weakref.ref[Capture]) -> None:
     """Free the arguments of an exploration whose live objects are no longer referenced, and remember its trace."""
     if (capture := trace()) is not None:
         capture.drop_call()
@@ -160,7 +160,7 @@ class Live:
         self.saved_artifacts: dict[str, str] = {}
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
-        weakref.finalize(self, _note_dropped, weakref.ref(self.capture)).atexit = False
+        weakref.finalize(self, _remember_dropped, weakref.ref(self.capture)).atexit = False
 
     def benchmark(
         self, variants: Sequence[str] | None, budget_s: float, run: Run, *, regions: bool, more: bool

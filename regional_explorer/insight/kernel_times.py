@@ -32,8 +32,8 @@ from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import load_code
 
-CLOCK, NOTE = "_regional_explorer_clock", "_regional_explorer_note"
-"""The names, in the generated code, of the clock and of the function that notes a kernel's index and seconds."""
+CLOCK, RECORD = "_regional_explorer_clock", "_regional_explorer_record"
+"""The names, in the generated code, of the clock and of the function that records a kernel's index and seconds."""
 
 
 def timed_code(code: ArtifactCode) -> str:
@@ -47,7 +47,7 @@ def timed_code(code: ArtifactCode) -> str:
     for number, line in enumerate(lines, 1):
         if number in launches and _is_whole_statement(line):
             indent = line[: len(line) - len(line.lstrip())]
-            timed_lines += [f"{indent}_t = {CLOCK}()", line, f"{indent}{NOTE}({launches[number]}, {CLOCK}() - _t)"]
+            timed_lines += [f"{indent}_t = {CLOCK}()", line, f"{indent}{RECORD}({launches[number]}, {CLOCK}() - _t)"]
         else:
             timed_lines.append(line)
     return "\n".join(timed_lines) + "\n"
@@ -99,12 +99,12 @@ def _measured_times(
     if recorded.why_not:
         return ArtifactKernelTimes(problem=recorded.why_not), StopReason.FAILED
     switch, args = recorded.switch, recorded.args
-    workpiece, artifact, notes = switch.known, switch.artifact, ClockNotes()
+    workpiece, artifact, clocks = switch.known, switch.artifact, KernelClocks()
     assert artifact is not None  # noqa: S101 - only partitions that have one are timed
     with as_in_the_call():
         try:
             timed, untimed = run.threads.run_untimed(
-                lambda: _generated_calls(program, switch, artifact, code, args, notes)
+                lambda: _generated_calls(program, switch, artifact, code, args, clocks)
             )
             compiled = run.threads.run_untimed(lambda: alone(workpiece, artifact, args))
         except RegionCompileError as error:
@@ -118,7 +118,7 @@ def _measured_times(
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
         rounds = run_rounds(
-            kernel_calls(whole, untimed, timed, notes),
+            kernel_calls(whole, untimed, timed, clocks),
             budget_s,
             baseline="",
             context=run,
@@ -142,12 +142,12 @@ BETWEEN, AROUND = "between", "around"
 
 
 @dataclass
-class ClockNotes:
+class KernelClocks:
     """The seconds by kernel that the clocks in the code measured, in each call of a sample."""
 
     calls: list[dict[int, float]] = field(default_factory=list)
 
-    def note(self, kernel: int, seconds: float) -> None:
+    def record(self, kernel: int, seconds: float) -> None:
         """Record the time of one launch."""
         if self.calls:
             self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
@@ -161,18 +161,18 @@ class ClockNotes:
 
 
 def kernel_calls(
-    whole: TimedCall, generated: Callable[[], object], clocked: Callable[[], object], notes: ClockNotes
+    whole: TimedCall, generated: Callable[[], object], clocked: Callable[[], object], clocks: KernelClocks
 ) -> tuple[TimedCall, TimedCall, TimedCall]:
     """Return the calls to time: the whole artifact, its generated code alone, and its code with clocks."""
 
     def before() -> None:
         whole.before()
-        notes.calls.append({})
+        clocks.calls.append({})
 
     return (
         replace(whole, name=WHOLE),
         replace(whole, name=GENERATED, forward=generated),
-        TimedCall(CLOCKED, clocked, before=before, select=notes.calls.clear, parts=notes.parts),
+        TimedCall(CLOCKED, clocked, before=before, select=clocks.calls.clear, parts=clocks.parts),
     )
 
 
@@ -193,13 +193,13 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates) -> Arti
 
 
 def _generated_calls(
-    program: Program, switch: Switch, artifact: Artifact, code: ArtifactCode, args: Sequence[Any], notes: ClockNotes
+    program: Program, switch: Switch, artifact: Artifact, code: ArtifactCode, args: Sequence[Any], clocks: KernelClocks
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return two functions that call the generated code: with clocks, and without."""
     with program.store.generated.collecting():
         config, constants = program.config_for(switch), artifact.constants
         names = {} if constants is None else constants.values
-        timed = load_code(timed_code(code), config, {**names, CLOCK: time.perf_counter, NOTE: notes.note}).call
+        timed = load_code(timed_code(code), config, {**names, CLOCK: time.perf_counter, RECORD: clocks.record}).call
         untimed = load_code(code.text, config, names).call
         # Dynamic sizes come first, as in the code.
         _, _, symbols = canonical(switch.piece, switch.known.inputs, fake_mode_with_symbols())

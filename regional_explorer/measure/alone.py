@@ -63,7 +63,7 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
         if kind not in first_runs:
             first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
 
-    def noting(live: LiveGraph) -> BoxedCall:
+    def recording_graph(live: LiveGraph) -> BoxedCall:
         implementation = live.implementation
 
         def run(args: list[Any]) -> Any:
@@ -72,7 +72,7 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
         return run
 
-    with program.selected(), capture.running(noting), call.restoring(), ExitStack() as recording:
+    with program.selected(), capture.running(recording_graph), call.restoring(), ExitStack() as recording:
         for number, kind in enumerate(kinds):
             for switch in kind:
                 recording.enter_context(switch.running_eager(partial(record, number, switch)))

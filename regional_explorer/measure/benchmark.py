@@ -85,7 +85,7 @@ class BenchmarkResults:
     reconciliation: tuple[ReconciliationRow, ...] = ()
 
     def add_noise(self, noise: Noise) -> None:
-        """Note the noise of a further measurement of the same benchmark."""
+        """Add the noise of a further measurement of the same benchmark."""
         if self.conditions is not None:
             self.conditions = replace(self.conditions, noise_beside=(*self.conditions.noise_beside, noise))
 

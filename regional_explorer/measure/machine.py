@@ -126,7 +126,7 @@ class Watch:
         self.began_s, self.others_before_s = time.perf_counter(), other_processes_s()
 
     def look(self, rounds: int) -> None:
-        """Note how long the fixed work takes after ``rounds`` complete rounds."""
+        """Record how long the fixed work takes after ``rounds`` complete rounds."""
         del self.sentinel_s[rounds:]  # times of a round that was not completed
         self.sentinel_s.append(self.sentinel.look(self.clock))
 

@@ -93,7 +93,7 @@ class Rates:
         )
 
     def _measure_rate(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> float:
-        """Note the rate of a call; return how long all its calls take at that rate."""
+        """Record the best rate of ``call``; return the seconds that the measurement took at this rate."""
         fastest_s = min(_seconds(self._device, call, CALLS))
         self.fastest[kind, step] = max(amount / fastest_s, self.fastest.get((kind, step), 0.0))
         return fastest_s * (CALLS + 1)

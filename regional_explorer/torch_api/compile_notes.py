@@ -37,14 +37,14 @@ class _Recorder(logging.Handler):
         self._thread = threading.get_ident()
         self.texts: dict[str, None] = {}
 
-    def note(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Record the text of a warning, on one line."""
         if threading.get_ident() == self._thread:
             self.texts.setdefault(" ".join(text.split()))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Record the message of a log record."""
-        self.note(record.getMessage())
+        self.add(record.getMessage())
 
 
 @contextlib.contextmanager
@@ -55,12 +55,12 @@ def recording_warnings() -> Iterator[dict[str, None]]:
     """
     recorder, warn, logger = _Recorder(), warnings.warn, logging.getLogger(INDUCTOR)
 
-    def noting_warn(
+    def recording_warn(
         message: str | Warning, category: type[Warning] | None = None, stacklevel: int = 1, *args: Any, **kwargs: Any
     ) -> None:
         by_inductor = sys._getframe(1).f_globals.get("__name__", "").startswith(INDUCTOR)
         if by_inductor:
-            recorder.note(str(message))
+            recorder.add(str(message))
         if not by_inductor or str(message) not in _SHOWN:
             warn(message, category, stacklevel + 1, *args, **kwargs)
         if by_inductor:
@@ -69,7 +69,7 @@ def recording_warnings() -> Iterator[dict[str, None]]:
     _forget_warned()
     logger.addHandler(recorder)
     try:
-        with mock.patch.object(warnings, "warn", noting_warn):
+        with mock.patch.object(warnings, "warn", recording_warn):
             yield recorder.texts
     finally:
         logger.removeHandler(recorder)
@@ -241,25 +241,25 @@ class CompileNotes:
 
 
 @contextlib.contextmanager
-def noting_compile() -> Iterator[CompileNotes]:
+def recording_compile() -> Iterator[CompileNotes]:
     """Context manager around one compile: record notes about it; the compile lock must be held."""
     notes, events = CompileNotes(), dynamo_utils.ChromiumEventLogger
     make_key = autograd_cache.autograd_cache_key
 
-    def noting(note: Callable[[str, int], None], log_event: Callable[..., Any]) -> Callable[..., Any]:
-        def noting_event(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
-            note(event_name, time_ns)
+    def recording(record: Callable[[str, int], None], log_event: Callable[..., Any]) -> Callable[..., Any]:
+        def recording_event(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
+            record(event_name, time_ns)
             return log_event(logger, event_name, time_ns, *args, **kwargs)
 
-        return noting_event
+        return recording_event
 
-    def noting_reason(log_info: Callable[..., None]) -> Callable[..., None]:
-        def noting_message(message: str, *args: Any, **kwargs: Any) -> None:
+    def recording_reason(log_info: Callable[..., None]) -> Callable[..., None]:
+        def recording_message(message: str, *args: Any, **kwargs: Any) -> None:
             if message in _REASON_MESSAGES and args:
                 notes.reason = str(args[0])
             log_info(message, *args, **kwargs)
 
-        return noting_message
+        return recording_message
 
     def making_key(*args: Any, **kwargs: Any) -> Any:
         notes.times.begin("cache key", time.time_ns())
@@ -272,10 +272,10 @@ def noting_compile() -> Iterator[CompileNotes]:
         recording_warnings() as notes.warned,
         counting_patterns() as notes.matched,
         mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
-        mock.patch.object(events, "log_event_start", noting(notes.times.begin, events.log_event_start)),
-        mock.patch.object(events, "log_event_end", noting(notes.times.end, events.log_event_end)),
-        mock.patch.object(autograd_cache.log, "info", noting_reason(autograd_cache.log.info)),
-        mock.patch.object(codecache.log, "info", noting_reason(codecache.log.info)),
+        mock.patch.object(events, "log_event_start", recording(notes.times.begin, events.log_event_start)),
+        mock.patch.object(events, "log_event_end", recording(notes.times.end, events.log_event_end)),
+        mock.patch.object(autograd_cache.log, "info", recording_reason(autograd_cache.log.info)),
+        mock.patch.object(codecache.log, "info", recording_reason(codecache.log.info)),
     ):
         yield notes
 

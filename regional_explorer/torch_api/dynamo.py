@@ -40,7 +40,7 @@ from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.plan import Tracing
 from regional_explorer.torch_api.compile_notes import counting_patterns
-from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, record_kept, runs_random
 from regional_explorer.torch_api.releasing import forget_metric_edits, release_when_dropped
 
 
@@ -54,7 +54,7 @@ class OpenMark:
 
 
 @contextlib.contextmanager
-def noting_marks() -> Iterator[None]:
+def recording_marks() -> Iterator[None]:
     """Context manager: record in traced nodes, under ``MARKS``, the marked blocks around them, outermost first.
 
     ``annotate`` alone keeps only the innermost mark, and equal marks of two blocks cannot be distinguished.
@@ -320,7 +320,7 @@ def aot_backend(
             before_forward(backward)
             backward = None
         if metadata := TracingContext.get().fw_metadata:
-            note_kept(gm, metadata.num_forward)
+            record_kept(gm, metadata.num_forward)
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
@@ -460,7 +460,7 @@ def graph_breaks() -> Iterator[list[Break]]:
     original = translator.log_graph_break
 
     @functools.wraps(original)
-    def note_break(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def record_break(self: Any, *args: Any, **kwargs: Any) -> Any:
         error = next((argument for argument in (*args, *kwargs.values()) if isinstance(argument, BaseException)), None)
         reason = next((argument for argument in (kwargs.get("reason"), *args) if isinstance(argument, str)), "unknown")
         stack = getattr(error, "real_stack", None) or TracingContext.extract_stack()
@@ -469,7 +469,7 @@ def graph_breaks() -> Iterator[list[Break]]:
         breaks.append(Break(reason, frames, open_marks(), tuple(_modules_around(self, error))))
         return original(self, *args, **kwargs)
 
-    with mock.patch.object(translator, "log_graph_break", note_break):
+    with mock.patch.object(translator, "log_graph_break", record_break):
         yield breaks
 
 

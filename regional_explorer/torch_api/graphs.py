@@ -314,8 +314,8 @@ def is_kept_by_caller(node: fx.Node) -> bool:
 _KEPT = "regional_explorer_kept"
 
 
-def note_kept(forward: fx.GraphModule, returned: int) -> None:
-    """Note the results of a forward that only its backward gets: those after the first ``returned``."""
+def record_kept(forward: fx.GraphModule, returned: int) -> None:
+    """Record the results of a forward that only its backward gets: those after the first ``returned``."""
     results: Any = forward.graph.output_node().args[0]
     for node in {*results[returned:]} - {*results[:returned]}:
         if isinstance(node, fx.Node):
@@ -323,7 +323,7 @@ def note_kept(forward: fx.GraphModule, returned: int) -> None:
 
 
 def is_only_kept(node: fx.Node) -> bool:
-    """Return whether ``note_kept`` noted a node, in its graph or in the piece that was copied from there."""
+    """Return whether ``record_kept`` has recorded a node, in its graph or in the piece that was copied from there."""
     return _KEPT in node.meta
 
 

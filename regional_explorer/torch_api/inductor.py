@@ -41,7 +41,7 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheResult, Comp
 from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.compile_notes import CacheCounts, noting_compile
+from regional_explorer.torch_api.compile_notes import CacheCounts, recording_compile
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
 from regional_explorer.torch_api.prepared import (
     UNCACHED,
@@ -269,7 +269,7 @@ def start_compile(
             return run_inductor(gm, inputs, mode, config, at_code, prepared)
 
     with compile_lock():
-        compiled = _noted_compile(lower, gm, config)
+        compiled = _recorded_compile(lower, gm, config)
         return dataclasses.replace(compiled, builds=builds, build=build_command(compiled.code, config))
 
 
@@ -309,11 +309,11 @@ def load_compiled(
             return unpack(code, libraries, frozen)
 
     with compile_lock():
-        loaded = _noted_compile(load, gm, config)
+        loaded = _recorded_compile(load, gm, config)
     return dataclasses.replace(loaded, made=replace(loaded.made, answer=CacheResult.SHIPPED, reason=""))
 
 
-def _noted_compile(
+def _recorded_compile(
     make: Callable[[Callable[[str], None]], Any], gm: fx.GraphModule, config: Mapping[str, Any]
 ) -> CompileOutput:
     configs: list[dict[str, Any]] = []
@@ -324,7 +324,7 @@ def _noted_compile(
         codes.append(code)
 
     counts = CacheCounts.now()
-    with noting_compile() as notes:
+    with recording_compile() as notes:
         started = time.perf_counter()
         artifact = make(at_code)
         seconds = time.perf_counter() - started

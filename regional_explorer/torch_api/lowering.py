@@ -395,23 +395,23 @@ class _Converter(wrapper_fxir.FxConverter):
         called = set(self.called.values())
         for index, launch in enumerate(self.launches):
             if launch.name == line.kernel_name and index not in called:
-                self._note_kernel(index)
+                self._record_kernel(index)
                 break
 
     def _generate_extern_kernel_common(self, kernel: Any, out_ir_node: Any) -> None:
         super()._generate_extern_kernel_common(kernel, out_ir_node)
-        self._note_extern(kernel)
+        self._record_extern(kernel)
 
     def _generate_fallback_call(self, ir_node: Any, args: Any = None, kwargs: Any = None) -> None:
         super()._generate_fallback_call(ir_node, args, kwargs)
-        self._note_extern(ir_node)
+        self._record_extern(ir_node)
 
-    def _note_extern(self, ir_node: Any) -> None:
+    def _record_extern(self, ir_node: Any) -> None:
         for index, launch in enumerate(self.launches):
             if launch.extern is ir_node:
-                self._note_kernel(index)
+                self._record_kernel(index)
 
-    def _note_kernel(self, kernel: int) -> None:
+    def _record_kernel(self, kernel: int) -> None:
         """Record that the newest node calls ``kernel``."""
         self.called[next(iter(reversed(self.gm.graph.nodes))).name] = kernel
 
@@ -468,11 +468,11 @@ def lower_piece(
 def _recording_launches(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
     """Context manager: record kernel launches, and why Inductor refused to fuse pairs of scheduler nodes."""
 
-    def note_launch(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
+    def record_launch(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
         scheduler_nodes = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
         launches.append(Launch(name, V.graph, scheduler_nodes, nodes if is_extern else None))
 
-    def note_refusal(why: Any, reason: str, *args: Any) -> None:
+    def record_refusal(why: Any, reason: str, *args: Any) -> None:
         # Inductor decides "no shared data" at one moment; buffers that both touch are counted below.
         if reason != "no shared data":
             refusals.setdefault((why.name1, why.name2), reason % args if args else reason)
@@ -491,8 +491,8 @@ def _recording_launches(launches: list[Launch], refusals: dict[tuple[str, str], 
     explain: Callable[..., None] = scheduler.WhyNoFuse.__call__
     with contextlib.ExitStack() as patches:
         for module in BUILDERS_OF_KERNELS:
-            patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", note_launch))
-        patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", note_refusal))
+            patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", record_launch))
+        patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", record_refusal))
         patches.enter_context(mock.patch.object(cpp.CppScheduling, "can_fuse_horizontal", fuse_side_by_side))
         yield
 

@@ -1,4 +1,4 @@
-"""Compiles annotated ops in upstream's own ways (``regional_inductor``, lite mode), and notes what these do."""
+"""Compiles annotated ops in upstream's own ways (``regional_inductor``, lite mode), and reports what these do."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def all_graphs(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
 
 
 @contextlib.contextmanager
-def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
-    """Context manager: call ``note`` with the origins of each piece that ``regional_inductor`` compiles."""
+def reporting_pieces(on_piece: Callable[[frozenset[int]], None]) -> Iterator[None]:
+    """Context manager: call ``on_piece`` with the origins of each piece that ``regional_inductor`` compiles."""
     original = torch._inductor.standalone_compile
 
     def compile_piece(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-        note(_origins_of(node for node in gm.graph.nodes if node.op != "placeholder"))
+        on_piece(_origins_of(node for node in gm.graph.nodes if node.op != "placeholder"))
         return original(gm, *args, **kwargs)
 
     with mock.patch.object(torch._inductor, "standalone_compile", compile_piece):
@@ -81,16 +81,16 @@ def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
-    """Context manager: call ``note`` with the origin, or None, of each op in lite mode, and whether it is compiled.
+def reporting_lite_ops(on_op: Callable[[int | None, bool], None]) -> Iterator[None]:
+    """Context manager: call ``on_op`` with the origin, or None, of each op in lite mode, and whether it is compiled.
 
-    Caches are off: after a hit nothing is lowered, so there would be nothing to note.
+    Caches are off: after a hit nothing is lowered, so there would be nothing to report.
     """
     original = should_fallback_by_default
 
     def decide(node: fx.Node) -> bool:
         eager = original(node)
-        note(next(iter(_origins_of([node])), None), not eager)
+        on_op(next(iter(_origins_of([node])), None), not eager)
         return eager
 
     with (

@@ -171,7 +171,7 @@ class Spending:
 
     # ---------------------------------------------------------------------------------------------------------- costs
 
-    def note_cost(self, candidate: Candidate, seconds: float) -> None:
+    def record_cost(self, candidate: Candidate, seconds: float) -> None:
         """Remember how long it took to trace, compile, check and time a plan."""
         self._costs.setdefault(_cost_kind(candidate), []).append(seconds)
 

@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 
 from regional_explorer.compiler.artifact import ArtifactStore, failure_text
-from regional_explorer.compiler.compilation import note_overlap, warm_toolchain
+from regional_explorer.compiler.compilation import record_overlap, warm_toolchain
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.shipment import Delivery, Values, compile_shipment, receive, shipment_of, unload
 from regional_explorer.compiler.workers import (
@@ -95,7 +95,7 @@ class Crew:
             if delivery.made is not None:
                 self.longest_s = max(self.longest_s, delivery.made.seconds)
                 delivered.append(wanted.key)
-        note_overlap(store, delivered, time.monotonic() - began_s)
+        record_overlap(store, delivered, time.monotonic() - began_s)
         return [item for item in todo if item.key not in store.artifacts and item.key not in store.failures]
 
     def _deliveries(self, sent: Sent, run: Run) -> Iterator[tuple[WantedArtifact, Delivery]]:

@@ -234,7 +234,7 @@ class _Search(Generic[P]):
             title for title in result.samples if self.tries.phase in result.samples[title] and title in self.tries
         ]
         for title in measured:
-            self.tries.note_times(title, result, final=True)
+            self.tries.record_times(title, result, final=True)
         self.noise, self.floor = result.noise, result.floor(self.tries.phase)
         can_be_chosen = [title for title in measured if self.tries[title].can_be_chosen]
         rivals = [title for title in can_be_chosen if title in (*self.tries.references, AT_HAND)]

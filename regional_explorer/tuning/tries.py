@@ -95,7 +95,7 @@ class Tries(Generic[P]):
         self.references[EAGER] = bench.eager()
         self._by_title[EAGER] = Try(EAGER, SearchStage.REFERENCE, Outcome.MEASURED)
         peak = self._peak_memory(EAGER, self.references[EAGER])
-        self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
+        self._update(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self._most_bytes = self._limits.max_memory
         if self._most_bytes is None and peak is not None:
             high = peak.peak_bytes.high
@@ -116,7 +116,7 @@ class Tries(Generic[P]):
             self._by_title[TORCH_COMPILE] = compiled
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
             peak = self._peak_memory(TORCH_COMPILE, self.references[TORCH_COMPILE])
-            self._note(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
+            self._update(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
 
     # ----------------------------------------------------------------------------------------------------- one batch
 
@@ -159,7 +159,7 @@ class Tries(Generic[P]):
         if self.time.now() < self.deadline():  # otherwise only the final comparison times them
             self._race(right, compile_s, beside)
         for candidate, _ in batch.values():
-            self.time.note_cost(candidate, (self.time.now() - began_s) / len(batch))
+            self.time.record_cost(candidate, (self.time.now() - began_s) / len(batch))
         self._after_batch()
 
     def _prepare(self, candidate: Candidate) -> P | None:
@@ -173,7 +173,7 @@ class Tries(Generic[P]):
             self._by_title[candidate.title] = candidate.tried(Outcome.FAILED, in_a_line(error))
             return None
         if (other := self._prepared_keys.setdefault(prepared.key, candidate.title)) != candidate.title:
-            self._note_same(candidate, other)
+            self._record_same_code(candidate, other)
             return None
         entry = self._ledger.entries.get(prepared.key)
         if entry is not None and self._remember(candidate, entry, prepared.kept_bytes):
@@ -186,7 +186,7 @@ class Tries(Generic[P]):
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self._titles_by_code:
             return False
         if entry.code and (other := self._titles_by_code.setdefault(entry.code, candidate.title)) != candidate.title:
-            self._note_same(candidate, other)
+            self._record_same_code(candidate, other)
             return True
         if entry.outcome in (Outcome.MEASURED, Outcome.SLOWER):
             if self._limits.numbers is NumericsRequirement.BITWISE and not entry.bitwise:
@@ -218,14 +218,14 @@ class Tries(Generic[P]):
                 if not built.may_succeed_later:
                     self._write(prepared.key, candidate.title)
             elif (other := self._titles_by_code.setdefault(built.code, candidate.title)) != candidate.title:
-                self._note_same(candidate, other)
+                self._record_same_code(candidate, other)
                 self._write(prepared.key, candidate.title, built.code)
             else:
                 self._by_title[candidate.title] = candidate.tried(Outcome.MEASURED, **costs)
                 self.ready[candidate.title] = prepared
                 new.append(candidate.title)
                 if self._limits.max_compile_s is not None and built.seconds > self._limits.max_compile_s:
-                    self._note(candidate.title, why=f"it took {duration(built.seconds)} to compile")
+                    self._update(candidate.title, why=f"it took {duration(built.seconds)} to compile")
         return new
 
     def _is_right(self, title: str) -> bool:
@@ -265,11 +265,11 @@ class Tries(Generic[P]):
         for title in (*others, *titles):
             if title not in self.ready or title in repeated:
                 continue
-            self.note_times(title, result)
+            self.record_times(title, result)
             if self._by_title[title].score is None:
                 self._drop(title, Outcome.FAILED, f"it could not be compared with {self.baseline}", remember=False)
             elif title in titles:
-                self._note(title, outcome=Outcome.SLOWER if title in result.pruned else Outcome.MEASURED)
+                self._update(title, outcome=Outcome.SLOWER if title in result.pruned else Outcome.MEASURED)
                 self._write(self.ready[title].key, title, self._code_of(title))
         result.stopped.raise_if_ended()
         self._race(repeated, compile_s, beside)
@@ -298,12 +298,12 @@ class Tries(Generic[P]):
             return
         needed = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
         constant_bytes, allowed = self.ready[title].constant_bytes, "that eager needs"
-        self._note(title, peak_bytes=peak.peak_bytes, constant_bytes=constant_bytes)
+        self._update(title, peak_bytes=peak.peak_bytes, constant_bytes=constant_bytes)
         if self._limits.max_memory is not None:  # else the limit is eager's peak in a call, which includes no weights
             needed, allowed = needed + constant_bytes, "allowed"
         if self._most_bytes is not None and needed > self._most_bytes:
             constants = f", {size(constant_bytes)} for frozen weights included" if constant_bytes else ""
-            self._note(title, why=f"it needs more memory than the {size(int(self._most_bytes))} {allowed}{constants}")
+            self._update(title, why=f"it needs more memory than the {size(int(self._most_bytes))} {allowed}{constants}")
 
     def make_ready(self, title: str) -> bool:
         """Compile a plan whose trace was freed, or that an earlier search has tried; return whether it can run."""
@@ -375,12 +375,12 @@ class Tries(Generic[P]):
         with self.time.step("timing", doing, timed=True), bench.measuring():
             return measure_rounds(calls, budget_s, context, baseline=self.baseline, prune=prune)
 
-    def note_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
-        """Note the times of a plan or reference, of a race or of the ``final`` comparison."""
+    def record_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
+        """Record the times of a plan or reference, of a race or of the ``final`` comparison."""
         phase, full = self.phase, TORCH_COMPILE in self.references
         if phase not in result.samples.get(title, {}):
             return  # it left early, and the rounds before that were disturbed
-        self._note(
+        self._update(
             title,
             time_s=result.time(title, phase),
             speedup=result.ratio(title, phase, EAGER) if final or not full else None,
@@ -388,22 +388,22 @@ class Tries(Generic[P]):
             final=final,
         )
 
-    def _note(self, title: str, **changes: Any) -> None:
+    def _update(self, title: str, **changes: Any) -> None:
         self._by_title[title] = replace(self._by_title[title], **changes)
 
-    def _note_same(self, candidate: Candidate, other: str) -> None:
+    def _record_same_code(self, candidate: Candidate, other: str) -> None:
         self._by_title[candidate.title] = candidate.tried(
             Outcome.SAME_CODE, f"the same code as: {other}", same_as=other
         )
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
-        """Note why a candidate is not tried."""
+        """Record why a candidate is not tried."""
         self._by_title[candidate.title] = candidate.tried(Outcome.NOT_TRIED, why)
 
     def _drop(self, title: str, outcome: Outcome, why: str, *, remember: bool = True) -> None:
         """Take a plan out of the search."""
         prepared = self.ready.pop(title, None)
-        self._note(title, outcome=outcome, why=why)
+        self._update(title, outcome=outcome, why=why)
         if remember and prepared is not None:
             self._write(prepared.key, title)
 

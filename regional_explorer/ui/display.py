@@ -226,7 +226,7 @@ class NotebookDisplay:
         display(_note_bundle(note), raw=True)
 
     def finish(self) -> None:
-        """Note that the results are displayed."""
+        """Remember that the results are displayed."""
         _skip_display_of_value(self._control.exploration)
 
     def _on_change(self, control: Control) -> None:

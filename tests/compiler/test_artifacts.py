@@ -223,7 +223,7 @@ def written_anew(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> list
     artifacts = ArtifactFolder(folder)
     for label in labels:
         assert artifacts.load(label, as_packed) is None
-        artifacts.note_missing(label)
+        artifacts.add_missing_finding(label)
         artifacts.save(label, lambda: PACKED)
     artifacts.finish()
     again = ArtifactFolder(folder)
@@ -363,7 +363,7 @@ def test_damaged_artifact_is_reported_and_rewritten(saved, folder, damage):
     artifacts = folder_at(folder)
     for key, needed in wanted.items():
         assert ArtifactStore(folder=artifacts).load(needed) is None
-        artifacts.note_missing(needed.label())
+        artifacts.add_missing_finding(needed.label())
         artifacts.save(needed.label(), functools.partial(packed.get, key))
     artifacts.finish()
     assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
@@ -472,7 +472,7 @@ def test_loading_any_file_never_raises(saved, tmp_path, times):
         loaded = ArtifactStore(folder=artifacts).load(wanted)
         wrong.append(loaded is None)
         assert loaded is None or (loaded.key, loaded.config) == (known.key, known.config)
-        artifacts.note_missing(wanted.label())
+        artifacts.add_missing_finding(wanted.label())
         assert {finding.code for finding in artifacts.findings} <= {"artifact-damaged", "artifact-differs"}
 
     each()

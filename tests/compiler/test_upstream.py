@@ -49,9 +49,9 @@ def found(ex):
 def test_upstream_compiles_only_marked_ops(monkeypatch):
     """Marked by module here, not in the source: the marks are put on Dynamo's graph."""
     pieces = []
-    note = upstream_marks.Marks._note_piece
+    note = upstream_marks.Marks._record_piece
     monkeypatch.setattr(
-        upstream_marks.Marks, "_note_piece", lambda self, origins: (pieces.append(origins), note(self, origins))
+        upstream_marks.Marks, "_record_piece", lambda self, origins: (pieces.append(origins), note(self, origins))
     )
     ex = rx.explore(programs.Stack(depth=1), (torch.randn(4, 16),)).mark("up", modules="layers.*.up")
     benchmark(ex.configure("up", {"max_fusion_size": 8}), "upstream")

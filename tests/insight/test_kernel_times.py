@@ -17,7 +17,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.compiler.run import Run
 from regional_explorer.insight.kernel_times import (
-    ClockNotes,
+    KernelClocks,
     kernel_calls,
     kernel_time,
     kernel_times,
@@ -168,15 +168,15 @@ class Machine:
     clock: FakeClock
     pauses: Iterator[float]
     whole_s: float = 9e-2
-    notes: ClockNotes = dataclasses.field(default_factory=ClockNotes)
+    clocks: KernelClocks = dataclasses.field(default_factory=KernelClocks)
 
     def call(self, name, *seconds):
-        """Take ``seconds`` for the kernels and for what is around them; only the code with clocks notes the kernels."""
+        """Take ``seconds`` for the kernels and for what is around them; only code with clocks records the kernels."""
         self.clock.log.append(name)
         for number, taken in enumerate(seconds[1:]):
             self.clock.spend(taken)
             if name == "clocked":
-                self.notes.note(number, taken)
+                self.clocks.record(number, taken)
         self.clock.spend(seconds[0] + next(self.pauses))
 
     def times(self):
@@ -186,7 +186,7 @@ class Machine:
             functools.partial(self.call, name, other_s, 4e-2, 2e-2)
             for name, other_s in (("generated", 1e-2), ("clocked", 2e-2))
         )
-        calls = kernel_calls(whole, generated, clocked, self.notes)
+        calls = kernel_calls(whole, generated, clocked, self.clocks)
         between = functools.partial(self.clock.log.append, "burst")
         rounds = run_rounds(calls, 8.0, baseline="", clock=self.clock, between=between)
         return kernel_times(CODE, rounds, Rates("cpu"))
@@ -235,8 +235,8 @@ def test_disturbed_times_stay_consistent(seed):
 
 def test_clock_overhead_is_subtracted(monkeypatch):
     monkeypatch.setattr("regional_explorer.insight.kernel_times.overhead_s", lambda _clock: 0.5)
-    notes = ClockNotes([{0: 3.0, 1: 0.25}])
-    assert notes.parts(0, (10.0, 15.0)) == {0: 2.5, 1: 0.0, "between": 0.75}
+    clocks = KernelClocks([{0: 3.0, 1: 0.25}])
+    assert clocks.parts(0, (10.0, 15.0)) == {0: 2.5, 1: 0.0, "between": 0.75}
 
 
 def test_a_clock_stands_around_each_launch_and_nothing_else_changes():
@@ -248,7 +248,7 @@ def test_a_clock_stands_around_each_launch_and_nothing_else_changes():
     assert [line.strip() for line in lines if "_regional_explorer" in line or "k0" in line] == [
         "_t = _regional_explorer_clock()",
         "k0(a)",
-        "_regional_explorer_note(0, _regional_explorer_clock() - _t)",
+        "_regional_explorer_record(0, _regional_explorer_clock() - _t)",
     ]
 
 
