@@ -21,11 +21,11 @@ from regional_explorer.capture.reachable import Reach, reach, tensor_names
 from regional_explorer.capture.restore import AssignedState, RandomState, RestoreLog, silent, storages_of
 from regional_explorer.capture.tensors import (
     GradientInput,
-    draw_cotangents,
     gradient_inputs,
     next_sequence_number,
     nodes_behind,
     nodes_with_smaller_numbers,
+    random_cotangents,
     requires_grad,
     runs_older_nodes,
     tensors_in,
@@ -168,7 +168,7 @@ class Call:
     Construction runs it once in plain eager mode, with gradients if it has any. Compiled functions that it calls run
     uncompiled in this run, so that their writes are seen. The run shows what the call writes in place, which leaves its
     outputs depend on, and whether it can be measured at all. ``stateful`` says whether it changes tensors or draws
-    random numbers, so that something has to be restored before each repetition; ``draws`` whether it draws random
+    random numbers, so that something has to be restored before each repetition; ``is_random`` whether it draws random
     numbers. Every repetition runs under ``modes``, those of the first run. ``not_restored`` names the values that the
     first run assigned and that stay.
 
@@ -209,7 +209,7 @@ class Call:
         if unclear := self._first_run(reachable.tensors):
             with silent():
                 self._first_run(reachable.tensors, unclear)
-        self.stateful = self._restore_log.wrote or self._state.changes or self.draws or self._sets_flags
+        self.stateful = self._restore_log.wrote or self._state.changes or self.is_random or self._sets_flags
         self.not_restored = (*self._state.not_restored, *self._kept_names())
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
@@ -269,11 +269,11 @@ class Call:
                         return unclear
                     self._gradient_inputs = gradient_inputs(outputs, nodes_before)
                     _refuse_continued(self._gradient_inputs)
-                    self._cotangents = draw_cotangents(outputs)
+                    self._cotangents = random_cotangents(outputs)
                 if self._gradient_inputs:
                     with _raising_capture_error("The backward of the call"):
                         self.backward(outputs)
-                self.draws, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
+                self.is_random, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
             after_first = self._restore_log.contents()
             self._restore_log.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
@@ -300,7 +300,7 @@ class Call:
                 ends = gradient_inputs(outputs, nodes_before | nodes_behind(reachable.tensors))
                 # Gradients would go through what the first run made, to the same leaves, but its buffers are freed.
                 if all(isinstance(end, torch.Tensor) or end.node in nodes_before for end in ends):
-                    _gradients(outputs, ends, draw_cotangents(outputs))
+                    _gradients(outputs, ends, random_cotangents(outputs))
         self._state.record_second_run()
         if self._state.not_restored:
             self._before_first = self._restore_log.keep_first(after_first)

@@ -46,7 +46,7 @@ from regional_explorer.torch_api.graphs import (
     is_operator,
     is_python_float,
     resolve,
-    runs_random,
+    runs_random_op,
     user_annotations,
 )
 from regional_explorer.torch_api.hidden_state import MODULE_STORES, Hook
@@ -158,7 +158,7 @@ class GraphRecorder:
             carved=FALLBACK in custom,
             origin=custom.get(ORIGIN),
             recompute=self.kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
-            random=runs_random(node),
+            random=runs_random_op(node),
         )
 
     def _input_role(self, node: fx.Node, inputs: Sequence[Node]) -> tuple[Role, str]:

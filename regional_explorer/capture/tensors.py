@@ -221,7 +221,7 @@ def runs_older_nodes(ends: Sequence[GradientInput]) -> bool:
     return any(end.node in behind if isinstance(end, GradientEdge) else id(end) in leaf_ids for end in ends)
 
 
-def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
+def random_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
     """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax.
 
     A single loss gets 1, as in training. No two outputs get the same: in ``h + g, h - g`` the gradient of ``g`` would

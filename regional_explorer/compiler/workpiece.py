@@ -146,7 +146,7 @@ class Workpiece:
 
     def restorer(self, args: Sequence[Any]) -> Callable[[], None]:
         """Return a function that restores ``args`` and the random state; call it before each call on ``args``."""
-        random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
+        random_state, log = TorchRandomState() if self.piece.is_random else None, RestoreLog()
         try:
             with log:
                 self.piece.eager(list(args))

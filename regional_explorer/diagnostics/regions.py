@@ -312,19 +312,19 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         partitions = [part for part in cut if not any(evidence.nodes[graph][name].recompute for name in part.nodes)]
         if len(partitions) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
             continue
-        between, drawn = _separating_ops(evidence, partitions)
+        between, is_random = _separating_ops(evidence, partitions)
         kind = str(evidence.by_id[graph].kind)
         if kind == GraphKind.BACKWARD and between and all(node.origin is None for node in between):
             continue
-        causes.setdefault((region, kind, between[0].op if between else ""), []).append((partitions, between, drawn))
+        causes.setdefault((region, kind, between[0].op if between else ""), []).append((partitions, between, is_random))
     for (region, kind, _), cases in causes.items():
-        partitions, between, drawn = cases[0]
+        partitions, between, is_random = cases[0]
         carved = bool(between) and all(map(evidence.assignment.is_carved, between))
         stays = any(node in evidence.ops_left_to_eager.get(partitions[0].graph, ()) for node in between)
         via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
         reason = (
             f"random numbers are drawn in the order of the program, and {via} draws between them"
-            if drawn
+            if is_random
             else f"a path from one part to the next runs through {via}, "
             + ("which stays eager" if stays else "outside the region")
         )
@@ -337,11 +337,11 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             remedy="No change is needed if these ops are to stay eager."
             if carved or stays or not between
             else "In the program, draw these numbers before the region's first draw, or after its last."
-            if drawn
+            if is_random
             else _how_to_include(evidence, region, partitions[0].graph, _all_separating_ops(evidence, cases)),
             severity=Severity.INFO if carved else Severity.WARNING,
             upstream="one piece, which draws in another order: other numbers with the same seed."
-            if drawn
+            if is_random
             else "the same.",
         )
 
@@ -448,10 +448,10 @@ def _separate_piece(
 
 
 def _separating_ops(evidence: Evidence, partitions: list[Partition]) -> tuple[list[Node], bool]:
-    """Return the ops that separate two partitions of one instance, and whether only their random draws do so."""
-    for drawn in (False, True):
-        if nodes := next(_between_partitions(evidence, partitions, drawn=drawn), None):
-            return nodes, drawn
+    """Return the ops that separate two partitions of one instance, and whether only the order of random ops does so."""
+    for is_random in (False, True):
+        if nodes := next(_between_partitions(evidence, partitions, random=is_random), None):
+            return nodes, is_random
     return [], False
 
 
@@ -462,16 +462,16 @@ def _all_separating_ops(evidence: Evidence, cases: Sequence[tuple[list[Partition
     return [
         node
         for partitions in instances
-        for nodes in _between_partitions(evidence, partitions, drawn=False)
+        for nodes in _between_partitions(evidence, partitions, random=False)
         for node in nodes
     ]
 
 
-def _between_partitions(evidence: Evidence, partitions: list[Partition], *, drawn: bool) -> Iterator[list[Node]]:
-    """Yield the ops between each partition and the earlier ones; with ``drawn``, paths include random draws."""
+def _between_partitions(evidence: Evidence, partitions: list[Partition], *, random: bool) -> Iterator[list[Node]]:
+    """Yield the ops between each partition and the earlier ones; with ``random``, also by the order of random ops."""
     graph = partitions[0].graph
     own_nodes = frozenset(name for part in partitions for name in part.nodes)
-    users = evidence.users(graph, random=drawn)
+    users = evidence.users(graph, random=random)
     for index, part in enumerate(partitions[1:], start=1):
         earlier = [name for previous in partitions[:index] for name in previous.nodes]
         if names := nodes_between(users, earlier, part.nodes, own_nodes):

@@ -31,7 +31,7 @@ from regional_explorer.record.statistics import CONFIDENCE, Floats, confidence_i
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
-from regional_explorer.torch_api.graphs import runs_random
+from regional_explorer.torch_api.graphs import runs_random_op
 from regional_explorer.torch_api.lowering import decomposition_of
 from regional_explorer.torch_api.releasing import release_compiled
 from regional_explorer.torch_api.torch_config import config_entries, under_config
@@ -253,14 +253,14 @@ def bitwise_trials(
     A compile takes about ``compile_s``; zero if that is not known.
     """
     eager = run_once(variants.call)
-    draws = any(runs_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
+    is_random = any(runs_random_op(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
     trials = []
     for number, trial_config in enumerate(configs):
         if run.cancelled():
             break
         if not trial_config.keys() <= config_entries().keys():
             continue
-        config = {**trial_config, **({"fallback_random": True} if draws else {})}
+        config = {**trial_config, **({"fallback_random": True} if is_random else {})}
         run.estimate(compile_s * (len(configs) - number) or None)
         run.progress(f"full under {config or 'its own config'}", number / len(configs))
         trials.append(_run_trial(variants, config, Reference(eager)))

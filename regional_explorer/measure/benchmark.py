@@ -30,7 +30,7 @@ from regional_explorer.measure.reference import (
     comparable_if_in_order,
     find_reference,
     recheck_eager,
-    rows_drawing_as_eager,
+    rows_with_eager_random_numbers,
 )
 from regional_explorer.measure.rounds import RoundsResult, StopReason, variant_failed_diagnostic
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
@@ -50,7 +50,7 @@ from regional_explorer.record.benchmark import (
     VariantName,
     Verdict,
 )
-from regional_explorer.record.configs import DRAWING_AS_EAGER
+from regional_explorer.record.configs import RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import Noise
 from regional_explorer.torch_api.torch_config import read_config
@@ -238,21 +238,21 @@ def _numerics_rows(
 ) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
-    drawing = [switch for switch in program.switches if switch.piece.draws]
-    draws_its_own = call.draws and _draws_its_own(program, name, drawing)
+    random_switches = [switch for switch in program.switches if switch.piece.is_random]
+    has_other_numbers = call.is_random and _has_other_random_numbers(program, name, random_switches)
 
     def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
-        with program.using_twins(drawing if config else [], config):
+        with program.using_twins(random_switches if config else [], config):
             return with_confirmed_failures(lambda: compare_results(name, run_once(call, function), reference, note))
 
     try:
-        if draws_its_own:  # a second call and rounding do not explain that
+        if has_other_numbers:  # a second call and rounding do not explain that
             rows = compare_results(name, run_once(call, function), dataclasses.replace(reference, moves=None))
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
                 return _rows_of_twin(variants, reference, rows, run, results)
             return not_comparable(rows, f"{OTHER_NUMBERS}; try fallback_random")
-        if name is VariantName.REGIONAL and drawing:
-            return rows_drawing_as_eager(rows_under, (switch.piece.gm for switch in drawing))
+        if name is VariantName.REGIONAL and random_switches:
+            return rows_with_eager_random_numbers(rows_under, (switch.piece.gm for switch in random_switches))
         return rows_under({}, "")
     finally:
         program.select_regional(on=True)
@@ -269,7 +269,7 @@ def _rows_of_twin(
         raise CancelledError
     run.progress(f"compiling {TWIN_OF_FULL}", 0.0)
     try:
-        with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
+        with variants.twin_of_full(RANDOM_AS_EAGER) as twin:
             results.costs.append(twin.cost)
             rows_of_twin = with_confirmed_failures(
                 lambda: compare_results(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
@@ -282,12 +282,12 @@ def _rows_of_twin(
         return not_comparable(rows, f"{OTHER_NUMBERS}, and a twin with fallback_random fails: {why}")
 
 
-def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch]) -> bool:
+def _has_other_random_numbers(program: Program, name: VariantName, random_switches: Sequence[Switch]) -> bool:
     """Return whether a variant draws other random numbers than eager, because torch compiles ops that draw them."""
     key = "fallback_random"
     default = read_config([key])[key]
     if name is VariantName.UPSTREAM:
-        return not all(program.config_for(switch).get(key, default) for switch in drawing)
+        return not all(program.config_for(switch).get(key, default) for switch in random_switches)
     return name in BY_TORCH and not default
 
 

@@ -35,13 +35,13 @@ from regional_explorer.measure.numerics import (
 from regional_explorer.measure.tolerances import Moves, RoundingRun, Values, arithmetic_of, as_dense
 from regional_explorer.measure.trace_difference import trace_differs_diagnostic
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
-from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
+from regional_explorer.record.configs import CURES, RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.graphs import (
     BoxedCall,
     boxed,
-    draws_in_order,
-    draws_random,
+    is_random_op,
+    keeps_random_order,
     resolve,
 )
 from regional_explorer.torch_api.releasing import has_given_up
@@ -158,10 +158,10 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
         elif node.op == "call_function":
             copy.args = fx.node.map_aggregate(copy.args, _float64_if_lower)
             copy.kwargs = fx.node.map_aggregate(copy.kwargs, _float64_if_lower)
-            if draws_random(node):
+            if is_random_op(node):
                 copy.args = (node.target, [_traced_dtype(source) for source in node.args], *copy.args)
                 copy.kwargs = dict(node.kwargs)
-                copy.target = _draw_as_before
+                copy.target = _run_random_op_as_traced
         copies[node] = copy
     return fx.GraphModule(attributes, graph)
 
@@ -170,7 +170,7 @@ def _float64_if_lower(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in LOW_DTYPES else value
 
 
-def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
+def _run_random_op_as_traced(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
     """Run a random op in the dtypes of the trace, and return its results in float64."""
     traced_args = [
         value.to(dtype) if isinstance(value, torch.Tensor) and dtype is not None else value
@@ -269,10 +269,10 @@ RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
 """Compares compiled code, or its twins under a config, with the reference; each row gets a note."""
 
 
-def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
+def rows_with_eager_random_numbers(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
     """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw eager's numbers."""
     try:
-        return comparable_if_in_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
+        return comparable_if_in_order(rows_under(RANDOM_AS_EAGER, TWIN_NOTE), graphs)
     except RegionCompileError as error:
         why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
         return not_comparable(rows_under({}, ""), why)
@@ -284,7 +284,7 @@ def comparable_if_in_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.Graph
     If only gradients are wrong, the order of draws is not the cause: they do not fit the outputs.
     """
     wrong = [row for row in rows if row.verdict is NumericsVerdict.FAILED]
-    if all(row.tensor.startswith("grad ") for row in wrong) or all(map(draws_in_order, graphs)):
+    if all(row.tensor.startswith("grad ") for row in wrong) or all(map(keeps_random_order, graphs)):
         return rows
     return not_comparable(rows, "this torch may draw in another order than eager, even with fallback_random")
 
@@ -351,14 +351,14 @@ def check_partition(
             compiled = alone(workpiece, twin(more) if more else artifact, args)
             return with_confirmed_failures(lambda: compare_results(COMPILED, run(compiled), reference, note))
 
-        rows = rows_drawing_as_eager(rows_under, [gm]) if piece.draws else rows_under({}, "")
+        rows = rows_with_eager_random_numbers(rows_under, [gm]) if piece.is_random else rows_under({}, "")
         may_be_cured = seek_cure and verdict(rows) == NumericsVerdict.FAILED
-        return Check(rows, _find_cure(rows_under, draws=piece.draws) if may_be_cured else None)
+        return Check(rows, _find_cure(rows_under, is_random=piece.is_random) if may_be_cured else None)
 
 
-def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | None:
+def _find_cure(rows_under: RowsUnder, *, is_random: bool) -> Mapping[str, Any] | None:
     """Return the first config under which the check passes: each of ``CURES`` alone, then all together."""
-    always = DRAWING_AS_EAGER if draws else {}
+    always = RANDOM_AS_EAGER if is_random else {}
     single_configs = [{key: value} for key, value in CURES.items() if key not in always]
     for config in (*single_configs, dict(CURES)):
         try:

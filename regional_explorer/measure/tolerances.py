@@ -16,8 +16,8 @@ from torch import fx
 from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.torch_api.graphs import (
     bodies,
-    draws_random,
     is_elementwise,
+    is_random_op,
     only_moves,
     returns_new_tensors,
     size_hint,
@@ -300,7 +300,7 @@ class RoundingRun(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Run a node."""
         result = super().run_node(n)
-        if self._number is None or not returns_new_tensors(n) or only_moves(n) or draws_random(n):
+        if self._number is None or not returns_new_tensors(n) or only_moves(n) or is_random_op(n):
             return result
         round_tensor = functools.partial(self._rounded, elementwise=is_elementwise(n))
         return tuple(map(round_tensor, result)) if isinstance(result, (tuple, list)) else round_tensor(result)

@@ -22,7 +22,7 @@ from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
-from regional_explorer.torch_api.graphs import BoxedCall, WatchingMode, draws_random
+from regional_explorer.torch_api.graphs import BoxedCall, WatchingMode, is_random_op
 
 _NUMPY = "NumPy's generator"
 _GENERATORS = ("torch's generator", _NUMPY, "Python's generator")
@@ -215,14 +215,14 @@ class _EagerRecorder(WatchingMode):
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[tuple[int, ...], list[_Digest]] = {}
-        self.draws: list[tuple[int, ...]] = []
+        self.random_states: list[tuple[int, ...]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run ``func`` and record its results."""
         if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
-            self.draws.append(_random_states())
+            self.random_states.append(_random_states())
         result = func(*args, **(kwargs or {}))
         for digest in _digests(result):
             self.values.setdefault(digest.shape, []).append(digest)
@@ -240,12 +240,12 @@ class _GraphRun(fx.Interpreter):
         super().__init__(live.gm)
         self.live = live
         self.values: dict[fx.Node, list[_Digest]] = {}
-        self.draws: list[tuple[fx.Node, tuple[int, ...]]] = []
+        self.random_states: list[tuple[fx.Node, tuple[int, ...]]] = []
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node and record its results."""
-        if n.op == "call_function" and draws_random(n):
-            self.draws.append((n, _random_states()))
+        if n.op == "call_function" and is_random_op(n):
+            self.random_states.append((n, _random_states()))
         result = super().run_node(n)
         if n.op == "call_function":
             self.values[n] = _digests(result)
@@ -264,7 +264,7 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
             before = _random_states()
             with eager:
                 call.run()
-            drawn_generators = _differing_generators(before, _random_states())
+            used_generators = _differing_generators(before, _random_states())
         runs: list[_GraphRun] = []
 
         def recording(live: LiveGraph) -> BoxedCall:
@@ -278,8 +278,8 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
             call.run(capture.run)
     except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None
-    if (draw := _first_differing_draw(eager, runs, drawn_generators)) is not None:
-        return draw
+    if (found := _first_differing_random_op(eager, runs, used_generators)) is not None:
+        return found
     backward = [run for run in runs if run.live.kind is GraphKind.BACKWARD]
     for run in [*backward, *runs] if gradients_alone else runs:
         if (node := _first_differing_value(run, eager, reference.arithmetic)) is not None:
@@ -287,16 +287,16 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
     return None
 
 
-def _first_differing_draw(
-    eager: _EagerRecorder, runs: Sequence[_GraphRun], drawn: Sequence[str]
+def _first_differing_random_op(
+    eager: _EagerRecorder, runs: Sequence[_GraphRun], generators: Sequence[str]
 ) -> tuple[str, str, str] | None:
     """Return the first node that draws random numbers in a state of the generators in which eager never draws.
 
-    ``drawn`` are the generators that eager draws from.
+    ``generators`` are the generators that eager draws from.
     """
-    eager_states = dict.fromkeys(eager.draws)
+    eager_states = dict.fromkeys(eager.random_states)
     for run in runs:
-        for node, states in run.draws:
+        for node, states in run.random_states:
             if states in eager_states:
                 continue
             nearest = max(eager_states, key=lambda other: sum(map(operator.eq, states, other)), default=None)
@@ -304,7 +304,11 @@ def _first_differing_draw(
                 names = " and ".join(_differing_generators(nearest, states))
                 reason = f"the state of {names} is not one in which eager draws"
             else:
-                reason = f"eager draws only from {' and '.join(drawn)}" if drawn else "eager draws no random numbers"
+                reason = (
+                    f"eager draws only from {' and '.join(generators)}"
+                    if generators
+                    else "eager draws no random numbers"
+                )
             return run.live.id, node.name, f", where the random states differ: {reason}"
     return None
 

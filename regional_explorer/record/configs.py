@@ -102,7 +102,7 @@ KEEP_RESULTS = combined_config(ConfigCase.RECOMPUTED)
 FUSING: Mapping[str, Mapping[str, Any]] = {words: known.config for known in KNOWN_CONFIGS for words in known.refusals}
 """Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
-DRAWING_AS_EAGER = combined_config(ConfigCase.RANDOM)
+RANDOM_AS_EAGER = combined_config(ConfigCase.RANDOM)
 
 CURES = combined_config(ConfigCase.ROUNDING, ConfigCase.RANDOM)
 """Configs that make compiled code round, or draw random numbers, as eager code does."""

@@ -36,7 +36,7 @@ from regional_explorer.torch_api.graphs import (
     is_only_kept,
     propose_partitions,
     resolve,
-    runs_random,
+    runs_random_op,
 )
 from regional_explorer.torch_api.hidden_state import storage_id
 from regional_explorer.torch_api.prepared import ops_not_plain
@@ -263,9 +263,9 @@ class Piece:
         return self.gm.graph.output_node().all_input_nodes
 
     @cached_property
-    def draws(self) -> bool:
+    def is_random(self) -> bool:
         """Whether the piece draws random numbers."""
-        return any(map(runs_random, self.gm.graph.nodes))
+        return any(map(runs_random_op, self.gm.graph.nodes))
 
     @property
     def content(self) -> PieceContent:

@@ -17,7 +17,7 @@ from torch import fx
 
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
-from regional_explorer.torch_api.graphs import runs_random, written_arguments
+from regional_explorer.torch_api.graphs import runs_random_op, written_arguments
 from regional_explorer.torch_api.hidden_state import storage_id
 
 T = TypeVar("T", bound=Hashable)
@@ -150,7 +150,7 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        if runs_random(node):
+        if runs_random_op(node):
             if last_random is not None:
                 before[node].append(last_random)
             last_random = node

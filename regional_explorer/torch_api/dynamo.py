@@ -40,7 +40,7 @@ from regional_explorer.record.files import json_safe
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.plan import Tracing
 from regional_explorer.torch_api.compile_notes import counting_patterns
-from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, record_kept, runs_random
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, record_kept, runs_random_op
 from regional_explorer.torch_api.releasing import forget_metric_edits, release_when_dropped
 
 
@@ -309,7 +309,7 @@ def aot_backend(
             if tracing.partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
                 forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
             else:
-                forward, backward = _without_second_draws(*default_partition(joint, *args, **kwargs))
+                forward, backward = _without_repeated_random_ops(*default_partition(joint, *args, **kwargs))
         return forward, backward
 
     def compile_forward(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
@@ -365,10 +365,12 @@ def after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule
 
 
 def _is_unused_dropout(node: fx.Node) -> bool:
-    return runs_random(node) and not node.users and isinstance(node.meta.get("val"), tuple)
+    return runs_random_op(node) and not node.users and isinstance(node.meta.get("val"), tuple)
 
 
-def _without_second_draws(forward: fx.GraphModule, backward: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
+def _without_repeated_random_ops(
+    forward: fx.GraphModule, backward: fx.GraphModule
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Remove unused random ops that the backward repeats from the forward: each would draw numbers again.
 
     The default partitioner leaves them there under ``fallback_random`` (docs/upstream.md).

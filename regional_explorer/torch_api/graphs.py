@@ -74,7 +74,7 @@ def inductor_honours_fallback() -> bool:
 
 
 @functools.cache
-def inductor_keeps_draws_in_order() -> bool:
+def inductor_keeps_random_order() -> bool:
     """Return whether random ops keep their order with ``fallback_random``: torch 2.13 and newer (pytorch #181245)."""
     from torch._inductor.fx_passes import post_grad
 
@@ -158,36 +158,36 @@ def user_kernel(node: fx.Node) -> Mapping[str, Any]:
     return {"kernel_idx": (source, tuned_over), "constant_args_idx": constants}
 
 
-def draws_random(node: fx.Node) -> bool:
+def is_random_op(node: fx.Node) -> bool:
     """Return whether a node draws from a random generator.
 
     Attention and recurrent ops are tagged as random for the dropout within them; without dropout, or outside of
     training, they draw nothing.
     """
-    return _draws(node.target, node.args, node.kwargs)
+    return _is_random_call(node.target, node.args, node.kwargs)
 
 
-def runs_random(node: fx.Node) -> bool:
+def runs_random_op(node: fx.Node) -> bool:
     """Return whether a node draws from a random generator, itself or in a body or checkpointed op that it runs.
 
     ``run_with_rng_state``, which repeats that op in the backward, leaves the generator as it was.
     """
     if node.target is run_and_save_rng_state:
         operator, *args = node.args
-        return _draws(operator, args, node.kwargs)
+        return _is_random_call(operator, args, node.kwargs)
     gm = node.graph.owning_module
     attributes = [resolve(gm, source) for source in node.all_input_nodes if gm is not None and source.op == "get_attr"]
-    return draws_random(node) or any(
-        runs_random(inner) for body in attributes if isinstance(body, fx.GraphModule) for inner in body.graph.nodes
+    return is_random_op(node) or any(
+        runs_random_op(inner) for body in attributes if isinstance(body, fx.GraphModule) for inner in body.graph.nodes
     )
 
 
-def draws_in_order(gm: fx.GraphModule) -> bool:
+def keeps_random_order(gm: fx.GraphModule) -> bool:
     """Return whether Inductor, with ``fallback_random``, draws in the order of a graph's nodes, as eager does."""
-    return inductor_keeps_draws_in_order() or sum(map(runs_random, gm.graph.nodes)) <= 1
+    return inductor_keeps_random_order() or sum(map(runs_random_op, gm.graph.nodes)) <= 1
 
 
-def _draws(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _is_random_call(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ()):
         return False
     arguments = _arguments(operator, args, kwargs)

@@ -31,7 +31,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
-from regional_explorer.torch_api.graphs import computes_nothing, draws_random
+from regional_explorer.torch_api.graphs import computes_nothing, is_random_op
 from regional_explorer.torch_api.inductor import run_inductor
 
 if TYPE_CHECKING:
@@ -560,7 +560,7 @@ def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
     target = node.target
     if computes_nothing(node) or not isinstance(target, torch._ops.OpOverload):
         return None
-    if target._schema.is_mutable or draws_random(node):
+    if target._schema.is_mutable or is_random_op(node):
         return None
     decomposition: Callable[..., Any] | None = select_decomp_table().get(target)
     return decomposition

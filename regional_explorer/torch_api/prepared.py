@@ -35,7 +35,7 @@ from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.cheap_calls import picker, settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
-from regional_explorer.torch_api.graphs import BoxedCall, runs_random
+from regional_explorer.torch_api.graphs import BoxedCall, runs_random_op
 from regional_explorer.torch_api.hidden_state import storage_id, storage_key
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def ops_not_plain(gm: fx.GraphModule) -> Iterator[fx.Node]:
 def _is_plain(node: fx.Node) -> bool:
     if isinstance(node.target, torch._ops.OpOverload):
         shows_other_values = node.target in _OTHER_VALUES
-        return node.target.namespace in ("aten", "prims") and not shows_other_values and not runs_random(node)
+        return node.target.namespace in ("aten", "prims") and not shows_other_values and not runs_random_op(node)
     return not isinstance(node.target, torch._ops.HigherOrderOperator)
 
 

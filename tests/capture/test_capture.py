@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.tensors import draw_cotangents, tensors_in
+from regional_explorer.capture.tensors import random_cotangents, tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import is_internal, source_line
 from regional_explorer.errors import CaptureError
@@ -131,7 +131,7 @@ def test_gradients_equal_autograds_for_fixed_cotangents():
     x, y = programs.pair()
     call = Call(programs.textbook, (x, y))
     gradients = call.backward(call.forward())
-    (cotangent,) = draw_cotangents(programs.textbook(x, y)).values()
+    (cotangent,) = random_cotangents(programs.textbook(x, y)).values()
     expected = torch.autograd.grad(programs.textbook(x, y), (x, y), cotangent)
     assert {tuple(g.flatten().tolist()) for g in gradients} == {tuple(g.flatten().tolist()) for g in expected}
     assert cotangent.std() > 0.5
@@ -184,7 +184,7 @@ def test_odd_calls_can_be_explored():
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
     x = torch.ones(4, requires_grad=True)
     assert Call(lambda x: x.to(torch.float8_e4m3fn), (x,)).gradient_names
-    (cotangent,) = draw_cotangents(x.to(torch.float8_e4m3fn)).values()
+    (cotangent,) = random_cotangents(x.to(torch.float8_e4m3fn)).values()
     assert cotangent.dtype is torch.float8_e4m3fn
     with torch.device("meta"):
         model, x = nn.Linear(8, 8), torch.randn(2, 8)
@@ -250,7 +250,7 @@ def test_no_two_outputs_have_the_same_cotangent():
         h, g = torch.randn(shape, requires_grad=True), torch.randn(shape, requires_grad=True)
         call = Call(lambda h, g: (h + g, h - g), (h, g))
         assert all(gradient.abs().min() > 1e-3 for gradient in call.backward(call.forward())), shape
-    assert draw_cotangents(((h + g).sum(), (h - g).expand(3)))["[0]"] == 1, "as in training"
+    assert random_cotangents(((h + g).sum(), (h - g).expand(3)))["[0]"] == 1, "as in training"
 
 
 def test_the_gradients_of_several_modules_have_names_of_their_own():

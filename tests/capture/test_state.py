@@ -17,7 +17,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.tensors import draw_cotangents
+from regional_explorer.capture.tensors import random_cotangents
 from regional_explorer.errors import CaptureError
 from tests.shared.checks import BEFORE_2_13, codes, only, version_of
 
@@ -43,7 +43,7 @@ def test_generators_of_the_users_own_repeat_their_numbers():
     draws = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
     for draw in draws:
         ex = repeated(lambda x: x * draw(), X)
-        assert ex.live.call.draws
+        assert ex.live.call.is_random
         with ex.live.call.restoring():
             first = ex.live.call.forward()
             ex.live.call.restore()
@@ -386,7 +386,7 @@ def test_a_view_of_a_leaf_under_no_grad_as_output_is_no_error():
     ex = rx.explore(step, (x,))
     assert ex.live.call.gradient_names == ["grad args[0]"]
     (gradient,) = ex.live.call.backward(ex.live.call.forward(ex.live.capture.run))
-    assert torch.equal(gradient, 2 * draw_cotangents(step(x))["[1]"])
+    assert torch.equal(gradient, 2 * random_cotangents(step(x))["[1]"])
 
 
 def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():

@@ -17,7 +17,7 @@ from torch._dynamo import convert_frame
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.restore import silent
-from regional_explorer.capture.tensors import draw_cotangents
+from regional_explorer.capture.tensors import random_cotangents
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
@@ -666,7 +666,7 @@ def test_gradients_pass_values_of_own_threads(of):
         with repeated.restoring():
             _, gradients = repeated.run()
     assert not runs
-    (expected,) = torch.autograd.grad(result := of(x).exp(), x, *draw_cotangents(result).values())
+    (expected,) = torch.autograd.grad(result := of(x).exp(), x, *random_cotangents(result).values())
     assert torch.equal(torch.stack(gradients), torch.stack([expected]))
 
 

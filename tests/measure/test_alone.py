@@ -18,7 +18,7 @@ from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.tolerances import RoundingRun
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from regional_explorer.tables.benchmark import timings_table
-from regional_explorer.torch_api.graphs import inductor_keeps_draws_in_order
+from regional_explorer.torch_api.graphs import inductor_keeps_random_order
 from tests.shared import programs
 from tests.shared.checks import change_code, codes, only, version_of
 from tests.shared.fakes import FakeClock, InterruptedWhen, TickingClock, timed_by
@@ -251,7 +251,7 @@ def test_random_piece_is_checked_on_a_twin():
     ex.compile()
     before = torch.get_rng_state()
     program = ex.live.program
-    drawing = next(switch for switch in program.switches if switch.piece.draws)
+    drawing = next(switch for switch in program.switches if switch.piece.is_random)
     (recorded,) = record_inputs(program, [[drawing]])
     put_back, seen = drawing.known.restorer(recorded.args), []
     for _ in range(2):
@@ -411,7 +411,7 @@ def test_a_wrong_result_of_a_random_op_is_found_with_the_same_seed(as_eager, ver
     with torch._inductor.config.patch(fallback_random=as_eager):
         ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
         ex.benchmark(("full", "upstream"), budget_s=0.1, regions=False)
-    of_full = "failed" if as_eager or inductor_keeps_draws_in_order() else "not comparable"
+    of_full = "failed" if as_eager or inductor_keeps_random_order() else "not comparable"
     assert dict(zip(ex.numerics.variant, ex.numerics.verdict, strict=True)) == {"full": of_full, "upstream": verdict}
 
 

@@ -20,7 +20,7 @@ from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
-from regional_explorer.record.configs import DRAWING_AS_EAGER
+from regional_explorer.record.configs import RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.plan_file import ExplorationRecord, wrong_when_explored
 from regional_explorer.torch_api import graphs
@@ -48,7 +48,7 @@ def plant_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Explorati
 
 def plant_twin(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
     """Let the twin of ``full`` run another function."""
-    with under_config(DRAWING_AS_EAGER):
+    with under_config(RANDOM_AS_EAGER):
         ex.live.variants._twin = planted(function, surroundings())
     return ex
 
@@ -493,7 +493,7 @@ def test_twin_with_other_draw_order_proves_nothing(monkeypatch: pytest.MonkeyPat
         return verdicts(measured(plant_twin(plant_full(ex, other_mask), twin), "full"))
 
     for in_order, verdict in ((True, "failed"), (False, "not comparable")):
-        monkeypatch.setattr(graphs, "inductor_keeps_draws_in_order", lambda in_order=in_order: in_order)
+        monkeypatch.setattr(graphs, "inductor_keeps_random_order", lambda in_order=in_order: in_order)
         assert drawn(lambda x: F.dropout(dropped(x).flip(0), 0.5).flip(0)) == {verdict}
         assert "failed" in drawn(lambda x: twice(WrongGradient.apply(x)))
         assert "failed" in verdicts(measured(plant_twin(drawing(), lambda x: dropped(x) * 1.01), "full")), "one draw"

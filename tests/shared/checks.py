@@ -16,7 +16,7 @@ from torch.fx.passes import regional_inductor
 import regional_explorer as rx
 from regional_explorer.measure.numerics import bitwise_equal, compare_results, run_once, verdict
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.record.configs import DRAWING_AS_EAGER
+from regional_explorer.record.configs import RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -128,7 +128,7 @@ def assert_compiled_is_right(ex):
     assert not found.diagnostics
     assert found.exact is not None
     ex.compile()
-    with program.using_twins([switch for switch in program.switches if switch.piece.draws], DRAWING_AS_EAGER):
+    with program.using_twins([switch for switch in program.switches if switch.piece.is_random], RANDOM_AS_EAGER):
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
             rows = compare_results("regional", run_once(call, program.capture.run), found)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
