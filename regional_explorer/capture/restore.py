@@ -559,6 +559,7 @@ def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _has_other_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    """Return whether a tensor has another storage, shape, stride, offset or dtype than ``data``."""
     if type(tensor) not in (torch.Tensor, nn.Parameter):
         return False  # its class changed: a lazy parameter, for example
     return storage_key(tensor) != storage_key(data) or _geometry(tensor) != _geometry(data)

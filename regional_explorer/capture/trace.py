@@ -143,7 +143,7 @@ class TracedGraphs:
         self.generated.release()
 
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Add a graph of Dynamo's, as its backend; return the callable to run for it."""
+        """Record a graph that Dynamo gives to its backend; return the callable that runs it."""
         index = len(self.frames)
         code = traced_code()
         self.outdated |= outdated_lines(code)

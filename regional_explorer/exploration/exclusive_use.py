@@ -81,7 +81,7 @@ class ExclusiveUse:
 
     @contextmanager
     def searching(self, method: str) -> Iterator[None]:
-        """Context manager: the method ``method`` of the exploration searches, in steps.
+        """Context manager for the search of ``method``, which takes a turn for each step; a second search is refused.
 
         Raises:
             BusyError: another search is under way.

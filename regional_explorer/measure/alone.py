@@ -180,26 +180,26 @@ def race(
     untimed, cancelled = context.run.threads.run_untimed, context.run.cancelled
     entries, verdicts = list[TimedCall](), dict[str, NumericsVerdict]()
 
-    def enter(name: str, artifact: Artifact) -> None:
+    def add_entry(name: str, artifact: Artifact) -> None:
         entries.append(timed_call(name, alone(workpiece, artifact, args), args, put_back))
 
-    def check_and_enter(name: str, config: Mapping[str, Any]) -> None:
+    def check_and_add(name: str, config: Mapping[str, Any]) -> None:
         artifact = artifact_under(config)
         check = check_partition(
             workpiece, args, artifact, lambda more: artifact_under({**config, **more}), cancelled, seek_cure=False
         )
         if check.verdict is not NumericsVerdict.FAILED:
-            enter(name, artifact)
+            add_entry(name, artifact)
             verdicts[name] = check.verdict
 
     with as_in_the_call():
         put_back = untimed(lambda: workpiece.restorer(args))
         for name, config in candidates.items():
             with suppress(RegionCompileError):
-                untimed(partial(check_and_enter, name, config))
+                untimed(partial(check_and_add, name, config))
         if not entries:
             return {}
-        untimed(partial(enter, NOW, current))
+        untimed(partial(add_entry, NOW, current))
         rounds = measure_rounds(entries, budget_s, context, baseline=NOW, prune=prune)
     rounds.stopped.raise_interrupt()
     return {timing.variant: timing for timing in timings_of(rounds, verdicts)}

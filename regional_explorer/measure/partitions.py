@@ -276,10 +276,10 @@ def _phase_rows(
     rows = [*total_rows(EAGER), *gap_rows(WRAPPER, AOT_EAGER, EAGER), *total_rows(AOT_EAGER)]
     if AOT_EAGER in variants and REGIONAL in variants:
         dispatch_rows = _dispatch_rows(phase, cut)
-        gains = [_region_row(phase, region) for region in regions]
-        known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
+        region_rows = [_region_row(phase, region) for region in regions]
+        known_rows = [*dispatch_rows, *[row for row in region_rows if row is not None]]
         whole_s = float(np.median(paired_gaps(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
-        no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
+        no_gain = [region.region for region, row in zip(regions, region_rows, strict=True) if row is None]
         note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, whose gain is unknown" if no_gain else "")
         rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="the rest of several runs")
         rows += [*known_rows, ReconciliationRow(phase, REST, rest_s, note=note)]
@@ -314,7 +314,7 @@ def dispatch_s(phase: Phase, cut: RoundsResult | None) -> Figure | None:
 
 
 def _region_row(phase: Phase, region: RegionTiming) -> ReconciliationRow | None:
-    """Return the row of a region: the seconds by which it is slower compiled than eager, negative if it gains."""
+    """Return the row of a region: its compiled minus its eager time; None if it is unknown."""
     if region.compiled_s is None:
         return ReconciliationRow(phase, region.region, exactly(0.0), region=region.region, note="runs eagerly")
     if region.gain_s is None:

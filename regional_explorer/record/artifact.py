@@ -342,7 +342,7 @@ class ArtifactRecord(Record, frozen=True):
 
     @property
     def patterns(self) -> Mapping[str, int] | None:
-        """How often each pattern matched, from the compile, else from lowering again; None if unknown."""
+        """How often each pattern matched, counted by the compile or else by a later lowering; None if unknown."""
         matches = self.compile.patterns
         return self.code.patterns if matches is None and self.code is not None else matches
 

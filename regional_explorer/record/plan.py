@@ -139,7 +139,7 @@ class Selector(Record, frozen=True):
 
     @property
     def by_name(self) -> bool:
-        """Whether it names nodes, which may have other names in another trace."""
+        """Whether it picks nodes by name, which may have other names in another trace."""
         own = self.kind is SelectorKind.NODES or bool(self.only)
         return own or any(selector.by_name for selector in (*self.within, *self.without))
 

@@ -142,12 +142,12 @@ def disagreement(of_medians: float, of_rounds: Figure) -> str:
     )
 
 
-def floor_of(control: Floats | None) -> float:
-    """Return the smallest relative difference that counts, from eager against itself in the same rounds.
+def floor_of(control_ratios: Floats | None) -> float:
+    """Return the smallest relative difference that counts: how far eager differed from itself in the same rounds.
 
-    It is the distance from 1 to the farther end of the control's CI, and at least ``MIN_FLOOR``.
+    It is the distance from 1 to the farther end of the CI of ``control_ratios``, and at least ``MIN_FLOOR``.
     """
-    bounds = None if control is None else confidence_interval(control, VERDICT_CONFIDENCE)
+    bounds = None if control_ratios is None else confidence_interval(control_ratios, VERDICT_CONFIDENCE)
     if bounds is None:
         return MIN_FLOOR
     low, high = bounds

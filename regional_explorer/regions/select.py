@@ -209,7 +209,7 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
 
 
 def _is_literal_path(pattern: str, graphs: Sequence[Graph]) -> bool:
-    """Return whether a pattern that looks like a glob is itself the path of a module around an op."""
+    """Return whether a pattern with characters of a glob is the literal path of a module around an op."""
     if not re.search(r"[*?[]", pattern):
         return False
     chains = {node.modules for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops}

@@ -67,7 +67,7 @@ def op_times_table(session: Session) -> Table[TimeShare]:
 
 
 def profile_table(session: Session) -> Table[TimeShare]:
-    """The rows of ``ex.op_times``, with modules that are equal in all layers in one row, as ``layers.*.mlp``.
+    """The rows of ``ex.op_times``; modules that are equal in all layers share one row, such as ``layers.*.mlp``.
 
     ``layers`` counts the modules that a row sums.
     """

@@ -67,7 +67,7 @@ def user_annotations(custom: Mapping[str, Any]) -> dict[str, str]:
 
 @functools.cache
 def inductor_honours_fallback() -> bool:
-    """Return whether Inductor calls the eager kernel of an op that carries ``FALLBACK``: torch 2.11 compiles it."""
+    """Return whether Inductor honours ``FALLBACK`` on an op and calls its eager kernel; torch 2.11 does not."""
     import torch._inductor.graph
 
     return FALLBACK in inspect.getsource(torch._inductor.graph)
@@ -556,9 +556,10 @@ def _expression(size: Any) -> sympy.Expr:
 
 
 def can_share_dynamic_trace(first: Sizes, later: Sizes) -> bool:
-    """Return whether sizes that are equal in the first call are equal in the later call too.
+    """Return whether a trace of the first call with symbolic sizes also serves the later call.
 
-    With ``dynamic=True`` equal sizes get one symbol, and sizes 0 and 1 stay fixed.
+    With ``dynamic=True`` sizes that are equal in the first call get one symbol, so they must be equal in the later call
+    too; sizes 0 and 1 stay fixed.
     """
     later_sizes: dict[int, int] = {}
     pairs = [pair for name in first if name in later for pair in zip(first[name], later[name], strict=True)]

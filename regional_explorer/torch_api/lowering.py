@@ -332,7 +332,7 @@ NodesOf = Callable[[fx.GraphModule], tuple[Node, ...]]
 
 
 def _graph_after_passes(lowering: Any, structure: Structure, nodes_of: NodesOf) -> LoweredGraph:
-    """Return the graph that ``lowering`` reads, with the positions of the nodes that each of its nodes comes from."""
+    """Return the graph that is lowered; each node has the positions of the nodes that it comes from."""
     ops = [node for node in lowering.module.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
     named = [positions_of([node]) for node in ops]
     return LoweredGraph(

@@ -187,7 +187,7 @@ class Alias:
 
 @dataclass(frozen=True, eq=False)
 class _CallReturningViews:
-    """Runs a graph, and turns results that share memory into views.
+    """Calls a graph, and turns results that share memory into views.
 
     Generated code returns a view without telling autograd, which would not notice a later write to the viewed tensor.
     """
@@ -216,7 +216,7 @@ class _CallReturningViews:
 
 @dataclass(frozen=True, eq=False)
 class _CallWithoutConstantInputs:
-    """Runs a graph in which some inputs of the piece are constants; ``take`` picks the others."""
+    """Calls a graph without the inputs that it holds as constants; ``take`` picks the inputs that it needs."""
 
     graph: BoxedCall
     take: Callable[[Sequence[Any]], Sequence[Any]]

@@ -46,7 +46,7 @@ class CompileResult(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """The comparison of a plan's results with eager's; ``wrong`` says how they are wrong, empty if they are right."""
+    """The comparison of a plan's results with eager's; ``wrong`` says how they differ, empty if they are right."""
 
     wrong: str
     bitwise: bool
@@ -69,7 +69,7 @@ class TimedPiece(NamedTuple):
 
 
 class RaceResult(NamedTuple):
-    """A piece's speedup under another config (the median over rounds of the time before ÷ after), with the verdict."""
+    """A piece under another config: the verdict, and the speedup (median over rounds of the time before ÷ after)."""
 
     speedup: Figure
     verdict: Verdict

@@ -138,7 +138,7 @@ def _measure_with(control: Control, event: Event) -> None:
 
 
 def _save(control: Control, event: Event) -> None:
-    """Write a new file, never over an existing one; a job writes the kinds that take long."""
+    """Write a new file, never over an existing one. A job writes the formats that take long."""
     ending, write = WRITERS[event.of]
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
     suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
