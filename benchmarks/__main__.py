@@ -30,7 +30,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "bitwise": tuning.bitwise_rows,
     "inference": tuning.inference_rows,
     "exhaustive": search.exhaustive_rows,
-    "plan-time": search.plan_time_rows,
+    "plan-time": search.search_cost_rows,
     "predicted": search.predicted_rows,
     "steps": production.step_rows,
     "production-start": production.start_rows,
@@ -51,7 +51,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "links": insight.links,
     "findings": insight.findings,
     "gpu-code": insight.gpu_code,
-    "compare-apart": measuring.compared_apart,
+    "compare-apart": measuring.compare_apart,
 }
 """Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
 

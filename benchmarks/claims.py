@@ -115,12 +115,12 @@ def text_claims(text: str) -> Iterator[Claim]:
     """Yield the percentages of a text, and whether it has an undefined figure. A change may be of any size."""
     for match in re.finditer(r"(drifted.{,30})?([-+−]?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?) ?%", text):
         share = float(match[2].replace(",", "").replace("−", "-"))
-        yield Claim(TEXT, bool(match[1]) or match[2][0] == "+" or 0 <= share <= 100, around(text, match))
+        yield Claim(TEXT, bool(match[1]) or match[2][0] == "+" or 0 <= share <= 100, words_around(text, match))
     undefined = re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
-    yield Claim(TEXT, undefined is None, around(text, undefined) if undefined else "")
+    yield Claim(TEXT, undefined is None, words_around(text, undefined) if undefined else "")
 
 
-def around(text: str, match: re.Match[str]) -> str:
+def words_around(text: str, match: re.Match[str]) -> str:
     """Return a match with the words around it."""
     return " ".join(text[max(0, match.start() - 60) : match.end() + 40].split())
 
@@ -221,7 +221,7 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 FASTER = 1.15
 
 
-def measured(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:
+def measured_claims(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:
     """Measure everything that can be measured, and yield the claims about it."""
     ex.benchmark(("eager", "regional", *(["full"] if roofline else [])), budget_s)
     for region in ex.plan.regions:
@@ -236,7 +236,7 @@ def measured(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator
     yield from claims_of(ex.session)
 
 
-def tried(ex: rx.Exploration, explore_again: Callable[[], rx.Exploration], budget_s: float) -> Iterator[Claim]:
+def tried_claims(ex: rx.Exploration, explore_again: Callable[[], rx.Exploration], budget_s: float) -> Iterator[Claim]:
     """Yield whether no other config is faster, if the region is said to be at the limit of its kernels."""
     if not any(item.code is DiagnosticCode.KERNEL_BOUND for item in ex.diagnostics):
         return
@@ -261,7 +261,7 @@ def tried(ex: rx.Exploration, explore_again: Callable[[], rx.Exploration], budge
     yield Claim(LIMIT, True, "")  # noqa: FBT003
 
 
-def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.1) -> Iterator[str]:
+def function_rows(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.1) -> Iterator[str]:
     """Yield a row per function: how many statements about it cannot be true, by condition."""
     counter = ClaimCounts()
     kinds = [(count, is_busy) for count in (1, 2) for is_busy in busy]
@@ -270,20 +270,20 @@ def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.
     for name in only:
         wrong: list[int] = []
         for count in (1, 2):
-            with torch_threads(count), explored(name) as ex:
+            with torch_threads(count), explore_function(name) as ex:
                 ex.compile()
                 for is_busy in busy:
                     with other_work(2 * is_busy):
                         claims = [
-                            *measured(ex, budget_s, roofline=name in WHOLE_CALLS),
-                            *tried(ex, partial(explored, name), budget_s),
+                            *measured_claims(ex, budget_s, roofline=name in WHOLE_CALLS),
+                            *tried_claims(ex, partial(explore_function, name), budget_s),
                         ]
                     wrong.append(counter.add(f"{name}, {titles[len(wrong)]}", claims))
         yield cells(name, *wrong)
     yield from counter.lines()
 
 
-def explored(name: str) -> rx.Exploration:
+def explore_function(name: str) -> rx.Exploration:
     """Return the exploration of a function that is one region."""
     function, shapes, dtype = FUNCTIONS[name]
     torch.manual_seed(0)
@@ -308,7 +308,7 @@ def verdicts(session: Session) -> dict[str, str]:
     return {name: verdict for name, phase, verdict in rows if phase == session.whole_phase and verdict in GIVEN}
 
 
-def of_models(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) -> Iterator[str]:
+def model_rows(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) -> Iterator[str]:
     """Yield a row per model: how many statements cannot be true, and the verdicts without and beside other work."""
     yield heads("model", "cannot be true", "verdicts without other work", "the same beside it", "not given", "others")
     counter = ClaimCounts()
@@ -318,7 +318,7 @@ def of_models(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) 
             ex.compile()
             for is_busy in busy:
                 with other_work(2 * is_busy):
-                    wrong += counter.add(name, measured(ex, budget_s, roofline=True))
+                    wrong += counter.add(name, measured_claims(ex, budget_s, roofline=True))
                 given.append(verdicts(ex.session))
         quiet, beside = given[0], given[-1]
         pairs = {key: (quiet[key], beside[key]) for key in quiet.keys() & beside.keys()}
@@ -342,7 +342,7 @@ def main() -> int:
         if any(part in name for part in arguments.only or [""])
     ]
     try:
-        for line in (of_models if arguments.models else of_functions)(names, (False, True)[: 1 + arguments.busy]):
+        for line in (model_rows if arguments.models else function_rows)(names, (False, True)[: 1 + arguments.busy]):
             print(line, flush=True)
     except AssertionError as error:
         print(f"\n{error}")

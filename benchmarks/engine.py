@@ -22,7 +22,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
 from benchmarks.programs import Block, Chain, inputs
-from benchmarks.row import Row, in_process, timed, turns
+from benchmarks.row import Row, elapsed_s, in_process, turns
 from regional_explorer.torch_api.inductor import CompileOutput, compile_piece, start_compile
 
 UNUSED = iter(range(1000, 100_000))
@@ -34,14 +34,14 @@ def step(fn: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) ->
     torch.autograd.grad(fn(x), leaves)
 
 
-def toolchain() -> None:
+def build_toolchain() -> None:
     """Have Inductor build the files of a cache directory that it builds once, by a compile outside of all rows."""
     torch._dynamo.reset()
     x, compiled = torch.randn(7, requires_grad=True), torch.compile(nn.Tanh())
     step(lambda x: compiled(x).sum(), x, [x])
 
 
-def upstream(model: nn.Module) -> Callable[..., Any]:
+def upstream_call(model: nn.Module) -> Callable[..., Any]:
     """Return the model under upstream's regional Inductor, not yet traced."""
     torch._dynamo.reset()
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
@@ -58,9 +58,9 @@ def edit_rows(regions: int, goal: float, repeats: int) -> Iterator[Row]:
         ex.compile()
         name = f"r{regions // 2:02}"
         switches = [switch for switch in ex.live.program.switches if switch.piece.claim.region == name]
-        pieces = [(_plain(switch.piece.gm), switch.known.inputs) for switch in switches]
+        pieces = [(_unboxed_copy(switch.piece.gm), switch.known.inputs) for switch in switches]
         edited = next(block for block in model.blocks if isinstance(block, Block) and block.region == name)
-        step(upstream(model), x, leaves)
+        step(upstream_call(model), x, leaves)
 
         def edit() -> Callable[..., Any]:
             ex.configure(name, {"max_fusion_size": next(UNUSED)})
@@ -68,20 +68,20 @@ def edit_rows(regions: int, goal: float, repeats: int) -> Iterator[Row]:
 
         def again() -> None:
             edited.config = {"max_fusion_size": next(UNUSED)}
-            step(upstream(model), x, leaves)
+            step(upstream_call(model), x, leaves)
 
         ours, floor, theirs = turns(
             repeats,
-            lambda: timed(edit),
-            lambda: timed(lambda: _compile_alone(pieces, {"max_fusion_size": next(UNUSED)})),
-            lambda: timed(again),
+            lambda: elapsed_s(edit),
+            lambda: elapsed_s(lambda: _compile_alone(pieces, {"max_fusion_size": next(UNUSED)})),
+            lambda: elapsed_s(again),
         )
     what = f"edit one of {regions} regions, forward and backward, until it can be called"
     yield Row(what, "its own two standalone_compile calls", ours, floor, 1.15)
     yield Row(what, "upstream: reset and run again", ours, theirs, goal)
 
 
-def _plain(gm: fx.GraphModule) -> fx.GraphModule:
+def _unboxed_copy(gm: fx.GraphModule) -> fx.GraphModule:
     """Return a copy that takes its arguments one by one, as ``standalone_compile`` expects it."""
     plain = copy.deepcopy(gm)
     plain.graph.set_codegen(fx.graph.CodeGen())
@@ -120,7 +120,7 @@ def cold_rows(blocks: int = 24, repeats: int = 3) -> Iterator[Row]:
                 spent.append(time.perf_counter() - started)
 
         with fresh_cache():
-            toolchain()
+            build_toolchain()
             backend = aot_autograd(fw_compiler=compiling, bw_compiler=compiling)
             step(torch.compile(model, backend=backend), x, leaves)
         return sum(spent)
@@ -141,10 +141,10 @@ def distinct_rows(regions: int = 12, repeats: int = 3) -> Iterator[Row]:
 def _cold_s(model: nn.Module, x: torch.Tensor, start: Callable[..., CompileOutput] = start_compile) -> float:
     """Return the seconds of compiling all regions; only the files that Inductor builds once are cached."""
     with fresh_cache():
-        toolchain()
+        build_toolchain()
         ex = rx.explore(model, (x,))
         ex.live.program.store.run_inductor = start
-        return timed(ex.compile)
+        return elapsed_s(ex.compile)
 
 
 def capture_rows(repeats: int = 9) -> Iterator[Row]:
@@ -158,7 +158,7 @@ def capture_rows(repeats: int = 9) -> Iterator[Row]:
 
     bare()  # the first trace of a process builds more
     rx.explore(model, (x,))
-    ours, theirs = turns(repeats, lambda: timed(lambda: rx.explore(model, (x,))), lambda: timed(bare))
+    ours, theirs = turns(repeats, lambda: elapsed_s(lambda: rx.explore(model, (x,))), lambda: elapsed_s(bare))
     against = "torch.compile with an aot_autograd backend that records nothing"
     yield Row("capture: rx.explore", against, ours, theirs, 1.15)
 
@@ -166,6 +166,6 @@ def capture_rows(repeats: int = 9) -> Iterator[Row]:
 def import_rows(repeats: int = 5) -> Iterator[Row]:
     """Import both, each in fresh processes; the interpreter's own start is subtracted."""
     codes = ("pass", "import regional_explorer", "import torch")
-    start, ours, theirs = turns(repeats, *(partial(timed, partial(in_process, code)) for code in codes))
+    start, ours, theirs = turns(repeats, *(partial(elapsed_s, partial(in_process, code)) for code in codes))
     ours, theirs = ([took - empty for took, empty in zip(side, start, strict=True)] for side in (ours, theirs))
     yield Row("import regional_explorer", "import torch", ours, theirs, 0.1)

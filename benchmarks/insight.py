@@ -20,7 +20,7 @@ import torch
 
 import regional_explorer as rx
 from benchmarks.programs import explore, quickstart
-from benchmarks.row import Row, cells, heads, in_process, regional_steps, timed
+from benchmarks.row import Row, cells, elapsed_s, heads, in_process, regional_steps
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.region_code import PartitionCode, grouped_by_artifact, partition_codes, total_coverage
@@ -29,7 +29,7 @@ from regional_explorer.torch_api import lowering
 MODELS = ("quickstart", "gpt", "dit", "bert", "albert", "gpt2", "llama", "vit", "mamba")
 
 
-def look(ex: rx.Exploration) -> None:
+def read_all_code(ex: rx.Exploration) -> None:
     """Ask for the code of all regions."""
     for region in ex.plan.regions:
         ex.code(region.name)
@@ -45,10 +45,10 @@ def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
     for _ in range(repeats):
         with quickstart() as ex:
             with mock.patch.object(lowering, "lower_piece", side_effect=AssertionError("nobody asked")):
-                compiled_s = timed(partial(ex.compile, cold=True))
+                compiled_s = elapsed_s(partial(ex.compile, cold=True))
             codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
             without.append(compiled_s)
-            with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
+            with_code.append(compiled_s + elapsed_s(lambda ex=ex: read_all_code(ex)))  # type: ignore[misc]
             codes_after = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
             assert codes_after == codes, "looking changed the code that runs"
             assert not any(part.code.problem for part in partition_codes(ex.session)), "lowered again, it is other code"
@@ -57,7 +57,7 @@ def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
     for name, ex in explorations.items():
         ex.compile()
         if name == "looked at":
-            look(ex)
+            read_all_code(ex)
     ours, theirs = regional_steps(explorations, budget_s)
     yield Row("a training step after looking at the code", "before", ours, theirs, 1.01)
 
@@ -119,8 +119,8 @@ def links(models: Iterable[str] = MODELS) -> Iterator[str]:
     met = []
     for name in models:
         with explore(name) as ex:
-            compile_s = timed(ex.compile)
-            look(ex)
+            compile_s = elapsed_s(ex.compile)
+            read_all_code(ex)
             # Equal partitions share one code, which is counted once.
             parts = [equal[0] for equal in grouped_by_artifact(partition_codes(ex.session))]
         coverage = total_coverage(tuple(part.coverage for part in parts))

@@ -47,10 +47,10 @@ def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s
 
 
 def errors(equal: int = 200, slowed: int = 100, budget_s: float = 5.0) -> Iterator[str]:
-    """Count pairs of equal functions that are called different, and slow-downs of 3 % that are found.
+    """Count pairs of equal functions that are called different, and slowdowns of 3 % that are found.
 
     Goals: at most 2 % of equal pairs, and at most a quarter of the pairs that torch.utils.benchmark calls different; at
-    least 90 % of the slow-downs. It takes half an hour.
+    least 90 % of the slowdowns. It takes half an hour.
     """
     methods = {**BY_ROUNDS, "torch.utils.benchmark": by_timer}
     outcomes = [*trials(equal, 0.0, budget_s, methods), *trials(slowed, 0.03, budget_s, methods)]
@@ -63,9 +63,9 @@ def self_test(pairs: int = 40, budget_s: float = 2.0) -> Iterator[str]:
 
 
 def busy_errors(equal: int = 200, slowed: int = 100, budget_s: float = 2.0) -> Iterator[str]:
-    """Count the same for slow-downs of 5 %, beside two processes that compute: none may be called faster.
+    """Count the same for slowdowns of 5 %, beside two processes that compute: none may be called faster.
 
-    A slow-down that is not found has to be called undecided, and no equal pair different. It takes ten minutes.
+    A slowdown that is not found has to be called undecided, and no equal pair different. It takes ten minutes.
     """
     with other_work(2):
         outcomes = [*trials(equal, 0.0, budget_s), *trials(slowed, 0.05, budget_s)]
@@ -87,7 +87,7 @@ def other_work(processes: int) -> Iterator[None]:
 
 # --------------------------------------------------------------------------------------------------- sessions compared
 
-LIMIT, PLANTED = 0.03, 1.08
+LIMIT, SLOWDOWN = 0.03, 1.08
 
 MEASURED = "import sys; from benchmarks.measuring import save_measured; save_measured(*sys.argv[1:])"
 
@@ -107,7 +107,7 @@ def save_measured(path: str, budget_s: str) -> None:
     ex.save(path)
 
 
-def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
+def compare_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
     """Compare sessions of one function, each measured in a process of its own, pair by pair.
 
     Hardly any equal pair may fail at 3 %. With the later regional time made 8 % longer, nearly all of them must fail.
@@ -118,17 +118,17 @@ def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
             in_process(MEASURED, path, budget_s)
         pairs = list(combinations(map(load_session, paths), 2))
     equal = [speed_change(before, after) for before, after in pairs]
-    planted = [speed_change(before, _slowed(after)) for before, after in pairs]
-    wrong, detected = (sum(change.is_slower(LIMIT) for change in changes) for changes in (equal, planted))
+    slowed = [speed_change(before, _slowed(after)) for before, after in pairs]
+    wrong, detected = (sum(change.is_slower(LIMIT) for change in changes) for changes in (equal, slowed))
     low, *_, high = sorted(change.slowdown.value for change in equal if change.slowdown)
     yield f"\n{len(pairs)} equal pairs: {wrong} fail at {LIMIT:.0%}; slowdowns {low:.3f} to {high:.3f}"
-    yield f"{len(pairs)} pairs slowed by {PLANTED - 1:.0%}: {detected} fail at {LIMIT:.0%}"
+    yield f"{len(pairs)} pairs slowed by {SLOWDOWN - 1:.0%}: {detected} fail at {LIMIT:.0%}"
 
 
 def _slowed(session: Session) -> Session:
     """Return ``session`` with its plan made slower."""
     timings = (
-        replace(timing, speedup=timing.speedup * (1.0 / PLANTED))
+        replace(timing, speedup=timing.speedup * (1.0 / SLOWDOWN))
         if timing.variant == "regional" and timing.speedup
         else timing
         for timing in session.timings

@@ -12,7 +12,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from benchmarks.page import within
+from benchmarks.page import limit_row
 from benchmarks.row import Row, in_process, turns
 from scripts.demo import WIDGET_VIEW, ThisPython
 
@@ -109,7 +109,7 @@ def opening_rows(repeats: int = 3) -> Iterator[Row]:
         return seconds["panel"]
 
     panels, theirs = turns(repeats, ours, lambda: _outputs_of(MODEL, COMPILED)["end"])
-    yield within(1.0, "first text below the magic in a fresh kernel", *texts)
+    yield limit_row(1.0, "first text below the magic in a fresh kernel", *texts)
     yield Row("panel with the graph in a fresh kernel", "the first result of plain torch.compile", panels, theirs, 0.3)
 
 

@@ -147,7 +147,7 @@ def pages() -> Iterator[NewPage]:
         chromium.close()
 
 
-def within(limit_s: float, what: str, *seconds: float, beside: str = "") -> Row:
+def limit_row(limit_s: float, what: str, *seconds: float, beside: str = "") -> Row:
     """Return a row whose goal is an absolute time."""
     return Row(what, f"{limit_s:g} s{beside}", seconds, [limit_s] * len(seconds), 1.0)
 
@@ -168,7 +168,7 @@ def drawing_rows(blocks: int = 24, nodes: int = 10_000) -> Iterator[Row]:
         for session, limit_s in ((_training(blocks), 1.0), (_flat(nodes), 3.0)):
             for graph in session.graphs:
                 if graph.kind is not GraphKind.DYNAMO:
-                    theirs = f"; FxGraphDrawer + dot: {_theirs(graph)}"
+                    theirs = f"; FxGraphDrawer + dot: {_graphviz_time(graph)}"
                     yield from _pictures(session, graph, limit_s, theirs, new_page)
 
 
@@ -185,12 +185,14 @@ def _pictures(session: Session, graph: Graph, limit_s: float, theirs: str, new_p
             whole = page.evaluate(f"window.pan({FRAMES})")
             boxes = page.evaluate(BOXES)
         what = f"{session.title} {graph.kind}, {state} ({len(graph.nodes):,} nodes, {boxes:,} boxes)"
-        yield within(limit_s, f"first picture of {what}, {page_s:.2f} s in the page", kernel_s + page_s, beside=theirs)
+        yield limit_row(
+            limit_s, f"first picture of {what}, {page_s:.2f} s in the page", kernel_s + page_s, beside=theirs
+        )
         frames = f"50 frames of it, {near:.0f} per second near by and {whole:.0f} of the whole"
-        yield within(1.0, frames, 50 / min(near, whole))
+        yield limit_row(1.0, frames, 50 / min(near, whole))
 
 
-def _theirs(graph: Graph) -> str:
+def _graphviz_time(graph: Graph) -> str:
     """Return how long FxGraphDrawer and dot take for ``graph``."""
     if importlib.util.find_spec("pydot") is None:
         return "needs pydot"
@@ -306,11 +308,11 @@ def _clicks(session: Session, graph: Graph, new_page: NewPage, *, everything: bo
         clicked = [page.evaluate("(box) => window.click(box)", boxes * number // TIMES) for number in range(TIMES)]
         folded = [page.evaluate(FOLD, number) for number in range(TIMES)]
     where = f"of the {graph.kind}, {'every box' if everything else 'as it opens'} ({boxes:,} boxes)"
-    yield within(CLICK_S, f"select a box {where}", *(ms / 1000 for ms in clicked))
-    yield within(CLICK_S, f"open or close a fold {where}", *(ms / 1000 for ms in folded))
+    yield limit_row(CLICK_S, f"select a box {where}", *(ms / 1000 for ms in clicked))
+    yield limit_row(CLICK_S, f"open or close a fold {where}", *(ms / 1000 for ms in folded))
 
 
-def _answered(panel: Panel, page: Page, act: Callable[[int], object], number: int) -> float:
+def _response_s(panel: Panel, page: Page, act: Callable[[int], object], number: int) -> float:
     """Return the seconds that the kernel takes for ``act(number)``, and the page to draw the changes."""
     before = panel.get_state()
     begin = time.perf_counter()
@@ -329,8 +331,8 @@ def edit_rows(layers: int = LAYERS) -> Iterator[Row]:
     panel = Panel(control_of(exploration))
     with pages() as new_page, in_page(panel, new_page) as page:
         for name, edit in _edits(panel, exploration, layers).items():
-            seconds = [_answered(panel, page, edit, number) for number in range(TIMES)]
-            yield within(CONFIG_S if name == CONFIGURE else EDIT_S, f"{name}, at {REGIONS} regions", *seconds)
+            seconds = [_response_s(panel, page, edit, number) for number in range(TIMES)]
+            yield limit_row(CONFIG_S if name == CONFIGURE else EDIT_S, f"{name}, at {REGIONS} regions", *seconds)
     panel.close()
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch._inductor.utils import fresh_cache
 
 import regional_explorer as rx
-from benchmarks.engine import step, upstream
+from benchmarks.engine import step, upstream_call
 from benchmarks.programs import Chain, inputs
 from benchmarks.row import Row, in_process, training_steps, turns
 
@@ -73,7 +73,7 @@ def step_rows(budget_s: float = 20.0) -> Iterator[Row]:
     }
     for kind, (model, x) in kinds.items():
         leaves = [x, *model.parameters()]
-        theirs = upstream(model)  # first, because it makes Dynamo forget its traces
+        theirs = upstream_call(model)  # first, because it makes Dynamo forget its traces
         step(theirs, x, leaves)
         ex = rx.explore(model, (x,))
         with tempfile.TemporaryDirectory() as folder:

@@ -82,7 +82,7 @@ def explore(name: str, *, training: bool = True, repeats: int = 1) -> rx.Explora
     """
     if name == "quickstart":
         return quickstart()
-    ex = unmarked(name, training=training, repeats=repeats)
+    ex = explore_unmarked(name, training=training, repeats=repeats)
     globs = ARCHITECTURES[name].modules
     for glob in globs:
         try:
@@ -94,7 +94,7 @@ def explore(name: str, *, training: bool = True, repeats: int = 1) -> rx.Explora
     return ex
 
 
-def unmarked(name: str, *, training: bool, repeats: int = 1) -> rx.Exploration:
+def explore_unmarked(name: str, *, training: bool, repeats: int = 1) -> rx.Exploration:
     """Return the exploration of an architecture with only the regions marked in its source."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.manual_seed(0)
@@ -144,7 +144,7 @@ def _text() -> dict[str, Any]:
     return {"input_ids": _ids()}
 
 
-def labelled(length: int = 12) -> dict[str, Any]:
+def labelled_sentences(length: int = 12) -> dict[str, Any]:
     """Return sentences of ``length`` words, with each next word as label."""
     ids = _ids(length)
     return {"input_ids": ids, "labels": ids}
@@ -158,7 +158,7 @@ def _pixels() -> dict[str, Any]:
     return {"pixel_values": _image()}
 
 
-def _marked(name: str, inputs_of: Callable[[], Mapping[str, Any]], *modules: str) -> Callable[..., Architecture]:
+def _architecture(name: str, inputs_of: Callable[[], Mapping[str, Any]], *modules: str) -> Callable[..., Architecture]:
     """Return a function from the options of a config to the architecture, with the globs of its regions."""
     return lambda **options: Architecture(transformer(name, inputs_of)(**options), modules)
 
@@ -284,32 +284,34 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
         ("blocks.*",),
     ),
-    "bert": _marked("BertModel", _text, "encoder.layer.*")(**ENCODER),
-    "albert": _marked("AlbertModel", _text, "**.albert_layers.*")(**ENCODER, embedding_size=16),
-    "gpt2": _marked("GPT2LMHeadModel", labelled, "transformer.h.*")(
+    "bert": _architecture("BertModel", _text, "encoder.layer.*")(**ENCODER),
+    "albert": _architecture("AlbertModel", _text, "**.albert_layers.*")(**ENCODER, embedding_size=16),
+    "gpt2": _architecture("GPT2LMHeadModel", labelled_sentences, "transformer.h.*")(
         **LANGUAGE, n_embd=32, n_layer=2, n_head=2, n_positions=32
     ),
-    "llama": _marked("LlamaForCausalLM", labelled, "model.layers.*")(**DECODER),
-    "gemma": _marked("GemmaForCausalLM", labelled, "model.layers.*")(**DECODER),
-    "mixtral": _marked("MixtralForCausalLM", labelled, *EXPERTS)(**DECODER, num_local_experts=3),
-    "qwen2_moe": _marked("Qwen2MoeForCausalLM", labelled, *EXPERTS)(
+    "llama": _architecture("LlamaForCausalLM", labelled_sentences, "model.layers.*")(**DECODER),
+    "gemma": _architecture("GemmaForCausalLM", labelled_sentences, "model.layers.*")(**DECODER),
+    "mixtral": _architecture("MixtralForCausalLM", labelled_sentences, *EXPERTS)(**DECODER, num_local_experts=3),
+    "qwen2_moe": _architecture("Qwen2MoeForCausalLM", labelled_sentences, *EXPERTS)(
         **DECODER, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32
     ),
-    "t5": _marked("T5ForConditionalGeneration", _pairs, "encoder.block.*", "decoder.block.*")(
+    "t5": _architecture("T5ForConditionalGeneration", _pairs, "encoder.block.*", "decoder.block.*")(
         **LANGUAGE, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
     ),
-    "bart": _marked("BartForConditionalGeneration", _pairs, *BOTH_LAYERS)(**TWO_SIDES, max_position_embeddings=32),
-    "vit": _marked("ViTModel", _pixels, *EITHER_LAYERS)(**VISION),
-    "dinov2": _marked("Dinov2Model", _pixels, *EITHER_LAYERS)(**VISION, mlp_ratio=2),
-    "swin": _marked("SwinModel", _pixels, "encoder.layers.*.blocks.*")(
+    "bart": _architecture("BartForConditionalGeneration", _pairs, *BOTH_LAYERS)(
+        **TWO_SIDES, max_position_embeddings=32
+    ),
+    "vit": _architecture("ViTModel", _pixels, *EITHER_LAYERS)(**VISION),
+    "dinov2": _architecture("Dinov2Model", _pixels, *EITHER_LAYERS)(**VISION, mlp_ratio=2),
+    "swin": _architecture("SwinModel", _pixels, "encoder.layers.*.blocks.*")(
         image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[1, 2], window_size=4
     ),
-    "segformer": _marked(
+    "segformer": _architecture(
         "SegformerForSemanticSegmentation",
         lambda: {"pixel_values": _image(), "labels": torch.randint(0, 2, (2, 32, 32))},
         *("**.block.*", "**.layers.*", "decode_head"),
     )(hidden_sizes=[16, 32, 32, 32], depths=[1, 1, 1, 1], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16),
-    "clip": _marked(
+    "clip": _architecture(
         "CLIPModel",
         lambda: {"input_ids": _ids(), "pixel_values": _image(), "return_loss": True},
         *("text_model.encoder.layers.*", "vision_model.encoder.layers.*"),
@@ -318,16 +320,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         vision_config={**VISION, "projection_dim": 16},
         projection_dim=16,
     ),
-    "resnet": _marked("ResNetModel", _pixels, "encoder.stages.*.layers.*")(
+    "resnet": _architecture("ResNetModel", _pixels, "encoder.stages.*.layers.*")(
         embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic"
     ),
-    "convnext": _marked("ConvNextModel", _pixels, "encoder.stages.*.layers.*")(
+    "convnext": _architecture("ConvNextModel", _pixels, "encoder.stages.*.layers.*")(
         hidden_sizes=[8, 16], depths=[2, 2], num_stages=2
     ),
-    "mamba": _marked("MambaForCausalLM", labelled, "backbone.layers.*")(
+    "mamba": _architecture("MambaForCausalLM", labelled_sentences, "backbone.layers.*")(
         **LANGUAGE, hidden_size=32, num_hidden_layers=2, state_size=8
     ),
-    "whisper": _marked(
+    "whisper": _architecture(
         "WhisperForConditionalGeneration",
         lambda: {"input_features": torch.randn(2, 16, 32), "labels": _ids(8)},
         *BOTH_LAYERS,
@@ -343,7 +345,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         begin_suppress_tokens=None,
         pad_token_id=0,
     ),
-    "wav2vec2": _marked("Wav2Vec2Model", lambda: {"input_values": torch.randn(2, 640)}, "encoder.layers.*")(
+    "wav2vec2": _architecture("Wav2Vec2Model", lambda: {"input_values": torch.randn(2, 640)}, "encoder.layers.*")(
         **SIZES,
         conv_dim=(16, 16),
         conv_stride=(5, 2),

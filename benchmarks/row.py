@@ -62,7 +62,7 @@ class Row:
         return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
 
-def timed(act: Callable[[], Any]) -> float:
+def elapsed_s(act: Callable[[], Any]) -> float:
     """Return the wall seconds that ``act`` takes; garbage is collected before."""
     gc.collect()
     started = time.perf_counter()

@@ -20,7 +20,7 @@ from benchmarks.programs import DiffusionTransformer, quickstart
 from benchmarks.row import Row
 from benchmarks.small_models import Experts, Gated, Norms
 from benchmarks.traced import MODELS as TRACED
-from benchmarks.traced import Make, made_anew
+from benchmarks.traced import Make, reset_and_make
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import RoundsResult
@@ -69,7 +69,7 @@ class Denoising(nn.Module):
 MODELS: Mapping[str, Make] = {**TRACED, "dit": lambda: (Denoising(), torch.randn(4, 3, 32, 32))}
 
 
-def search_anew(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
+def search_again(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
     """Search for a plan with an empty ledger, and return the record."""
     with tempfile.TemporaryDirectory() as folder:
         return ex.tune(search_s, ledger=Path(folder, "tries.jsonl"), **options).record
@@ -87,19 +87,17 @@ def exhaustive_rows(
     C++ wrapper. One interleaved run of all shows the fastest plan, which is then timed again beside the plan found.
     """
     for name in models:
-        model, x, _ = made_anew(SMALL[name])
+        model, x, _ = reset_and_make(SMALL[name])
         with rx.explore(model, (x,)) as ex:
-            search = search_anew(ex, search_s)
+            search = search_again(ex, search_s)
             bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
             with bench.closing():
-                yield from _beside_the_space(name, bench, search, compile_s, rounds_s)
+                yield from _space_rows(name, bench, search, compile_s, rounds_s)
 
 
-def _beside_the_space(
-    name: str, bench: LiveBench, search: Tuning, compile_s: float, rounds_s: float
-) -> Iterator[Row | str]:
+def _space_rows(name: str, bench: LiveBench, search: Tuning, compile_s: float, rounds_s: float) -> Iterator[Row | str]:
     space = list({candidate.title: candidate for candidate in _space(bench, search)}.values())
-    calls, same = _compiled(bench, space, compile_s)
+    calls, same = _compile_space(bench, space, compile_s)
     calls |= {EAGER: bench.eager(), TORCH_COMPILE: bench.full()[0]}
 
     def race(titles: Sequence[str]) -> RoundsResult:
@@ -130,7 +128,7 @@ def _space(bench: LiveBench, search: Tuning) -> Iterator[Candidate]:
         yield whole_graph_candidate(SearchStage.KEYS, way, {**config, **WRAPPER})
 
 
-def _compiled(
+def _compile_space(
     bench: LiveBench, space: Sequence[Candidate], compile_s: float
 ) -> tuple[dict[str, TimedCall], dict[str, list[str]]]:
     """Return the calls of plans with distinct code and right results, and the titles of all plans with equal code."""
@@ -164,7 +162,7 @@ def _why_missed(search: Tuning, titles: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- what it costs
 
 
-def plan_time_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | str]:
+def search_cost_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | str]:
     """Search for the plan of the quickstart's GPT, beside compiling each of its plans by plain torch.compile.
 
     At the beginning of the search, and of each compile, all caches except the toolchain's are empty. Plans with equal
@@ -173,7 +171,7 @@ def plan_time_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | s
     """
     with quickstart() as ex:
         with fresh_cache():
-            search = search_anew(ex, search_s)
+            search = search_again(ex, search_s)
         tried = [try_ for try_ in search.tries if try_.outcome in _COMPILED and try_.plan is not None]
         if not tried:
             yield f"no plan was compiled within {search_s:g} s"
@@ -216,7 +214,7 @@ def predicted_rows(
     Each suggestion was measured as the only region, beside the trace run eagerly. They promise the sum of these gains.
     """
     for name in models:
-        model, x, _ = made_anew(MODELS[name])
+        model, x, _ = reset_and_make(MODELS[name])
         with rx.explore(model, (x,)) as ex:
             measured = ex.suggest(suggest_s)
             chosen = best_apart([item for item in measured if item.gain_s is not None and not item.brings_nothing])
@@ -234,8 +232,8 @@ def predicted_rows(
         saved = median_figure(paired_gaps(traced_s, regional_s))
         predicted = sum((gain for suggestion in chosen if (gain := suggestion.gain_s) is not None), start=exactly(0.0))
         names = ", ".join(suggestion.name for suggestion in chosen)
-        what = f"what {names} of {name} save: the sum of each alone{between(predicted)}"
-        against = f"all of them marked{between(saved)}"
+        what = f"what {names} of {name} save: the sum of each alone{interval_text(predicted)}"
+        against = f"all of them marked{interval_text(saved)}"
         yield Row(what, against, [predicted.value * 1e3], [saved.value * 1e3], math.inf, unit="ms")
 
 
@@ -258,6 +256,6 @@ def gain_s(suggestion: Suggestion) -> float:
     return suggestion.gain_s.value if suggestion.gain_s is not None else 0.0
 
 
-def between(seconds: Figure) -> str:
+def interval_text(seconds: Figure) -> str:
     """Return the interval of seconds in words; empty if there is none."""
     return " ({:.2f}–{:.2f} ms)".format(*(end * 1e3 for end in seconds.bounds)) if seconds.bounds else ""

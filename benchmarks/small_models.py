@@ -62,13 +62,13 @@ class LlamaBlock(nn.Module):
         """Return ``x`` with the outputs of both added."""
         b, t, d = x.shape
 
-        def turned(x: torch.Tensor) -> torch.Tensor:
+        def rotated(x: torch.Tensor) -> torch.Tensor:
             a, b = x.chunk(2, -1)
             return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
         y = self.norm1(x)
         q, k, v = (part(y).view(b, t, self.heads, -1).transpose(1, 2) for part in (self.q, self.k, self.v))
-        y = F.scaled_dot_product_attention(turned(q), turned(k), v, is_causal=True)
+        y = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
         y = self.norm2(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))

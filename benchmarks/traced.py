@@ -98,7 +98,7 @@ def _step(function: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tens
 def traced_rows(models: Sequence[str] = tuple(MODELS), budget_s: float = 40.0) -> Iterator[Row]:
     """Time a step of each model by every line, in interleaved rounds; then the steps of ``call_rows``."""
     for name in models:
-        model, x, leaves = made_anew(MODELS[name])
+        model, x, leaves = reset_and_make(MODELS[name])
         compiled = {line.what: line.function(model, x) for line in LINES}
         plain = torch.compile(model)
         functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: plain}
@@ -107,7 +107,7 @@ def traced_rows(models: Sequence[str] = tuple(MODELS), budget_s: float = 40.0) -
         peaks = {what: _peak_mib(what, _step(function, x, leaves)) for what, function in functions.items()}
         for line in (Line("eager"), *LINES):
             _, ex = compiled.get(line.what, (None, None))
-            what = f"a step of {name}: {line.what}{_kept(ex)}; peak {peaks[line.what]}"
+            what = f"a step of {name}: {line.what}{_kept_text(ex)}; peak {peaks[line.what]}"
             goal = line.goals.get(name, math.inf)
             yield Row(what, f"{PLAIN}; peak {peaks[PLAIN]}", steps[line.what], steps[PLAIN], goal)
         for _, ex in compiled.values():
@@ -122,7 +122,7 @@ CALLED = ("gpt-small", "gpt")
 def call_rows(models: Iterable[str] = CALLED, budget_s: float = 40.0) -> Iterator[Row]:
     """Time a step traced as by ``torch.compile``: the cost of our calls with one or a dozen partitions per graph."""
     for name in models:
-        model, x, leaves = made_anew(MODELS[name])
+        model, x, leaves = reset_and_make(MODELS[name])
         whole, parts = (rx.explore(model, (x,), plan=rx.Plan(tracing=AS_TORCH_COMPILE)) for _ in range(2))
         for ex in (whole, parts):
             ex.mark("rest", ops="*")
@@ -138,8 +138,8 @@ def call_rows(models: Iterable[str] = CALLED, budget_s: float = 40.0) -> Iterato
             ex.close()
 
 
-def made_anew(make: Make) -> tuple[nn.Module, torch.Tensor, list[torch.Tensor]]:
-    """Return a model, its argument, and the tensors whose gradients are taken."""
+def reset_and_make(make: Make) -> tuple[nn.Module, torch.Tensor, list[torch.Tensor]]:
+    """Reset the seed and Dynamo; return a new model, its argument, and the tensors with gradients."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, x = make()
@@ -155,7 +155,7 @@ def _peak_mib(what: str, step: Callable[[], object]) -> str:
     return f"{peak.value / MIB:.1f}{between} MiB"
 
 
-def _kept(ex: rx.Exploration | None) -> str:
+def _kept_text(ex: rx.Exploration | None) -> str:
     if ex is None:
         return ""
     sizes = [tensor.size_bytes or 0 for tensor in kept_for_backward(ex.session.graphs)]

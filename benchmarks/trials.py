@@ -54,7 +54,7 @@ BY_ROUNDS: Mapping[str, Callable[..., Verdict]] = MappingProxyType({"rounds": by
 
 
 def trials(
-    pairs: int, planted: float, budget_s: float, methods: Mapping[str, Callable[..., Verdict]] = BY_ROUNDS
+    pairs: int, slowdown: float, budget_s: float, methods: Mapping[str, Callable[..., Verdict]] = BY_ROUNDS
 ) -> Iterator[Outcome]:
     """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions.
 
@@ -64,9 +64,9 @@ def trials(
     with torch.no_grad(), torch_threads(1):
         for pair in range(pairs):
             piece = pieces[pair % len(pieces)]
-            first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + planted)))
+            first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + slowdown)))
             for name, compare in methods.items():
-                yield planted, name, compare(first, second, budget_s, pair)
+                yield slowdown, name, compare(first, second, budget_s, pair)
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
@@ -74,14 +74,14 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
     The last column counts the verdicts on the other pairs.
     """
-    lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}  others"]
-    groups = grouped(((planted, method), verdict) for planted, method, verdict in outcomes)
-    for (planted, method), verdicts in sorted(groups.items()):
+    lines = [f"{'slowdown':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}  others"]
+    groups = grouped(((slowdown, method), verdict) for slowdown, method, verdict in outcomes)
+    for (slowdown, method), verdicts in sorted(groups.items()):
         counts = Counter(verdicts)
-        called = counts.pop(Verdict.SLOWER, 0) + (0 if planted else counts.pop(Verdict.FASTER, 0))
+        called = counts.pop(Verdict.SLOWER, 0) + (0 if slowdown else counts.pop(Verdict.FASTER, 0))
         others = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
         share = called / len(verdicts)
-        lines.append(f"{planted:>8.0%}  {method:<22}  {f'{called} of {len(verdicts)}':>16}  {share:>6.1%}  {others}")
+        lines.append(f"{slowdown:>8.0%}  {method:<22}  {f'{called} of {len(verdicts)}':>16}  {share:>6.1%}  {others}")
     return "\n".join(lines)
 
 

@@ -14,8 +14,8 @@ from torch import nn
 
 import regional_explorer as rx
 from benchmarks.row import Row, inference_calls, training_steps
-from benchmarks.search import MODELS, search_anew
-from benchmarks.traced import PLAIN, made_anew
+from benchmarks.search import MODELS, search_again
+from benchmarks.traced import PLAIN, reset_and_make
 from regional_explorer.record.tuning import TORCH_COMPILE, NumericsRequirement
 
 SEARCH_S = 120.0
@@ -26,7 +26,7 @@ def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = SEARCH_
     """Search for the plan of each model, then time training steps with it in rounds of their own."""
     ratios = []
     for name in models:
-        model, x, leaves = made_anew(MODELS[name])
+        model, x, leaves = reset_and_make(MODELS[name])
         with rx.explore(model, (x,)) as ex:
             search = ex.tune(search_s, apply=True)
             functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: torch.compile(model)}
@@ -50,9 +50,9 @@ SGD_STEPS = 20
 def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search_s: float = SEARCH_S) -> Iterator[Row]:
     """Search for a plan with eager's results to the bit, train by SGD with both, and time both."""
     for name in models:
-        model, x, leaves = made_anew(MODELS[name])
+        model, x, leaves = reset_and_make(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            search = search_anew(ex, search_s, numerics=NumericsRequirement.BITWISE, apply=True)
+            search = search_again(ex, search_s, numerics=NumericsRequirement.BITWISE, apply=True)
             assert search.answer != TORCH_COMPILE, "torch.compile was not compared to the bit"
             if search.plan is not None:
                 ex.compile()
@@ -61,7 +61,7 @@ def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search
             trained = []
             for step in (model, function):
                 model.load_state_dict(before)
-                trained.append(_trained(model, step, x))
+                trained.append(_train(model, step, x))
             differing = [key for key, value in trained[0].items() if not torch.equal(value, trained[1][key])]
             steps = training_steps({"eager": model, "plan": function}, x, leaves, budget_s=30.0)
         equal = f"{', '.join(differing)} differ" if differing else "all parameters equal to the bit"
@@ -69,7 +69,7 @@ def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search
         yield Row(what, "eager", steps["plan"], steps["eager"], 1.0)
 
 
-def _trained(model: nn.Module, step: Callable[..., Any], x: torch.Tensor) -> dict[str, torch.Tensor]:
+def _train(model: nn.Module, step: Callable[..., Any], x: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the state of a model after steps of SGD on the loss of ``step``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for _ in range(SGD_STEPS):
@@ -88,10 +88,10 @@ def inference_rows(
     """Search for the plan of an inference in float32 and in bfloat16, beside torch.compile and its freezing."""
     for name in models:
         for dtype in (torch.float32, torch.bfloat16):
-            model, x, _ = made_anew(MODELS[name])
+            model, x, _ = reset_and_make(MODELS[name])
             model, x = model.eval().to(dtype), x.detach().to(dtype) if x.is_floating_point() else x
             with rx.explore(model, (x,), grad=False) as ex:
-                search = search_anew(ex, search_s, apply=True)
+                search = search_again(ex, search_s, apply=True)
                 # Different options make Dynamo distinguish the two compiles; it reads this config before the options
                 # take effect.
                 frozen = torch.compile(copy.deepcopy(model), options={"freezing": True})

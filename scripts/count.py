@@ -93,7 +93,7 @@ def print_sizes(root: Path) -> None:
 
 
 @contextmanager
-def executed() -> Iterator[set[str]]:
+def recording_files() -> Iterator[set[str]]:
     """Collect the files of the package in which a function runs in the block, on this thread or a new one."""
     folder, files = str(ROOT / PACKAGE), set[str]()
 
@@ -147,7 +147,7 @@ def print_paths() -> None:
     }
     _ = ex.timings
     for name, run in paths.items():
-        with executed() as files:
+        with recording_files() as files:
             run()
         print(f"{name:32}{len(files):4}")
 

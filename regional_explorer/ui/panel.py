@@ -24,7 +24,7 @@ from regional_explorer.ui.plan_events import PLAN_EVENTS
 from regional_explorer.ui.state import CODE, CONFIG, PANES, TIME, WHY, PanelState, Problem, Shown
 from regional_explorer.ui.tables import region_table, time_table
 from regional_explorer.ui.view_events import VIEW_EVENTS
-from regional_explorer.ui.why import why
+from regional_explorer.ui.why import why_pane
 from regional_explorer.ui.widget import SessionView
 
 
@@ -71,7 +71,7 @@ ABOVE: Mapping[str, Part] = {
 UNDER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"})}
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
-    WHY: Part(why, {"class_": "rxt rx-why"}),
+    WHY: Part(why_pane, {"class_": "rxt rx-why"}),
     CODE: Part(code_head, {}),
     CONFIG: Part(config_editor, {"class_": "rxt rx-config"}),
     TIME: Part(time_table, {"class_": "rxt rx-time"}, session_shown),
@@ -102,7 +102,7 @@ def panel_tree(state: PanelState) -> list[Node]:
 EVENTS: Mapping[str, EventKind] = {**JOB_EVENTS, **PLAN_EVENTS, **VIEW_EVENTS}
 """Every kind of event by name."""
 
-LOOKING = VIEW_EVENTS.keys() | {"key query", "kind", "pattern", "name", "cancel"}
+HARMLESS_EVENTS = VIEW_EVENTS.keys() | {"key query", "kind", "pattern", "name", "cancel"}
 """The events that leave a background job running; all other events cancel it."""
 
 
@@ -110,7 +110,7 @@ def handle(control: Control, event: Event) -> None:
     """Handle ``event`` if its kind accepts it; a background job is cancelled first."""
     with control.lock:
         job = control.state.job
-        if job is not None and job.background and event.do in EVENTS.keys() - LOOKING:
+        if job is not None and job.background and event.do in EVENTS.keys() - HARMLESS_EVENTS:
             control.jobs.instead(lambda: handle_safely(control, event))
             return
         kind = EVENTS.get(event.do)

@@ -30,7 +30,7 @@ def is_unexplained(session: Session, region: str) -> bool:
     return compiled and not kernel_times_table(session, region).rows
 
 
-def why(shown: Shown) -> list[Node]:
+def why_pane(shown: Shown) -> list[Node]:
     """Return the facts about the open region, its diagnostics, then all other diagnostics."""
     session, region = shown.session, shown.opened
     numbers = {id(diagnostic): number for number, diagnostic in enumerate(session.diagnostics)}

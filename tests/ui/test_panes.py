@@ -34,7 +34,7 @@ from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.state import Shown
 from regional_explorer.ui.tables import rows_of, time_share
-from regional_explorer.ui.why import why
+from regional_explorer.ui.why import why_pane
 from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
 from tests.shared.fakes import plant_op_times
@@ -79,7 +79,7 @@ def test_show_selects_the_nodes_of_a_diagnostic_in_their_graph(panel: Panel, con
 def test_a_diagnostic_is_shown_in_full_without_a_show_button_if_it_has_no_place(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
-    _, heading, listed = why(with_diagnostics(control, found))
+    _, heading, listed = why_pane(with_diagnostics(control, found))
     assert heading == ["h4", {}, "1 diagnostic"]
     for said in ("✗ error", message, "What to do: do this"):
         assert said in words(listed)
@@ -95,10 +95,10 @@ def test_the_why_pane_lists_recomputed_ops_and_tried_configs(control: Control) -
     before = replace(now, plan=now.plan.changed("mlp", config={"max_fusion_size": 8}), partition_timings=alone)
     opened = replaced(control.state, plan=now.plan, opened="mlp")
     shown = replaced(control.shown(), session=now, runs=(before,), state=opened)
-    told = " ".join(" ".join(map(words, why(shown))).split())
+    told = " ".join(" ".join(map(words, why_pane(shown))).split())
     assert "Computed again: tanh × 2 in the backward" in told
     assert re.search(r"Tried: .*max_fusion_size=8 .*0.90×.*max_autotune=True .*2.00×", told)
-    assert "Tried" not in " ".join(map(words, why(replaced(shown, runs=()))))
+    assert "Tried" not in " ".join(map(words, why_pane(replaced(shown, runs=()))))
 
 
 # ------------------------------------------------------------------------------------------------------ measured plans
