@@ -185,7 +185,7 @@ def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(tmp_path: Path, 
     ("text", "message"),
     [
         ("a = 1\nb = a / 0\n", "line 2: ZeroDivisionError"),
-        *((f"import sys\nsys.exit({code})\n", "line 2: the file ends the program here.") for code in ("0", "1", "")),
+        *((f"import sys\nsys.exit({code})\n", "line 2: the file exits here.") for code in ("0", "1", "")),
     ],
 )
 def test_a_file_that_raises_or_ends_the_program_names_its_line(
@@ -252,7 +252,7 @@ def test_incomparable_files_are_reported(saved: tuple[str, str], tmp_path: Path,
     good = measured(1.5, 1)
     assert good.conditions is not None
     few, busy = Figure(1e-3, why="too few rounds (5)"), Figure(1.5, why="the machine was too busy")
-    outdated, unknown = replace(good.conditions, outdated=True), "No speedup to compare in B"
+    outdated, unknown = replace(good.conditions, outdated=True), "The speedup of B"
 
     def changed(**fields: Any) -> Session:
         return replace(good, timings=tuple(replace(timing, **fields) for timing in good.timings))

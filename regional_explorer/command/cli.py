@@ -73,8 +73,8 @@ def execute(path: Path, source: str) -> dict[str, Any]:
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's file, which they asked to run
     except SystemExit as error:
         raise RegionalExplorerError(
-            f"{path}{_line(error, file)}: the file ends the program here. Put the code that only a script needs under "
-            '`if __name__ == "__main__":`, which does not run here.'
+            f"{path}{_line(error, file)}: the file exits here. Put code that only a script needs under "
+            '`if __name__ == "__main__":`, which regional-explorer does not run.'
         ) from error
     except Exception as error:
         raise RegionalExplorerError(f"{path}{_line(error, file)}: {type(error).__name__}: {error}") from error

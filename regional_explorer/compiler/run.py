@@ -107,7 +107,9 @@ class Run:
         check_callable("estimate", self.estimate, "a function that takes the seconds that are left, or None")
         for method in ("run_timed", "run_untimed"):
             if not callable(getattr(self.threads, method, None)):
-                raise InvalidArgumentError(f"threads={shown_value(self.threads)}: it has no {method}(); leave it out.")
+                raise InvalidArgumentError(
+                    f"threads={shown_value(self.threads)} has no {method}(): omit threads= to use the calling thread."
+                )
 
     def waiting(self) -> None:
         """Report that the call waits for another thread that compiles or traces: torch allows one at a time."""

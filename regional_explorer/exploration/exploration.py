@@ -133,7 +133,7 @@ class Exploration(Edits, Results):
         """
         action = self._action(what)
         if action.needs and action.needs not in filled:
-            raise InvalidArgumentError(f"{action} leaves {action.needs} to you: ex.apply(action, {action.needs}=…).")
+            raise InvalidArgumentError(f"{action} needs {action.needs}: ex.apply(action, {action.needs}=…).")
         keywords = {**action.keywords, **filled}
         if action.kind is ActionKind.LOOK:
             return getattr(self, keywords["table"])

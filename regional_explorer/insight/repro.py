@@ -54,7 +54,7 @@ def literal(value: Any, what: str) -> str:
         return f"[{items}]" if isinstance(value, list) else f"({items},)" if value else "()"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {literal(item, what)}' for key, item in value.items())}}}"
-    raise ReproError(f"{what} is a {type(value).__name__}, which cannot be written down.")
+    raise ReproError(f"{what} is a {type(value).__name__}, which has no Python literal.")
 
 
 def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _real_input_code(number: int, layout: Layout) -> str:
     if not layout.dtype.startswith("torch."):
         return literal(layout.value, f"input {number}")
     if isinstance(layout.value, str):
-        raise ReproError(f"input {number} is a tensor of layout {layout.value}, which cannot be written down.")
+        raise ReproError(f"input {number} is a tensor of layout {layout.value}, which the script cannot create.")
     offset = "" if layout.aligned else ", offset=1"
     return f"tensor({layout.size}, {layout.stride}, {layout.dtype}, {layout.device!r}{offset})"
 
@@ -132,7 +132,7 @@ def _size_code(size: Any, names: Mapping[Any, str]) -> str:
         return literal(int(size) if isinstance(size, torch.SymInt) else size, "an input")
     text = re.sub(r"[a-z]+\d+", lambda match: next(n for s, n in names.items() if str(s) == match[0]), str(expression))
     if not re.fullmatch(r"[s\d+*/() -]+", text):
-        raise ReproError(f"the size {expression} of an input cannot be written down.")
+        raise ReproError(f"the size {expression} of an input cannot be written as Python.")
     return text
 
 
@@ -378,7 +378,7 @@ def _constant_code(target: str, value: Any, body_names: Mapping[int, str]) -> st
     if isinstance(value, fx.GraphModule):
         return f"{body_names[id(value)]}()"
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        raise ReproError(f"the constant {target!r} is a {type(value).__name__}, which cannot be written down.")
+        raise ReproError(f"the constant {target!r} is a {type(value).__name__}, which has no Python literal.")
     if value.numel() > MOST_ELEMENTS:
         raise ReproError(
             f"the constant {target!r} has {value.numel()} elements; those of more than {MOST_ELEMENTS} are not written."
@@ -399,7 +399,7 @@ def _node_code(node: fx.Node) -> str:
     if node.op == "output":
         return f"graph.output({literal(node.args[0], subject)})"
     if node.op != "call_function":
-        raise ReproError(f"node {node.name} is a {node.op}, which cannot be written down.")
+        raise ReproError(f"node {node.name} is a {node.op}, which the script cannot contain.")
     kwargs = f", {literal(node.kwargs, subject)}" if node.kwargs else ""
     return f"{node.name} = graph.call_function({_target_code(node)}, {literal(node.args, subject)}{kwargs})"
 

@@ -302,7 +302,9 @@ def _without_verdict(
         for name, count in traces.items()
     }
     for name in given_up:
-        reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
+        reasons.setdefault(
+            name, "Dynamo reached its recompile limit: part of the call runs in plain Python now; no verdict"
+        )
     return [
         replace(
             timing,

@@ -43,7 +43,7 @@ NONDETERMINISTIC = "two eager calls differ by more than rounding"
 RIGHT_ONCE = "two calls of this code differ: one is right, the other is wrong"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 CHAOTIC = "amplified rounding without limit: zeros would pass this check as well"
-UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to check that on its graphs"
+UNKNOWN_MOVES = "rounding may explain it; Dynamo reached its recompile limit, so that cannot be checked on its graphs"
 EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each op rounds differently"
 
 

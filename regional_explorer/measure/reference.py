@@ -73,7 +73,7 @@ class Float64:
         with self._capture.running(self._float64_implementation), call.restoring():
             outputs, gradients = call.run(self._capture.run)
             if has_given_up(self._capture.run):
-                raise RuntimeError("Dynamo traced the call too often: it runs in plain Python now")
+                raise RuntimeError("Dynamo reached its recompile limit: the call runs in plain Python now")
             tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in call.written_tensors()))
             return Values(
                 tuple((name, self._exact_result(tensor)) for name, tensor in tensors),

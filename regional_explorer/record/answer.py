@@ -440,7 +440,7 @@ def title_of(diagnostic: Diagnostic) -> str:
 
 TAKE_FOUND = "ex.plan = ex.session.tuning.plan takes the plan that was found."
 PROFILE = Action(ActionKind.PROFILE)
-EXAMPLE = mark_action("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
+EXAMPLE_MARK = mark_action("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
 """An example of a mark; the module name is a placeholder."""
 
 
@@ -487,7 +487,7 @@ def _first_mark(session: Session) -> Advice:
     rows = () if session.profile is None else session.profile.by(ProfileKind.MODULE)
     modules = [row.name for row in rows if row.name and row.name != OUTSIDE]
     if not modules:
-        return TUNE, " finds the best plan; ", PROFILE, " shows where the time goes; ", EXAMPLE, " marks a region."
+        return TUNE, " finds the best plan; ", PROFILE, " shows where the time goes; ", EXAMPLE_MARK, " marks a region."
     # Prefer a part of each layer to all layers, or to the module that holds them.
     module = next((name for name in modules if "*" in name and not name.endswith("*")), modules[0])
     name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")

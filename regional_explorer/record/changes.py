@@ -118,8 +118,8 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     unsure = [f"{name} ({figure.why})" for name, figure in speedups.items() if figure.bounds is None]
     if unsure:
         raise NoVerdictError(
-            f"No speedup to compare in {' and in '.join(unsure)}: measure again with a larger --budget, on a quiet "
-            "machine."
+            f"The speedup of {' and of '.join(unsure)} has no interval, so it cannot be compared: measure again with a "
+            "larger --budget, on a quiet machine."
         )
     noises = ((name, session.conditions.noise) for name, session in (("A", before), ("B", after)) if session.conditions)
     busy = " ".join(f"{name}: {noise.sentence}" for name, noise in noises if noise.is_busy)

@@ -130,7 +130,7 @@ class Selector(Record, frozen=True):
         if others and any(selector.kind in IN_SOURCE for selector in (self, *others)):
             raise SelectorError("A mark in the source cannot be combined with other selectors: change the mark.")
         if any(selector.only or selector.is_combined for selector in others):
-            raise SelectorError("Only plain selectors, without only=, within= and without=, can narrow a selector.")
+            raise SelectorError("A selector in within= or without= cannot have only=, within= or without= itself.")
 
     @property
     def is_combined(self) -> bool:

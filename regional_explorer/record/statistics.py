@@ -34,7 +34,7 @@ The points where a run can stop are fixed fractions of the budget, so the number
 QUIET_LIMIT = 1.5
 """A round is disturbed if the fixed work takes this many times as long as in the quickest fifth of the rounds.
 
-Of six limits tried on a machine with two cores and other work: with 1.25 some slow-downs of 3 % were not found any
+Of six limits tried on a machine with two cores and other work: with 1.25 some slowdowns of 3 % were not found any
 more, with 1.5 no verdict changed, and the spread of the samples fell to a third.
 
 In simulations in which other work disturbs a third of the rounds, a limit of 1.1 left one run in six with too few quiet

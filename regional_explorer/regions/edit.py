@@ -411,7 +411,7 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     require_match(name, chosen, graphs, region_origins.__contains__)
     new_plan = plan.changed(name, carved=tuple(dict.fromkeys((*region.carved, *chosen))))
     if region_origins <= assign(graphs, new_plan).carved:
-        raise PlanError(f"These are all ops of region {name!r}: to run it eagerly, disable it.")
+        raise PlanError(f"That would carve out every op of region {name!r}: disable the region instead.")
     return new_plan
 
 

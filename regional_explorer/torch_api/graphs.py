@@ -441,7 +441,7 @@ def size_hint(size: int | torch.SymInt) -> int:
     if not isinstance(size, torch.SymInt):
         return size
     if not size.node.has_hint():
-        raise ValueError(f"nothing is known of {size} before a run")
+        raise ValueError(f"{size} is unbacked: it has no value until the graph runs")
     if size.node.is_nested_int():
         raise ValueError(f"{size} is not one size: the rows of a jagged tensor have several")
     return int(size.node.hint)

@@ -97,7 +97,7 @@ def _load_artifact(code: bytes, frozen: FrozenPiece | None) -> Any:
     """Load an artifact; raise ShipmentError if it has code for compilers other than the C++ compiler and Triton."""
 
     def refuse_kernel(*_args: Any, **_kwargs: Any) -> Any:
-        raise ShipmentError("it has kernels in a language that is not packed")
+        raise ShipmentError("it has kernels that are neither C++ nor Triton")
 
     languages = ("cutlass", "cuda", "xpu", "rocm", "halide", "metal")
     refusals: dict[str, Any] = {name: refuse_kernel for name in languages if hasattr(AsyncCompile, name)}

@@ -246,7 +246,7 @@ REFUSED = {
     "merge": "Name two regions or more to merge",
     "split": "is one connected piece: say at which node to split it",
     "cut": "none of its ops runs before",
-    "carve": "These are all ops of region",
+    "carve": "That would carve out every op of region",
     "uncarve": "The plan carves nothing out of region",
 }
 """Why an edit of what is there is refused."""

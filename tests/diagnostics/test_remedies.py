@@ -419,7 +419,7 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
             ),
             r"ex\.apply\(finding\.actions\[1\]\) for ex\.unmark\('mlp'\)",
         ),
-        (configure_action("mlp"), r"leaves config to you: ex\.apply\(action, config=…\)"),
+        (configure_action("mlp"), r"needs config: ex\.apply\(action, config=…\)"),
         ("ex.disable('mlp')", "a diagnostic of ex.diagnostics, or one of its actions"),
     ],
 )

@@ -205,7 +205,7 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     before = exploration.plan
     panel.press("select", value=[relu, *nodes(control, "sum", graph="0/forward")])
     panel.press("carve")
-    assert "These are all ops of region 'sum'" in text(panel, "editing")
+    assert "That would carve out every op of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
 
 
