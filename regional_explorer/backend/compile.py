@@ -187,7 +187,7 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
     for frame in program.capture.frames:
         if not frame.late:
             continue
-        traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){frame.why_late}"
+        traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){frame.retrace_clause}"
         yield DiagnosticCode.RECOMPILED.finding(
             f"{traced}. {_cost_of(program, frame)}",
             graph=frame.dynamo[0].id,

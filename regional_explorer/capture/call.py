@@ -133,7 +133,7 @@ class Modes:
         )
 
     @property
-    def casts(self) -> bool:
+    def has_autocast(self) -> bool:
         """Whether any autocast is enabled."""
         return any(enabled for _, _, enabled in self.autocast)
 
@@ -209,7 +209,7 @@ class Call:
         if unclear := self._first_run(reachable.tensors):
             with silent():
                 self._first_run(reachable.tensors, unclear)
-        self.stateful = self._restore_log.wrote or self._state.changes or self.is_random or self._sets_flags
+        self.stateful = self._restore_log.has_written or self._state.has_changes or self.is_random or self._sets_flags
         self.not_restored = (*self._state.not_restored, *self._kept_names())
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
@@ -278,7 +278,7 @@ class Call:
             self._restore_log.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
                 self._second_run(nodes_before, after_first)
-            elif self._restore_log.wrote or self._state.changes:
+            elif self._restore_log.has_written or self._state.has_changes:
                 self._record_written(storages_before)
         finally:
             self._restore_state()

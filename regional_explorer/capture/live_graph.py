@@ -191,7 +191,7 @@ class Frame:
     size_guards: SizeGuards = field(default_factory=lambda: SizeGuards({}, {}))
 
     @property
-    def why_late(self) -> str:
+    def retrace_clause(self) -> str:
         """A clause about why Dynamo traced this frame again, or an empty text."""
         if self.forgotten:
             return ", since torch._dynamo.reset() made Dynamo forget the earlier trace"

@@ -146,7 +146,7 @@ class RestoreLog(WatchingMode):
         self._made_tensors.clear()
 
     @property
-    def wrote(self) -> bool:
+    def has_written(self) -> bool:
         """Whether the call changed a tensor of the user's in place."""
         return bool(self._copies or self._tensor_copies)
 
@@ -404,7 +404,7 @@ class AssignedState:
         self._restore_kept: Callable[[], object] = lambda: None
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether there is anything to restore."""
         return bool(self._before or self._tensor_data or self._leaves)
 
@@ -415,7 +415,7 @@ class AssignedState:
         """
         self._tensor_data = [pair for pair in self._tensor_data if _has_other_data(*pair)]
         self._leaves = [leaf for leaf in self._leaves if _leaf_changed(*leaf)]
-        changed = [(scope, before) for scope, before in self._before if _any_changed(before, scope.read())]
+        changed = [(scope, before) for scope, before in self._before if _have_changed(before, scope.read())]
         if any(not scope.whole for scope, _ in changed):
             return True
         self._before = changed
@@ -436,7 +436,7 @@ class AssignedState:
         labels: list[str] = []
         for (scope, before), after in zip(self._before, self._after, strict=True):
             current = scope.read()
-            if not _any_changed(before, after) and not _any_changed(before, current):
+            if not _have_changed(before, after) and not _have_changed(before, current):
                 continue
             stay = (
                 []
@@ -484,7 +484,7 @@ class AssignedState:
     def restore(self) -> None:
         """Restore everything."""
         for scope, before in self._before:
-            if _any_changed(before, scope.read()):
+            if _have_changed(before, scope.read()):
                 scope.assign(before)
         self._restore_data()
 
@@ -516,7 +516,7 @@ def _leaf_changed(tensor: torch.Tensor, flag: bool, grad: torch.Tensor | None) -
     return tensor.is_leaf and (tensor.requires_grad is not flag or tensor.grad is not grad)
 
 
-def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
+def _have_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
     return list(before) != list(now) or any(True for _ in differing_keys(before, now))
 
 
@@ -531,16 +531,16 @@ def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) 
     if (key in after) == (key in now) and is_same(after.get(key), now.get(key)):
         return True
     created = before.get(key) is None and after.get(key) is not None
-    return created and not _same_tensors(after[key], now.get(key))
+    return created and not _hold_same_tensors(after[key], now.get(key))
 
 
-def _same_tensors(value: Any, other: Any) -> bool:
+def _hold_same_tensors(value: Any, other: Any) -> bool:
     """Return whether two values hold tensors, all under the same names and with the same content."""
     found, others = dict(tensors_in(value)), dict(tensors_in(other))
     return (
         bool(found)
         and found.keys() == others.keys()
-        and all(_equal(tensor, others[path]) for path, tensor in found.items())
+        and all(_is_equal(tensor, others[path]) for path, tensor in found.items())
     )
 
 
@@ -553,7 +553,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
 
 
-def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+def _is_equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     kinds = {(one.dtype, one.device, _is_plain(one) and not one.is_meta) for one in (tensor, other)}
     return kinds == {(tensor.dtype, tensor.device, True)} and torch.equal(tensor, other)
 

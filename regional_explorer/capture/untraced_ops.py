@@ -32,9 +32,9 @@ from regional_explorer.torch_api.hidden_state import called_module
 from regional_explorer.torch_api.torch_errors import (
     innermost_torch_line,
     original_error,
-    raised_in_subgraph,
-    raised_while_tracing,
     stacks_at,
+    was_raised_in_subgraph,
+    was_raised_while_tracing,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def trace_error(
     """
     cause = original_error(error)
     headline = (
-        "torch could not trace the call" if raised_while_tracing(error) else "torch cannot run the call as traced"
+        "torch could not trace the call" if was_raised_while_tracing(error) else "torch cannot run the call as traced"
     )
     text = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()][:MOST_LINES]
     where = _user_line(cause, nodes)
@@ -64,7 +64,7 @@ def trace_error(
     remedies = []
     if alike is False and tracing.partitioner == "default":
         remedies.append("partitioner='min_cut' splits forward from backward as torch.compile does")
-    if raised_in_subgraph(cause):
+    if was_raised_in_subgraph(cause):
         remedies.append("the function without the decorator nested_compile_region: its body is then part of the graph")
     place = "this line" if where else "what torch names"
     remedies.append(f"{place} left out of the call, or in a function under @torch.compiler.disable")

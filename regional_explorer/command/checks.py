@@ -20,7 +20,7 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record import Record
 from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
-from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
+from regional_explorer.record.changes import SpeedChange, plan_differences, session_changes, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
@@ -197,10 +197,10 @@ class SpeedComparison(SpeedChange):
 def compare_speed(before: Session, after: Session) -> SpeedComparison:
     """Compare the whole call's speedup over eager in two sessions, each against its own session's eager samples."""
     change = speed_change(before, after)
-    plans = tuple(map(tuple, differences([before.plan, after.plan])))
+    plans = tuple(map(tuple, plan_differences([before.plan, after.plan])))
     speedups = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
     earlier, later = (figure and figure.value for figure in speedups)
-    changed = tuple(changes(before, after))
+    changed = tuple(session_changes(before, after))
     return SpeedComparison(change.slowdown, change.problem, change.busy, earlier, later, plans, changed)
 
 

@@ -202,7 +202,7 @@ class ArtifactStore:
 
             made = compiled.made
             if self.known is not None and started.content is not None:
-                made = self.known.compared(wanted.key, made, started.content)
+                made = self.known.compare_and_remember(wanted.key, made, started.content)
             artifact = dataclasses.replace(_assembled_artifact(wanted, compiled, sizes), made=made, pack=pack)
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
@@ -376,7 +376,7 @@ class KnownCompiles:
 
     artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
-    def compared(self, artifact: str, record: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
+    def compare_and_remember(self, artifact: str, record: ArtifactCompile, content: CompileContent) -> ArtifactCompile:
         """Return the record of a compile with its changes from the nearest known compile, and remember the compile."""
         if record.answer not in (CacheResult.HIT, CacheResult.MISS):
             return record

@@ -238,7 +238,7 @@ def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_tru
         ) from problem
     if status is not None and not stat.S_ISDIR(status.st_mode):
         raise ArtifactError(f"Artifacts are kept in a directory, and {target} is a file. Give another path.")
-    if status is not None and not is_trusted and (why := _why_unsafe(status)):
+    if status is not None and not is_trusted and (why := _permission_problem(status)):
         raise ArtifactError(
             f"Artifacts are code, and {target} {why}: it is not used. Give a directory that only you and root may "
             "write (chmod go-w, or a copy of your own). If you trust all who may write there, load from it with "
@@ -247,7 +247,7 @@ def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_tru
     return ArtifactFolder(target, listed, is_trusted)
 
 
-def _why_unsafe(status: os.stat_result) -> str:
+def _permission_problem(status: os.stat_result) -> str:
     """Return why others than this user and root may write a file or directory, else an empty text: ssh's rule for keys.
 
     Windows has no such permissions.
@@ -404,7 +404,7 @@ class ArtifactFolder:
         """
         try:
             with path.open("rb") as file:
-                why = "" if self.is_trusted else _why_unsafe(os.fstat(file.fileno()))
+                why = "" if self.is_trusted else _permission_problem(os.fstat(file.fileno()))
                 content = file.read()
         except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
             raise DamagedError(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem

@@ -121,20 +121,20 @@ def layout_check(
     return fits
 
 
-def as_recorded(value: Any, layout: Layout) -> bool:
+def is_as_recorded(value: Any, layout: Layout) -> bool:
     """Return whether ``value`` has the dtype and the strides of ``layout``."""
-    return same_dtype(value, layout) and same_strides(value, layout)
+    return has_dtype_of(value, layout) and has_strides_of(value, layout)
 
 
-def same_dtype(value: Any, layout: Layout) -> bool:
+def has_dtype_of(value: Any, layout: Layout) -> bool:
     """Return whether ``value`` has the dtype of ``layout``, or is no tensor."""
     return not isinstance(value, torch.Tensor) or layout == TOKEN or str(value.dtype) == layout.dtype
 
 
-def why_misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
+def layout_problem(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
     """Return why compiled code, which checks only sizes and strides, would misread ``values``, or an empty text."""
     pairs = zip(values, layouts, strict=False)
-    if other_dtypes := [str(value.dtype) for value, layout in pairs if not same_dtype(value, layout)]:
+    if other_dtypes := [str(value.dtype) for value, layout in pairs if not has_dtype_of(value, layout)]:
         return f"it was compiled for other dtypes than {', '.join(other_dtypes)}"
     # z.conj().imag is a view with the negative bit set, which Inductor ignores. Complex numbers, whose conjugation is a
     # bit too, it leaves to the eager kernels, which respect it (torch 2.13).
@@ -143,7 +143,7 @@ def why_misread(values: Sequence[Any], layouts: Sequence[Layout]) -> str:
     return ""
 
 
-def same_strides(value: Any, layout: Layout) -> bool:
+def has_strides_of(value: Any, layout: Layout) -> bool:
     """Return whether ``value`` has the strides of ``layout``, as far as a difference could be observed.
 
     For a value of another size, which dynamic sizes allow, only the order of its dimensions is compared.
@@ -162,7 +162,7 @@ def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
 
     For a value of another size, which dynamic sizes allow, only the order of the dimensions is the same.
     """
-    if not same_dtype(value, layout):
+    if not has_dtype_of(value, layout):
         value = value.to(getattr(torch, layout.dtype.removeprefix("torch.")))
     if tuple(value.shape) != layout.size:
         return _in_stride_order(value, layout.stride)

@@ -364,7 +364,7 @@ def _recompiled_diagnostic(
     runs_eagerly = ("Until the next ", COMPILE, f", {count(eager, 'new partition')} will run eagerly.") if eager else ""
     drops_it = (RETRACE, " drops the earlier trace, which no call runs any more.") if frames[-1].forgotten else ""
     return DiagnosticCode.RECOMPILED.finding(
-        f"{text}{frames[-1].why_late}.",
+        f"{text}{frames[-1].retrace_clause}.",
         region=region,
         graph=frames[0].dynamo[0].id,
         where=(node for _, node in traces),
@@ -447,7 +447,7 @@ class Program(CutProgram):
         if cut.switches and not self.recording:
             partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
             warnings.warn(
-                f"The call was traced again ({frame_inputs(frame)}){frame.why_late}. "
+                f"The call was traced again ({frame_inputs(frame)}){frame.retrace_clause}. "
                 f"Eager until the next ex.compile(): {partitions}.",
                 stacklevel=stacklevel_of_caller(),
             )

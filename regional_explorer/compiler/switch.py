@@ -17,12 +17,12 @@ from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
-    as_recorded,
+    is_as_recorded,
     laid_out,
     layout_check,
+    layout_problem,
     layouts_of,
     traced_layouts,
-    why_misread,
 )
 from regional_explorer.compiler.workpiece import Weights, Workpiece
 from regional_explorer.errors import RegionAssertionError, RegionCompileError, listing
@@ -57,7 +57,7 @@ def assertion_error(
 
 
 def _fits_layout(value: Any, layout: Layout) -> bool:
-    return (not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size) and as_recorded(value, layout)
+    return (not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size) and is_as_recorded(value, layout)
 
 
 def _node_text(name: str, nodes: Mapping[str, Node]) -> str:
@@ -320,13 +320,13 @@ class Switch:
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
-        if why := why_misread(args, self.known.inputs):
+        if why := layout_problem(args, self.known.inputs):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results, is_compiled = self._run_or_eager(artifact, args)
         if not is_compiled:
             return results
         outputs = self.known.outputs
-        wrong_outputs = [index for index, layout in enumerate(outputs) if not as_recorded(results[index], layout)]
+        wrong_outputs = [index for index, layout in enumerate(outputs) if not is_as_recorded(results[index], layout)]
         self._enter(SwitchMode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
         return self._relaid_results(results, wrong_outputs)
 

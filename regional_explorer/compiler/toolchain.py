@@ -91,7 +91,9 @@ def toolchain_is_built() -> bool:
     # Inductor keeps precompiled headers in the default directory, whatever its cache directory is.
     default = Path(tempfile.gettempdir(), f"torchinductor_{_user_name()}")
     cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default)
-    return _newer(default / "precompiled_headers", (".gch", ".pch"), installed) and _newer(cache, (".so",), installed)
+    return _has_newer_file(default / "precompiled_headers", (".gch", ".pch"), installed) and _has_newer_file(
+        cache, (".so",), installed
+    )
 
 
 def _user_name() -> str:
@@ -101,7 +103,7 @@ def _user_name() -> str:
         return f"uid_{os.getuid()}"
 
 
-def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
+def _has_newer_file(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
     """Return whether a folder, or a folder in it, has a non-empty file newer than ``since``."""
     names = [f"{level}{suffix}" for level in ("*", "*/*") for suffix in suffixes]
     with contextlib.suppress(OSError):  # other processes may remove files and directories meanwhile

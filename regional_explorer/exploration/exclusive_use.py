@@ -144,14 +144,14 @@ class ExclusiveUse:
         Raises:
             BusyError: a measurement is running.
         """
-        if self._gives_way():
+        if self._cancel_if_it_gives_way():
             with self._lock:  # before the plan's lock: a measurement that begins takes both in this order
                 pass
         with self._editing:
             self._refuse_while_measuring()
             yield
 
-    def _gives_way(self) -> bool:
+    def _cancel_if_it_gives_way(self) -> bool:
         """Cancel the running measurement if it gives way; return whether it does."""
         give_way = self.give_way
         if give_way is not None:
@@ -159,7 +159,7 @@ class ExclusiveUse:
         return give_way is not None
 
     def _refuse_while_measuring(self) -> None:
-        if self._measuring and not self._gives_way():
+        if self._measuring and not self._cancel_if_it_gives_way():
             raise BusyError(
                 f"ex.{self._measuring}() is measuring. Until it ends, nothing else can edit, trace, compile, measure "
                 "or close the exploration: wait for it, or cancel it where it was started, then try again."

@@ -351,8 +351,8 @@ class Live:
             *wrong_region_diagnostics(session, cures),
         ]
         all_diagnostics = [
-            *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, session)),
-            *(found for found in self.other_ops if _still_asks(found, self.traced_plan, session)),
+            *(found for found in self.plan_diagnostics if _is_still_open(found, self.first_plan, session)),
+            *(found for found in self.other_ops if _is_still_open(found, self.traced_plan, session)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
@@ -436,7 +436,7 @@ def _depends_on_plan(diagnostic: Diagnostic) -> bool:
     return diagnostic.region is not None or diagnostic.code in _OF_THE_PLAN
 
 
-def _still_asks(diagnostic: Diagnostic, earlier: Plan, session: Session) -> bool:
+def _is_still_open(diagnostic: Diagnostic, earlier: Plan, session: Session) -> bool:
     """Return whether a diagnostic about an ``earlier`` plan asks for a step that ``session`` has not taken yet."""
     name, plan = diagnostic.region, session.plan
     if diagnostic.code is DiagnosticCode.VARIANT_WRONG:

@@ -31,7 +31,7 @@ from regional_explorer.record.benchmark import (
     Verdict,
     checked_variants,
 )
-from regional_explorer.record.changes import same_code, under_plan_of
+from regional_explorer.record.changes import run_same_code, under_plan_of
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import (
@@ -207,7 +207,7 @@ class Measurements:
         # Other plans may have reused compiles of this plan since.
         reused -= {made for run in own_runs for made in _compiles(run) if made[0] not in run.reused}
         session = replace(session, reused=tuple(sorted(artifact for artifact, _ in reused)))
-        updated = (under_plan_of(run, session) if same_code(run, session) else run for run in other_runs)
+        updated = (under_plan_of(run, session) if run_same_code(run, session) else run for run in other_runs)
         self.runs = (*updated, session)[-MAX_PLANS:]
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:

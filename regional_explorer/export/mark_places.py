@@ -188,7 +188,7 @@ class Places:
 
         With ``plain``, the simplest way is a mark without instances.
         """
-        if (reason := self._why_no_annotation(region)) is not None:
+        if (reason := self._annotation_problem(region)) is not None:
             yield reason
             return
         if self._is_in_source(region):
@@ -218,7 +218,7 @@ class Places:
                 yield [*marks, *carving]
         yield reason
 
-    def _why_no_annotation(self, region: Region) -> str | None:
+    def _annotation_problem(self, region: Region) -> str | None:
         if region.backward_config is not None:
             return "its backward has a config of its own, and an annotation holds for both directions"
         if not region.enabled:

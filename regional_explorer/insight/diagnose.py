@@ -59,7 +59,7 @@ def part_of(kernel: Kernel) -> str:
     return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
 
 
-def why_undivided(part: PartitionCode) -> str | None:
+def division_problem(part: PartitionCode) -> str | None:
     """Return why the time of a partition cannot be divided among its kernels; None if it can."""
     if part.times is None or part.times.problem is not None:
         return "they were not measured" if part.times is None else part.times.problem
@@ -76,7 +76,7 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         kind: f"{count(len(of_kind), kind)} ({listing(dict.fromkeys(_ops(of_kind)), MOST_OPS)})"
         for kind, of_kind in kernels.items()
     }
-    problem = next(filter(None, map(why_undivided, parts)), None)
+    problem = next(filter(None, map(division_problem, parts)), None)
     seconds = {} if problem else time_by_part(parts)
     whole = sum(seconds.values(), exactly(0.0))
     if problem is None and whole.bounds is not None:
@@ -178,7 +178,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     ``parts`` are all its partitions in one call: the times of equal code count once for each of them. Nothing is found
     if the machine was too busy, or if the intervals of the times leave it open.
     """
-    if not parts or any(map(why_undivided, parts)):
+    if not parts or any(map(division_problem, parts)):
         return
     seconds, kernels = time_by_part(parts), [kernel for part in parts if part.times for kernel in part.times.kernels]
     whole, outside = sum(seconds.values(), exactly(0.0)), seconds[OUTSIDE]

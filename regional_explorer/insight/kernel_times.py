@@ -72,7 +72,7 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
         if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
     )
     for key in list(kinds):
-        if problem := _why_not_timed(kinds[key][0].known, codes[key]):
+        if problem := _timing_problem(kinds[key][0].known, codes[key]):
             insights.kernel_times[key] = ArtifactKernelTimes(problem=problem)
             insights.revision += 1
             del kinds[key]
@@ -113,7 +113,7 @@ def _measured_times(
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), StopReason.FAILED
         whole = timed_call(WHOLE, compiled, args, workpiece.restorer(args))
-        if not run.threads.run_untimed(lambda: _same_results(switch.piece, artifact, timed, args, whole.before)):
+        if not run.threads.run_untimed(lambda: _has_same_results(switch.piece, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results"), StopReason.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
@@ -127,7 +127,7 @@ def _measured_times(
     return kernel_times(code, rounds, rates) if CLOCKED in rounds.parts else None, rounds.stopped
 
 
-def _why_not_timed(workpiece: Workpiece, code: ArtifactCode) -> str:
+def _timing_problem(workpiece: Workpiece, code: ArtifactCode) -> str:
     """Return why the kernels of a partition cannot be timed; empty if they can."""
     devices = {layout.device.partition(":")[0] for layout in (*workpiece.inputs, *workpiece.outputs) if layout.device}
     if code.problem is None and (others := devices - {"cpu"}):
@@ -209,7 +209,7 @@ def _generated_calls(
     return lambda: timed(list(arguments)), lambda: untimed(list(arguments))
 
 
-def _same_results(
+def _has_same_results(
     piece: Piece, artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
 ) -> bool:
     """Return whether the code with clocks has the artifact's results, up to the order in which threads add."""

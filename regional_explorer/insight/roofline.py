@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workpiece import WantedArtifact, Workpiece
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.code_store import code_under
-from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
+from regional_explorer.measure.numerics import Reference, are_bitwise_equal, compare_results, run_once
 from regional_explorer.measure.tolerances import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
@@ -194,7 +194,7 @@ class _ComparingInterpreter(fx.Interpreter):
             return result
         difference = self._differences.setdefault(str(n.target), _DifferenceSoFar())
         difference.nodes += 1
-        difference.bitwise += all(map(bitwise_equal, eager, decomposed))
+        difference.bitwise += all(map(are_bitwise_equal, eager, decomposed))
         difference.max_difference = max(difference.max_difference, _largest_gap(eager, decomposed))
         try:
             exact_args: Any = fx.node.map_aggregate(args, _in_float64)

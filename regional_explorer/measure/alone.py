@@ -108,14 +108,14 @@ def copied_tensors(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
     """
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     for storage in [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]:
-        if storage_key(storage) not in known or not _equal(*known[storage_key(storage)]):
+        if storage_key(storage) not in known or not _is_equal(*known[storage_key(storage)]):
             known[storage_key(storage)] = (storage, storage.clone())
     copies = {key: storage_copy for key, (_, storage_copy) in known.items()}
     memo: dict[Any, Any] = {"torch": copies}  # where torch's storages look for their memo
     return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)
 
 
-def _equal(left: torch.UntypedStorage, right: torch.UntypedStorage) -> bool:
+def _is_equal(left: torch.UntypedStorage, right: torch.UntypedStorage) -> bool:
     as_bytes = [torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage) for storage in (left, right)]
     return torch.equal(*as_bytes)
 

@@ -202,7 +202,7 @@ class _Judge:
 
     def _exact_row(self, got: torch.Tensor) -> Numerics:
         """Return the row of a tensor whose elements have to be equal."""
-        to_eager, bitwise = gap(got, self.expected), bitwise_equal(got, self.expected)
+        to_eager, bitwise = gap(got, self.expected), are_bitwise_equal(got, self.expected)
         equal = bitwise or (is_floating(got) and to_eager.largest == 0.0)  # float64 does not hold all 64-bit integers
         return Numerics(
             self.variant,
@@ -230,7 +230,7 @@ class _Judge:
             self.variant,
             self.name,
             _dtype_name(expected),
-            bitwise=bitwise_equal(got, expected),
+            bitwise=are_bitwise_equal(got, expected),
             error=to_eager.rms,
             max_error=to_eager.largest,
             tolerance=limit.rms(rms(expected)),
@@ -293,7 +293,7 @@ def _failed_row(variant: str, name: str, why: str) -> Numerics:
     return Numerics(variant, name, error=math.inf, max_error=math.inf, verdict=NumericsVerdict.FAILED, note=why)
 
 
-def bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+def are_bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     """Return whether two tensors have the same dtype, shape and bits: a NaN equals itself, and -0.0 is not 0.0."""
     if left is None or right is None:
         return left is right

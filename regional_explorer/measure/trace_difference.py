@@ -37,13 +37,13 @@ def trace_differs_diagnostic(
     in_gradients_alone = all(row.tensor.startswith("grad ") for row in wrong)
     difference = _first_difference(capture, reference, gradients_alone=in_gradients_alone)
     graph, node, why = difference or (None, None, "")
-    same_under_dynamo = _same_under_dynamo(capture, reference)
+    dynamo_differs_too = _dynamo_differs_too(capture, reference)
     location = "" if difference is None else f" The first difference is at {graph}:{node}{why}."
     blame = (
         " The same under torch.compile(backend='eager')."
-        if same_under_dynamo
+        if dynamo_differs_too
         else " torch.compile(backend='eager') agrees with eager: AOTAutograd makes the difference."
-        if same_under_dynamo is False
+        if dynamo_differs_too is False
         else ""
     )
     remedy = (
@@ -152,7 +152,7 @@ def _written_twice_diagnostic(
     )
 
 
-def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
+def _dynamo_differs_too(capture: Capture, reference: Reference) -> bool | None:
     """Return whether Dynamo's graphs, run eagerly, differ from eager too; None if they cannot run."""
     call = capture.call
     try:

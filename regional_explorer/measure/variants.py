@@ -74,7 +74,7 @@ class Variants:
         call, function, threads = self.call, self.function(name), torch.get_num_threads()
         # Autocast keeps casts of weights until its outermost block ends. Here each call casts again, as each step of a
         # training loop does; else only the first variant of a round would cast.
-        casting = call.modes.casts
+        casting = call.modes.has_autocast
 
         def before() -> None:
             if casting:

@@ -136,12 +136,12 @@ def _no_verdict(answer: Answer) -> str:
     if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
         return ""
     speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
-    by_why = grouped((_why_open(speed), speed.against) for speed in speeds if speed is not None)
+    by_why = grouped((_no_verdict_reason(speed), speed.against) for speed in speeds if speed is not None)
     clauses = [f"against {' and '.join(others)}: {why}" for why, others in by_why.items() if why]
     return f"No verdict {'; '.join(clauses)}." if clauses else ""
 
 
-def _why_open(speed: Speed) -> str:
+def _no_verdict_reason(speed: Speed) -> str:
     """Return why a comparison has no verdict; empty if it has one, or if its ratio is all that is known."""
     return speed.why or (speed.verdict if speed.speedup is None and speed.verdict in set(Verdict) else "")
 

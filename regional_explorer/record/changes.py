@@ -21,7 +21,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR
 
 
-def differences(plans: Sequence[Plan]) -> list[list[str]]:
+def plan_differences(plans: Sequence[Plan]) -> list[list[str]]:
     """Return for each plan, in words, the properties that not all other plans share."""
     plan_texts = [list(_plan_texts(plan)) for plan in plans]
     orders = [f"order {', '.join(region.name for region in plan.regions)}" for plan in plans]
@@ -137,14 +137,14 @@ def _regional_timing(name: str, session: Session) -> Timing:
     return regional
 
 
-def changes(before: Session, after: Session) -> list[str]:
+def session_changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
     old, new = ({**asdict(session.environment), "shapes": session.shapes} for session in (before, after))
     facts = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
     return [*facts, *_graph_changes(before, after), *_partition_changes(before, after)]
 
 
-def same_code(one: Session, other: Session) -> bool:
+def run_same_code(one: Session, other: Session) -> bool:
     """Return whether two sessions with different configs or selectors run the same code in the same partitions."""
     parts = _explored_partitions(one)
     return (

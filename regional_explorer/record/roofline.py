@@ -160,7 +160,7 @@ def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ..
                 row["tensors"] += 1
                 row["fused"] += all_fused
                 row["moved_bytes"] += result.bytes * (2 if is_first else 1)
-                row["fused_bytes"] += result.bytes * (all_fused + (is_first and result.never_stored))
+                row["fused_bytes"] += result.bytes * (all_fused + (is_first and result.is_never_stored))
     rows = (
         Border(*sides, row["tensors"], row["moved_bytes"], row["fused"], row["fused_bytes"])
         for sides, row in sums.items()
@@ -176,7 +176,7 @@ def roundings(session: Session, full: Mapping[str, FullGraph]) -> Roundings:
         for result in _graph_results(session, graph, crossing=False)
         if result.node.values and result.node.values[0].dtype in LOW_PRECISION
     ]
-    return Roundings(len(results), sum(result.never_stored for result in results))
+    return Roundings(len(results), sum(result.is_never_stored for result in results))
 
 
 def eager_ops(session: Session, full: Mapping[str, FullGraph]) -> int:
@@ -229,7 +229,7 @@ class _Result(Record, frozen=True):
         return bool(reader_kernels) and reader_kernels <= kernels
 
     @property
-    def never_stored(self) -> bool:
+    def is_never_stored(self) -> bool:
         """Whether full Inductor never writes the result to memory."""
         return not self.escapes and bool(self.readers) and all(map(self.is_fused_with, self.readers))
 

@@ -179,7 +179,7 @@ def _can_move(node: fx.Node) -> bool:
         return False
     passable = (torch.Tensor, torch.SymInt, int, float, list, tuple)
     return all(
-        source.op == "get_attr" or isinstance(source.meta.get("val"), passable) or computed_from_sizes(source)
+        source.op == "get_attr" or isinstance(source.meta.get("val"), passable) or is_computed_from_sizes(source)
         for source in node.all_input_nodes
     )
 
@@ -200,7 +200,7 @@ def _addresses_storage(node: fx.Node) -> bool:
     )
 
 
-def computed_from_sizes(node: fx.Node) -> bool:
+def is_computed_from_sizes(node: fx.Node) -> bool:
     """Return whether a node is a symbolic float or bool that follows from sizes, as in ``x / math.sqrt(x.shape[0])``.
 
     Inductor takes and returns no symbolic floats or bools, so every partition that uses one computes it from the sizes.
@@ -208,7 +208,7 @@ def computed_from_sizes(node: fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
         return False
     sources = node.all_input_nodes
-    return all(isinstance(source.meta.get("val"), torch.SymInt) or computed_from_sizes(source) for source in sources)
+    return all(isinstance(source.meta.get("val"), torch.SymInt) or is_computed_from_sizes(source) for source in sources)
 
 
 def _connected_parts(group: ClaimedNodes) -> list[ClaimedNodes]:
@@ -398,7 +398,7 @@ def _inputs_and_copied(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> tuple[li
             if source in inside or source in copied:
                 continue
             names_body = source.op == "get_attr" and isinstance(resolve(gm, source), fx.GraphModule)
-            if names_body or computed_from_sizes(source):
+            if names_body or is_computed_from_sizes(source):
                 add_sources(source)
                 copied[source] = None
             else:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
-from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
+from regional_explorer.record.changes import SpeedChange, plan_differences, run_same_code, session_changes, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
 from regional_explorer.record.graph import GraphBreak, KeptTensor, kept_for_backward, recomputed_ops
@@ -238,7 +238,7 @@ class ComparedSession(NamedTuple):
 def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
     """One row per session with times of the whole call: the step, or the forward without gradients."""
     variants = tuple(dict.fromkeys(timing.variant for session in sessions for timing in session.timings))
-    plan_differences = differences([session.plan for session in sessions])
+    differences = plan_differences([session.plan for session in sessions])
     of_plan: tuple[Column[ComparedSession], ...] = columns_of(lambda run: run.regional, COMPARED)
     return Table(
         "Measured plans",
@@ -246,7 +246,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Column("title", lambda run: run.session.title),
             Column("differs", lambda run: "; ".join(run.differs)),
             Column("same_code_as", lambda run: run.same_code),
-            Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
+            Column("changed", lambda run: "; ".join(session_changes(run.first, run.session))),
             *map(_variant_column, variants),
             replace(of_plan[0], head="your plan: speedup", drawn=lambda _runs: _drawn_speedup),
             *of_plan[1:-1],
@@ -260,7 +260,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
         ),
         [
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
-            for number, (session, differs) in enumerate(zip(sessions, plan_differences, strict=True))
+            for number, (session, differs) in enumerate(zip(sessions, differences, strict=True))
         ],
         heads=(
             *([word(VariantName.REGIONAL)] if VariantName.REGIONAL in variants else []),
@@ -280,7 +280,7 @@ def _ratio_text(run: ComparedSession) -> str:
 
 
 def _plan_of_same_code(session: Session, earlier: Sequence[Session]) -> str:
-    return next((f"plan {number}" for number, run in enumerate(earlier, 1) if same_code(run, session)), "")
+    return next((f"plan {number}" for number, run in enumerate(earlier, 1) if run_same_code(run, session)), "")
 
 
 def _variant_column(variant: str) -> Column[ComparedSession]:
@@ -317,7 +317,7 @@ def measured_plans(
     has no such button.
     """
     equals_current = [run.plan == current.plan and run.shapes == current.shapes for run in sessions]
-    has_its_code = [not any(equals_current) and same_code(run, current) for run in sessions]
+    has_its_code = [not any(equals_current) and run_same_code(run, current) for run in sessions]
     if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
     table = runs_table(sessions)

@@ -64,12 +64,12 @@ def innermost_torch_line(error: BaseException) -> str:
     return ""
 
 
-def raised_while_tracing(error: BaseException) -> bool:
+def was_raised_while_tracing(error: BaseException) -> bool:
     """Return whether an error was raised while Dynamo and its backend traced, not when the traced graphs ran."""
     return _passes_through(error, "_dynamo/convert_frame.py", "_dynamo/output_graph.py")
 
 
-def raised_in_subgraph(error: BaseException) -> bool:
+def was_raised_in_subgraph(error: BaseException) -> bool:
     """Return whether an error was raised on the way through the body of a ``nested_compile_region``."""
     return _passes_through(error, "_higher_order_ops/invoke_subgraph.py")
 

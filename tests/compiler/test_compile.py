@@ -17,7 +17,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
 from regional_explorer.errors import ClosedError, NoCompilerError, UnknownConfigKeyError
-from regional_explorer.record.changes import changes
+from regional_explorer.record.changes import session_changes
 from regional_explorer.torch_api import inductor
 from tests.shared import programs
 from tests.shared.checks import assert_compiled_is_right, change_code, codes, only
@@ -448,7 +448,7 @@ def test_a_run_says_with_how_many_threads_it_was_measured(tmp_path):
         ex.benchmark(("regional",), 0.05, regions=False)
         saved = json.loads(ex.save_plan(tmp_path / "plan.json").read_text())
     assert saved["explored"]["environment"]["threads"] == threads + 1
-    assert f"threads {threads} → {threads + 1}" in changes(*ex.runs)
+    assert f"threads {threads} → {threads + 1}" in session_changes(*ex.runs)
 
 
 def test_wrong_gradients_withhold_the_speedup():

@@ -11,7 +11,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.export.to_source import plan_source
-from regional_explorer.record.changes import differences
+from regional_explorer.record.changes import plan_differences
 from regional_explorer.record.files import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import CutRule, Direction, Region, config_of, with_config
 from regional_explorer.record.plan_file import PLAN_FORMAT
@@ -156,7 +156,7 @@ def test_tables_previews_and_differences_show_configs_of_both_directions(ex):
     row = ex.regions.iloc[0]
     assert (row.config, row.backward_config) == ({}, FEW)
     assert cells(regions_table(ex.session))[0][2] == "forward default; backward max_fusion_size=1"
-    assert differences([before, after]) == [[], ["up.backward: max_fusion_size=1"]]
+    assert plan_differences([before, after]) == [[], ["up.backward: max_fusion_size=1"]]
 
 
 @compiles

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.partition_records import inert_configs
-from regional_explorer.record.changes import same_code, under_plan_of
+from regional_explorer.record.changes import run_same_code, under_plan_of
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.partition import Partition, State, keys_of_same_code
 from tests.shared.checks import codes, only, told
@@ -188,14 +188,14 @@ def test_same_code_compares_plans_by_their_code():
     base = measured(trained(2))
     hashes = [f"code {number}" for number in range(len(base.partitions))]
     one, other = (with_code(base, config, *hashes) for config in ({}, {"max_fusion_size": 9}))
-    assert same_code(one, other)
-    assert not same_code(one, one), "it is the same plan"
-    assert not same_code(one, with_code(base, {"max_fusion_size": 9}, *hashes[:-1], "another"))
-    assert not same_code(one, replace(other, dynamic=True))
+    assert run_same_code(one, other)
+    assert not run_same_code(one, one), "it is the same plan"
+    assert not run_same_code(one, with_code(base, {"max_fusion_size": 9}, *hashes[:-1], "another"))
+    assert not run_same_code(one, replace(other, dynamic=True))
     eager = [replace(part, state=State.EAGER) for part in other.partitions]
-    assert not same_code(one, replace(other, partitions=tuple(eager)))
+    assert not run_same_code(one, replace(other, partitions=tuple(eager)))
     stale = replace(one.partitions[0], state=State.STALE, code_hash=None, artifact=None)
-    assert not same_code(*(replace(run, partitions=(stale,)) for run in (one, other))), "it is not known yet"
+    assert not run_same_code(*(replace(run, partitions=(stale,)) for run in (one, other))), "it is not known yet"
     newest = replace(one, title="newest")
     assert under_plan_of(other, newest).plan == other.plan
     assert under_plan_of(other, newest).partitions == other.partitions

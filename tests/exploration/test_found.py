@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import laid_out, layouts_of, same_strides
+from regional_explorer.compiler.fingerprint import has_strides_of, laid_out, layouts_of
 from regional_explorer.record.artifact import ArtifactCompile, CacheResult
 from tests.shared import programs
 from tests.shared.checks import codes, states
@@ -54,11 +54,11 @@ def test_writes_of_the_backward_are_restored():
 
 def test_strides_of_another_size_are_compared_by_their_order():
     (layout,) = layouts_of([torch.empty(4, 8)])
-    assert same_strides(torch.empty(4, 8), layout)
-    assert not same_strides(torch.empty(8, 4).t(), layout)
-    assert same_strides(torch.empty(5, 9), layout)
-    assert same_strides(torch.empty(9, 1).t(), layout)
-    assert not same_strides(torch.empty(9, 5).t(), layout)
+    assert has_strides_of(torch.empty(4, 8), layout)
+    assert not has_strides_of(torch.empty(8, 4).t(), layout)
+    assert has_strides_of(torch.empty(5, 9), layout)
+    assert has_strides_of(torch.empty(9, 1).t(), layout)
+    assert not has_strides_of(torch.empty(9, 5).t(), layout)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_results_have_eagers_strides(asked):
     (layout,) = layouts_of([asked])
     made = laid_out(asked.contiguous(), layout)
     assert torch.equal(made, asked)
-    assert same_strides(made, layout) is (asked.stride() != (2, 1)), "an unfolded one cannot be written to"
+    assert has_strides_of(made, layout) is (asked.stride() != (2, 1)), "an unfolded one cannot be written to"
 
 
 @pytest.mark.compiles

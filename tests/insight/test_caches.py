@@ -111,23 +111,27 @@ MISS, HIT, BYPASS, OFF = (
 def test_the_nearest_known_compile_is_the_one_with_fewest_changes():
     known = KnownCompiles()
     content = CompileContent({"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
-    assert known.compared("first", MISS, content).nearest is None
-    known.compared("far", MISS, CompileContent({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
-    known.compared("other graph", MISS, CompileContent({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
-    found = known.compared("new", MISS, CompileContent({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
+    assert known.compare_and_remember("first", MISS, content).nearest is None
+    known.compare_and_remember("far", MISS, CompileContent({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
+    known.compare_and_remember(
+        "other graph", MISS, CompileContent({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)"))
+    )
+    found = known.compare_and_remember("new", MISS, CompileContent({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
     assert (found.nearest, found.changes) == ("first", (KeyChange("x", "1", "3"),))
-    more = known.compared("more", MISS, CompileContent({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
+    more = known.compare_and_remember(
+        "more", MISS, CompileContent({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)"))
+    )
     assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
 
 
 def test_miss_of_known_compile_says_entry_is_gone():
     known, content = KnownCompiles(), CompileContent({}, ("add(x)",))
     for made in (BYPASS, OFF):
-        assert known.compared("one", made, content).nearest is None
+        assert known.compare_and_remember("one", made, content).nearest is None
     assert not known.artifacts
-    known.compared("one", MISS, content)
-    assert "gone" in known.compared("one", MISS, content).why
-    assert known.compared("one", HIT, content).why == ""
+    known.compare_and_remember("one", MISS, content)
+    assert "gone" in known.compare_and_remember("one", MISS, content).why
+    assert known.compare_and_remember("one", HIT, content).why == ""
 
 
 def big_content(number, ops=3000):
@@ -141,9 +145,9 @@ def big_content(number, ops=3000):
 def test_known_compiles_take_little_memory():
     known = KnownCompiles()
     for number in range(10):
-        known.compared(f"artifact {number}", MISS, big_content(number))
+        known.compare_and_remember(f"artifact {number}", MISS, big_content(number))
     assert len(pickle.dumps(known)) < 10 * 2**15
-    found = known.compared("new", MISS, replace(big_content(7), ops=("sin(x)", *big_content(7).ops[1:])))
+    found = known.compare_and_remember("new", MISS, replace(big_content(7), ops=("sin(x)", *big_content(7).ops[1:])))
     assert found.nearest == "artifact 7"
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
@@ -151,12 +155,12 @@ def test_known_compiles_take_little_memory():
 def test_the_oldest_compiles_are_dropped_beyond_the_limit(monkeypatch):
     known = KnownCompiles()
     for number in range(artifact.MOST_KNOWN + 5):
-        known.compared(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
+        known.compare_and_remember(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
-    known.compared("again", MISS, CompileContent({"x": "5"}, ("add(x)",)))
+    known.compare_and_remember("again", MISS, CompileContent({"x": "5"}, ("add(x)",)))
     assert len(known.artifacts) == artifact.MOST_KNOWN, "what is known takes no more room"
     monkeypatch.setattr(artifact, "MOST_KNOWN_BYTES", 100)
-    known.compared("last", MISS, CompileContent({"x": "1"}, ("add(x)",)))
+    known.compare_and_remember("last", MISS, CompileContent({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5
     assert [*known.artifacts.values()][-1] == "last"
 

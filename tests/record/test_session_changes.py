@@ -9,7 +9,7 @@ from regional_explorer.errors import SessionError
 from regional_explorer.exploration.results import compare
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.benchmark import NumericsVerdict
-from regional_explorer.record.changes import changes, speed_change
+from regional_explorer.record.changes import session_changes, speed_change
 from regional_explorer.record.session import Session
 from tests.shared import sessions
 from tests.shared.sessions import measured_apart as measured
@@ -39,8 +39,8 @@ def test_changes_between_sessions_are_named_with_a_verdict() -> None:
 
 def test_graphs_and_generated_code_are_compared() -> None:
     first, longer = sessions.trained(2), sessions.trained(3)
-    assert changes(first, longer)[:2] == ["0/forward: 12 → 18 ops", "0/backward: 8 → 12 ops"]
-    assert changes(first, replace(first, graphs=first.graphs[:1], partitions=first.partitions[:2]))[0] == (
+    assert session_changes(first, longer)[:2] == ["0/forward: 12 → 18 ops", "0/backward: 8 → 12 ops"]
+    assert session_changes(first, replace(first, graphs=first.graphs[:1], partitions=first.partitions[:2]))[0] == (
         "0/backward: 8 → 0 ops"
     )
     kernel = Kernel("k", KernelKind.POINTWISE)
@@ -48,9 +48,9 @@ def test_graphs_and_generated_code_are_compared() -> None:
     def coded(text: str, kernels: int) -> Session:
         return sessions.with_code(first, ArtifactCode(text, kernels=(kernel,) * kernels))
 
-    assert changes(coded("# 1\ncall()", 1), coded("# 2\ncall()", 1)) == []
-    assert changes(coded("call()", 1), coded("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]
-    assert changes(coded("call()", 1), first) == []
+    assert session_changes(coded("# 1\ncall()", 1), coded("# 2\ncall()", 1)) == []
+    assert session_changes(coded("call()", 1), coded("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]
+    assert session_changes(coded("call()", 1), first) == []
 
 
 def test_incomparable_sessions_have_a_problem() -> None:

@@ -14,7 +14,7 @@ from torch._dynamo import convert_frame
 from torch.fx.passes import regional_inductor
 
 import regional_explorer as rx
-from regional_explorer.measure.numerics import bitwise_equal, compare_results, run_once, verdict
+from regional_explorer.measure.numerics import are_bitwise_equal, compare_results, run_once, verdict
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.record.configs import RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
@@ -118,7 +118,7 @@ def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
     program.select_regional(on=True)
     cut = run_once(call, program.capture.run)
     pairs = zip((*whole.outputs, *whole.gradients), (*cut.outputs, *cut.gradients), strict=True)
-    assert all(bitwise_equal(left, right) for (_, left), (_, right) in pairs)
+    assert all(are_bitwise_equal(left, right) for (_, left), (_, right) in pairs)
 
 
 def assert_compiled_is_right(ex):

@@ -19,7 +19,7 @@ from regional_explorer.exploration.results import RegionCode, compare
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
-from regional_explorer.record.changes import differences
+from regional_explorer.record.changes import plan_differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
@@ -125,7 +125,7 @@ def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
             Selector(SelectorKind.LINES, ("f:3",), only=("0/forward:b",)),
         )
     ]
-    assert differences(plans) == [
+    assert plan_differences(plans) == [
         ["line = lines:f:3"],
         ["line = lines:f:3 (innermost)"],
         ["line = lines:f:3 (a part)", "line: only 0/forward:a"],
@@ -133,20 +133,20 @@ def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
     ]
 
 
-def test_plans_are_compared_in_a_table_of_their_differences() -> None:
+def test_plans_are_compared_in_a_table_of_their_plan_differences() -> None:
     plain, off = Plan((MM,)), Plan((MM,)).changed("mm", enabled=False)
     sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
     other = Plan((replace(MM, selectors=(Selector(SelectorKind.MODULES, ("mlp",)),)),))
-    assert differences([plain, off]) == [[], ["mm off"]]
-    assert differences([sized, plain]) == [["mm: max_fusion_size=8"], []]
-    assert differences([plain, other]) == [["mm = ops:aten.mm*"], ["mm = modules:mlp"]]
-    assert differences([Plan(), plain]) == [["no region"], ["mm = ops:aten.mm*"]]
-    assert differences([sized, sized]) == [[], []]
-    assert differences([]) == []
-    assert differences([plain, Plan((MM,), cut=CutRule.MARKED)]) == [["cut instances"], ["cut marked"]]
+    assert plan_differences([plain, off]) == [[], ["mm off"]]
+    assert plan_differences([sized, plain]) == [["mm: max_fusion_size=8"], []]
+    assert plan_differences([plain, other]) == [["mm = ops:aten.mm*"], ["mm = modules:mlp"]]
+    assert plan_differences([Plan(), plain]) == [["no region"], ["mm = ops:aten.mm*"]]
+    assert plan_differences([sized, sized]) == [[], []]
+    assert plan_differences([]) == []
+    assert plan_differences([plain, Plan((MM,), cut=CutRule.MARKED)]) == [["cut instances"], ["cut marked"]]
     relu = Region("relu", (Selector(SelectorKind.OPS, ("aten.relu*",)),))
-    assert differences([Plan((MM, relu)), Plan((relu, MM))]) == [["order mm, relu"], ["order relu, mm"]]
-    assert differences([Plan((MM, relu)), plain]) == [["relu = ops:aten.relu*"], []]
+    assert plan_differences([Plan((MM, relu)), Plan((relu, MM))]) == [["order mm, relu"], ["order relu, mm"]]
+    assert plan_differences([Plan((MM, relu)), plain]) == [["relu = ops:aten.relu*"], []]
     found = compare(run(plain), run(sized, 0.5e-3, 4.0))
     assert found[["differs", "regional_us", "eager_us", "speedup", "speedup_low"]].to_numpy().tolist() == [
         ["", 1000.0, 2000.0, 2.0, 1.97],
