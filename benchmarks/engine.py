@@ -58,7 +58,7 @@ def edit_rows(regions: int, goal: float, repeats: int) -> Iterator[Row]:
         ex.compile()
         name = f"r{regions // 2:02}"
         switches = [switch for switch in ex.live.program.switches if switch.piece.claim.region == name]
-        pieces = [(_unboxed_copy(switch.piece.gm), switch.known.inputs) for switch in switches]
+        pieces = [(_unboxed_copy(switch.piece.gm), switch.known_workpiece.inputs) for switch in switches]
         edited = next(block for block in model.blocks if isinstance(block, Block) and block.region == name)
         step(upstream_call(model), x, leaves)
 

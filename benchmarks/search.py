@@ -38,7 +38,7 @@ from regional_explorer.tuning.space import (
     Candidate,
     Root,
     candidate_of,
-    ways,
+    tracings_to_try,
     whole_graph_candidate,
 )
 from regional_explorer.tuning.tries import BATCH
@@ -119,10 +119,10 @@ def _space_rows(name: str, bench: LiveBench, search: Tuning, compile_s: float, r
 def _space(bench: LiveBench, search: Tuning) -> Iterator[Candidate]:
     if search.plan is not None:
         yield candidate_of(SearchStage.REFERENCE, Root(search.answer, search.plan))
-    all_ways = ways(grad=bench.grad)
-    bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(way, {}) for way in all_ways]
+    tracings = tracings_to_try(grad=bench.grad)
+    bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(tracing, {}) for tracing in tracings]
     for config in speed_configs(bench.device_type):
-        bases += [(way, config) for way in all_ways[:LIKELIEST] if config != WRAPPER]
+        bases += [(tracing, config) for tracing in tracings[:LIKELIEST] if config != WRAPPER]
     for way, config in bases:
         yield whole_graph_candidate(SearchStage.KEYS, way, config)
         yield whole_graph_candidate(SearchStage.KEYS, way, {**config, **WRAPPER})

@@ -53,11 +53,11 @@ from regional_explorer.record.plan_file import (
 )
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import (
-    at_end_of_calls,
     backend_of,
     calling_wrapper,
     code_of,
     named_backend,
+    run_at_end_of_calls,
     traced_call,
     uncompiled,
 )
@@ -474,7 +474,7 @@ class PlannedBackend:
             if returned or self.traced.frames:
                 stop()
 
-        stop = at_end_of_calls(compiled, report_untraced)
+        stop = run_at_end_of_calls(compiled, report_untraced)
         self._has_given_up = lambda: (alive := compiled_ref()) is not None and has_given_up(alive)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from regional_explorer.capture.user_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import FoldedOp
-from regional_explorer.torch_api.graphs import BoxedCall, SizeGuards, boxed, mark_boxed, size_hint
+from regional_explorer.torch_api.graphs import BoxedCall, SizeGuards, boxed, declare_boxed, size_hint
 
 _VIEW_OPS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
@@ -155,7 +155,7 @@ class LiveGraph:
         def call(args: list[Any]) -> Any:
             return self.implementation(args)
 
-        return mark_boxed(call)
+        return declare_boxed(call)
 
     def close(self, instead: BoxedCall) -> None:
         """Free the graph and the code that runs it; the user's autograd graphs may still hold the function.

@@ -168,13 +168,13 @@ def with_untraced(breaks: Sequence[GraphBreak], untraced: Sequence[UntracedOps])
         in_function = any((line.file, line.function) == function for line in graph_break.stack)
         return ops.line in graph_break.stack, depth, in_function
 
-    def placed(ops: UntracedOps) -> tuple[int, UntracedOps]:
+    def nearest_break(ops: UntracedOps) -> tuple[int, UntracedOps]:
         distances = [nearness(graph_break, ops) for graph_break in breaks]
         nearest = [number for number, near in enumerate(distances) if near == max(distances)]
         is_known = len({breaks[number].own_line for number in nearest}) == 1
         return nearest[0], replace(ops, is_cause_known=is_known)
 
-    nearest = grouped(map(placed, untraced))
+    nearest = grouped(map(nearest_break, untraced))
     return tuple(replace(item, untraced=tuple(nearest.get(number, ()))) for number, item in enumerate(breaks))
 
 

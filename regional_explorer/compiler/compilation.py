@@ -166,7 +166,7 @@ class _StartedCompiles:
 
     def _record_config(self, wanted: WantedArtifact) -> None:
         """Record the config under which a piece was compiled."""
-        self.program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
+        self.program.tried_configs.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
 
 
 def record_overlap(store: ArtifactStore, keys: Sequence[str], waited_s: float) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.cheap_calls import like_these, picker
+from regional_explorer.torch_api.cheap_calls import layout_matcher, picker
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
@@ -107,7 +107,7 @@ def layout_check(
         return lambda _values: True
     pick = picker(places)
     expected = [(layout.size, layout.stride) for layout in pick(layouts)]
-    are_like_seen = like_these(pick(seen))
+    are_like_seen = layout_matcher(pick(seen))
 
     def fits(values: Sequence[Any]) -> bool:
         picked = pick(values)

@@ -58,14 +58,14 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, settings: s
 
 def _keys_of_same_code(program: CutProgram, switch: Switch, key: str, settings: str) -> tuple[tuple[str, ...], ...]:
     """Return the sets of config keys that can be left out without changing the partition's code."""
-    tried, code_hash = program.tried.get(switch.known.fingerprint, {}), program.store.code_hash
+    tried, code_hash = program.tried_configs.get(switch.known_workpiece.fingerprint, {}), program.store.code_hash
     config = program.config_for(switch)
     return tuple(
         tuple(name for name in config if name not in other)
         for other_key, other in list(tried.items())
         if other.items() < config.items()
         and code_hash(other_key) == code_hash(key) is not None
-        and other_key == switch.known.wanted(other, settings).key
+        and other_key == switch.known_workpiece.wanted(other, settings).key
     )
 
 

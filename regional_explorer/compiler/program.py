@@ -67,14 +67,14 @@ class CutProgram:
     cut is made when it is first used, so that many edits in a row cost one cut. Unchanged pieces of the last cut are
     used again. Calls run the cut graphs of ``main``, the first program of a capture; in a block of ``selected`` they
     run those of a program beside it. All share the store. Graphs that are traced later are cut for ``main`` alone.
-    ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
+    ``tried_configs`` has the configs that each piece was compiled under, by fingerprint and artifact.
     """
 
     capture: TracedGraphs
     plan: Plan
     store: ArtifactStore = field(default_factory=ArtifactStore)
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
-    tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    tried_configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     main: Self | None = None
     _made: list[SwitchedGraph] | None = None
     _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
@@ -267,7 +267,7 @@ class CutProgram:
 
     def wanted(self, key: str, switch: Switch) -> WantedArtifact:
         """Return the ingredients of the artifact that a partition needs under the plan; its key is ``key``."""
-        return WantedArtifact(key, switch.known, self.config_for(switch))
+        return WantedArtifact(key, switch.known_workpiece, self.config_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
@@ -515,7 +515,7 @@ class Program(CutProgram):
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
         """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed."""
-        return self.store.artifact(switch.known.wanted({**self.config_for(switch), **config}, surroundings()))
+        return self.store.artifact(switch.known_workpiece.wanted({**self.config_for(switch), **config}, surroundings()))
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever a new record of this program would differ."""
@@ -530,13 +530,13 @@ class Program(CutProgram):
             for switch, piece, weights in pieces
         ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
-        store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
+        store = (*compiles, *self.store.failures, sum(map(len, self.tried_configs.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 
     def take_over(self, earlier: Program) -> None:
         """Take the artifacts over from the program of an earlier trace, which keeps none."""
         self.store, earlier.store = earlier.store, ArtifactStore()
-        self.tried, self.toolchain = earlier.tried, earlier.toolchain
+        self.tried_configs, self.toolchain = earlier.tried_configs, earlier.toolchain
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""

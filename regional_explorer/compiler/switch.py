@@ -187,7 +187,7 @@ class Switch:
         self.workpiece = layouts and Workpiece(self.piece, *layouts)
 
     @property
-    def known(self) -> Workpiece:
+    def known_workpiece(self) -> Workpiece:
         """The workpiece of a partition whose layouts are known; every partition with an artifact or a key has one."""
         assert self.workpiece is not None  # noqa: S101 - see above
         return self.workpiece
@@ -202,7 +202,7 @@ class Switch:
 
     def _enter(self, mode: SwitchMode, implementation: BoxedCall) -> None:
         self.mode, self.implementation = mode, implementation
-        if mode in (SwitchMode.TRYING, SwitchMode.SETTLED) and (weights := self.known.weights) is not None:
+        if mode in (SwitchMode.TRYING, SwitchMode.SETTLED) and (weights := self.known_workpiece.weights) is not None:
             self.implementation = self._unless_stale(weights, implementation)
 
     def _unless_stale(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
@@ -320,19 +320,19 @@ class Switch:
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
-        if why := layout_problem(args, self.known.inputs):
+        if why := layout_problem(args, self.known_workpiece.inputs):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results, is_compiled = self._run_or_eager(artifact, args)
         if not is_compiled:
             return results
-        outputs = self.known.outputs
+        outputs = self.known_workpiece.outputs
         wrong_outputs = [index for index, layout in enumerate(outputs) if not is_as_recorded(results[index], layout)]
         self._enter(SwitchMode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
         return self._relaid_results(results, wrong_outputs)
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
-        fits = None if keeps_checking else layout_check(self.known.inputs, args, self._unguarded)
+        fits = None if keeps_checking else layout_check(self.known_workpiece.inputs, args, self._unguarded)
         call = settled_call(artifact.call, self.piece.unseen)
 
         def settled(args: list[Any]) -> Any:
@@ -355,7 +355,7 @@ class Switch:
     def _relaid_results(self, results: Any, wrong_outputs: list[int]) -> Any:
         if not wrong_outputs:
             return results
-        outputs = self.known.outputs
+        outputs = self.known_workpiece.outputs
         return tuple(
             laid_out(value, outputs[index]) if index in wrong_outputs else value for index, value in enumerate(results)
         )
@@ -376,10 +376,10 @@ class Switch:
             why = ""
         except Exception as error:
             if isinstance(error, AssertionError) and _enables_asserts(artifact):
-                raise assertion_error(error, self.piece, args, self.known.inputs, self._nodes) from error
+                raise assertion_error(error, self.piece, args, self.known_workpiece.inputs, self._nodes) from error
             why = why_raised(error)
         # Outside the except block: the error keeps the compiled code's allocations alive.
-        is_empty = why and _is_newly_empty(args, self.known.inputs)
+        is_empty = why and _is_newly_empty(args, self.known_workpiece.inputs)
         if why and not is_empty:
             return self._refuse_artifact(artifact, why, args), False
         self.on_eager("an input is empty" if is_empty else "these sizes are outside the guards of the compiled code")

@@ -170,7 +170,7 @@ class Marks:
             if region.enabled:
                 where = [node for node in ops if node.origin in region_origins]
                 yield from self._merged_instances(region, claims, where)
-                yield from self._other_config(variant, region, claims, where)
+                yield from self._config_differences(variant, region, claims, where)
                 yield from self._ignored_ops(region, region_origins, where)
 
     def _merged_instances(
@@ -189,7 +189,7 @@ class Marks:
                 ),
             )
 
-    def _other_config(
+    def _config_differences(
         self, variant: str, region: Region, claims: Mapping[int, Claim], where: Sequence[Node]
     ) -> Iterator[Diagnostic]:
         pieces = [piece for piece in self.pieces if _instances_in_piece(piece, region, claims)]

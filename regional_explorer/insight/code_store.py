@@ -65,7 +65,7 @@ class Insights:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The findings about regions whose code has not changed since they were diagnosed."""
-        needed = self.needed() if self.diagnoses else {}
+        needed = self.needed_keys() if self.diagnoses else {}
         return tuple(
             diagnostic
             for region, (keys, diagnostics) in self.diagnoses.items()
@@ -73,7 +73,7 @@ class Insights:
             for diagnostic in diagnostics
         )
 
-    def needed(self) -> dict[str, list[str]]:
+    def needed_keys(self) -> dict[str, list[str]]:
         """Return the keys of the artifacts that each region needs now."""
         return grouped((switch.piece.claim.region, key) for switch, key in self.program.keys().items())
 
@@ -130,7 +130,7 @@ class Insights:
             for wanted in _with_progress(missing, region, codes, run):
                 codes[wanted.key] = code = code_under(wanted, program.store.generated)
                 if code.text:
-                    program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
+                    program.tried_configs.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
                     build = build_command(code.text, wanted.config)
                     program.store.hashes[wanted.key] = code_hash(code.text, build)
         elif missing:

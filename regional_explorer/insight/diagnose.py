@@ -172,7 +172,7 @@ EXPENSIVE_OPS = frozenset(
 """Ops that take many instructions per element, so that computing them twice can cost more than memory."""
 
 
-def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnostic]:
+def time_findings(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnostic]:
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
 
     ``parts`` are all its partitions in one call: the times of equal code count once for each of them. Nothing is found
@@ -318,7 +318,7 @@ class _Candidate(NamedTuple):
         """The text of its config."""
         return config_text(self.config)
 
-    def measured(
+    def finding_if_faster(
         self, timings: Mapping[str, Mapping[str, Timing]], runs: Mapping[str | None, int]
     ) -> Diagnostic | None:
         """Return the finding if it was measured to be faster.
@@ -373,7 +373,9 @@ def diagnose(
     runs = Counter(part.partition.artifact for part in of_one_call)
     timings = _race_candidates(insights.program, environment, region, candidates, budget_s, run)
     faster = {
-        text: [finding for candidate in candidates if (finding := candidate.measured(timings, runs)) is not None]
+        text: [
+            finding for candidate in candidates if (finding := candidate.finding_if_faster(timings, runs)) is not None
+        ]
         for text, candidates in tried.items()
     }
     texts = [
@@ -383,10 +385,10 @@ def diagnose(
     measured = [finding for findings in faster.values() for finding in findings]
     if run.cancelled():
         return ()
-    diagnostics = [region_time(region, of_one_call or parts, texts), *from_times(region, of_one_call), *measured]
+    diagnostics = [region_time(region, of_one_call or parts, texts), *time_findings(region, of_one_call), *measured]
     if measured:  # the remedy changes the code, and with it its limit
         diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.code is not DiagnosticCode.KERNEL_BOUND]
-    insights.diagnoses[region] = insights.needed().get(region, []), tuple(diagnostics)
+    insights.diagnoses[region] = insights.needed_keys().get(region, []), tuple(diagnostics)
     insights.revision += 1
     return tuple(diagnostics)
 
@@ -445,5 +447,5 @@ def _race_candidates(
         run.progress(f"measuring remedies for {region}", 0.5)
         context, twin = MeasureContext.of(run.silent(), environment), partial(program.twin, switch)
         with suppress(CancelledError, MeasureError, RegionCompileError):
-            timings[key] = race(switch.known, recorded.args, switch.artifact, configs, twin, kind_s, context)
+            timings[key] = race(switch.known_workpiece, recorded.args, switch.artifact, configs, twin, kind_s, context)
     return timings

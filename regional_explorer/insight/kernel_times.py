@@ -72,7 +72,7 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
         if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
     )
     for key in list(kinds):
-        if problem := _timing_problem(kinds[key][0].known, codes[key]):
+        if problem := _timing_problem(kinds[key][0].known_workpiece, codes[key]):
             insights.kernel_times[key] = ArtifactKernelTimes(problem=problem)
             insights.revision += 1
             del kinds[key]
@@ -99,7 +99,7 @@ def _measured_times(
     if recorded.why_not:
         return ArtifactKernelTimes(problem=recorded.why_not), StopReason.FAILED
     switch, args = recorded.switch, recorded.args
-    workpiece, artifact, clocks = switch.known, switch.artifact, KernelClocks()
+    workpiece, artifact, clocks = switch.known_workpiece, switch.artifact, KernelClocks()
     assert artifact is not None  # noqa: S101 - only partitions that have one are timed
     with as_in_the_call():
         try:
@@ -202,7 +202,7 @@ def _generated_calls(
         timed = load_code(timed_code(code), config, {**names, CLOCK: time.perf_counter, RECORD: clocks.record}).call
         untimed = load_code(code.text, config, names).call
         # Dynamic sizes come first, as in the code.
-        _, _, symbols = canonical(switch.piece, switch.known.inputs, fake_mode_with_symbols())
+        _, _, symbols = canonical(switch.piece, switch.known_workpiece.inputs, fake_mode_with_symbols())
     sizes = [size_at(args[argument], place) for _, (argument, place) in symbols if place >= 0]
     inputs = [*sizes, *args]
     arguments = inputs if constants is None else [inputs[place] for place in constants.inputs]

@@ -282,7 +282,7 @@ from torch._inductor.virtualized import V
 """
 
 
-def _way_of_compiling(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Preparation | None) -> tuple[str, str]:
+def _compile_source(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Preparation | None) -> tuple[str, str]:
     """Return the imports and the lines that compile the graph in the way that its partition is compiled."""
     if prepared is None or not is_lowered_as_it_is(gm, config):
         return "", _ALONE.strip()
@@ -306,7 +306,7 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
     }
     settings = Settings.now()
     config = {**settings.inductor, **config}
-    imports, compiling = _way_of_compiling(gm, config, piece.prepared)
+    imports, compiling = _compile_source(gm, config, piece.prepared)
     if piece.unwritten:
         compiling = (
             f"# In the plan, weights are constants, which Inductor folds and packs. Here they are inputs.\n{compiling}"

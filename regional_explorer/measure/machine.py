@@ -55,7 +55,7 @@ class Sentinel:
     call: TimedCall
     fastest_s: float = math.inf
 
-    def look(self, clock: Clock[Any]) -> float:
+    def time_s(self, clock: Clock[Any]) -> float:
         """Return the seconds that the work takes now; if it takes long, time it twice and return the shorter time."""
         seconds = self._time(clock)
         if seconds > QUIET_LIMIT * self.fastest_s:
@@ -125,14 +125,14 @@ class Watch:
         """Begin to count the CPU time of other processes."""
         self.began_s, self.others_before_s = time.perf_counter(), other_processes_s()
 
-    def look(self, rounds: int) -> None:
+    def time_fixed_work(self, rounds: int) -> None:
         """Record how long the fixed work takes after ``rounds`` complete rounds."""
         del self.sentinel_s[rounds:]  # times of a round that was not completed
-        self.sentinel_s.append(self.sentinel.look(self.clock))
+        self.sentinel_s.append(self.sentinel.time_s(self.clock))
 
-    def quiet(self, rounds: int) -> tuple[Flags, Noise]:
+    def used_rounds(self, rounds: int) -> tuple[Flags, Noise]:
         """Return which rounds are used (the undisturbed, or all if those are too few), and the noise."""
-        others = self._others()
+        others = self._other_cores()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHER_CORES else math.inf
         # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
         quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
@@ -142,7 +142,7 @@ class Watch:
             return np.ones(rounds, dtype=np.bool_), replace(noise, left_out=0)
         return quiet, noise
 
-    def _others(self) -> float | None:
+    def _other_cores(self) -> float | None:
         """Return how many cores other processes used on average so far; None if unknown."""
         now_s, elapsed_s = other_processes_s(), time.perf_counter() - self.began_s
         if now_s is None or self.others_before_s is None or elapsed_s < LEAST_OBSERVED_S:

@@ -114,7 +114,7 @@ def _measure_kind(
     if recorded.why_not:
         results.partition_timings += [_not_run_timing(other, recorded.why_not) for other in recorded.runs]
         return None
-    name, workpiece, check = switch.partition.name, switch.known, None
+    name, workpiece, check = switch.partition.name, switch.known_workpiece, None
     untimed, cancelled = context.run.threads.run_untimed, context.run.cancelled
     twin = partial(program.twin, switch)
     # Not around the call itself: in another mode it would be traced again.

@@ -407,7 +407,7 @@ class _RoundsRun:
             self.watch.begin()
             self._choose_calls_per_sample(self._warm_up())
             stopped = self._measure_rounds()
-            self._run_timed(lambda: self.watch.look(len(self.history)))
+            self._run_timed(lambda: self.watch.time_fixed_work(len(self.history)))
             self._run_aside(self.between)
         except CancelledError:
             return StopReason.CANCELLED
@@ -417,7 +417,7 @@ class _RoundsRun:
 
     def result(self, stopped: StopReason) -> RoundsResult:
         """Return the result so far."""
-        quiet, noise = self.watch.quiet(len(self.history))
+        quiet, noise = self.watch.used_rounds(len(self.history))
         names = [*(timed_call.name for timed_call in self.timed_calls), _CONTROL_ENTRY]
         history = [seconds for seconds, is_quiet in zip(self.history, quiet, strict=True) if is_quiet]
         # A dropped entry has samples of the first rounds only.
@@ -428,7 +428,7 @@ class _RoundsRun:
             if rounds
         }
         parts = {
-            timed_call.name: Parts(_by_part(by_entry[timed_call.name]), noise)
+            timed_call.name: Parts(_seconds_by_part(by_entry[timed_call.name]), noise)
             for timed_call in self.timed_calls
             if timed_call.parts is not None and by_entry[timed_call.name]
         }
@@ -534,7 +534,7 @@ class _RoundsRun:
         """Sample every entry once, each after another variant. Only a complete round is added to the history."""
         names = list(self.entries)
         order.shuffle(names)
-        self.watch.look(len(self.history))
+        self.watch.time_fixed_work(len(self.history))
         samples_of_round = {}
         for name in names:
             self._run_another_before(name, order)
@@ -594,7 +594,7 @@ class _RoundsRun:
             self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
 
 
-def _by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:
+def _seconds_by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:
     """Return the seconds of each part by round, 0 in a round in which it did not run."""
     keys = dict.fromkeys(key for sample in rounds for key in sample if not isinstance(key, Phase))
     return {key: np.array([sample.get(key, 0.0) for sample in rounds]) for key in keys}

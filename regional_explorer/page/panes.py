@@ -78,7 +78,7 @@ def _grip(label: str) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class _DefBlock:
+class _FunctionRange:
     """A function: its lines in a file, and its qualified name."""
 
     file: str
@@ -120,23 +120,23 @@ class _SourceFile:
             number > len(self.lines) or text.strip() != self.lines[number - 1].strip()
             for number, text in self.traced_texts.items()
         )
-        self.blocks = [
-            _DefBlock(path, span.name, span.first, span.last)
+        self.functions = [
+            _FunctionRange(path, span.name, span.first, span.last)
             for span in (() if self.changed else function_spans("\n".join(self.lines)))
             if not span.name.endswith("<lambda>")
         ]
 
-    def block(self, line: SourceLine) -> _DefBlock:
+    def function_at(self, line: SourceLine) -> _FunctionRange:
         """Return the innermost function around a line; if the file is missing, the range of the traced lines."""
-        around = [block for block in self.blocks if block.first <= line.line <= block.last]
+        around = [function for function in self.functions if function.first <= line.line <= function.last]
         if around:
-            return max(around, key=lambda block: block.first)
+            return max(around, key=lambda function: function.first)
         numbers = self.numbers_of[_full_name(line)]
-        return _DefBlock(self.path, _full_name(line), min(numbers), max(numbers))
+        return _FunctionRange(self.path, _full_name(line), min(numbers), max(numbers))
 
-    def text(self, block: _DefBlock) -> list[str]:
+    def text(self, function: _FunctionRange) -> list[str]:
         """Return the lines of a function without their common indent."""
-        numbers = range(block.first, block.last + 1)
+        numbers = range(function.first, function.last + 1)
         lines = [self.traced_texts.get(number) or "…" if self.changed else self.lines[number - 1] for number in numbers]
         return textwrap.dedent("\n".join(line.expandtabs(4) for line in lines)).split("\n")
 
@@ -158,29 +158,30 @@ def source_listing(session: Session) -> tuple[Function, ...]:
     ops = [(graph.id, op) for graph in session.graphs for op in graph.ops if op.stack]
     lines_by_file = grouped((line.file, line) for line in dict.fromkeys(line for _, op in ops for line in op.stack))
     files = {path: _SourceFile(path, lines) for path, lines in lines_by_file.items()}
-    block_of = {line: files[path].block(line) for path, lines in lines_by_file.items() for line in lines}
+    function_of = {line: files[path].function_at(line) for path, lines in lines_by_file.items() for line in lines}
     places = [
-        (sendable(f"{graph_id}:{op.name}"), [(block_of[line], line.line) for line in op.stack]) for graph_id, op in ops
+        (sendable(f"{graph_id}:{op.name}"), [(function_of[line], line.line) for line in op.stack])
+        for graph_id, op in ops
     ]
     own_nodes = grouped((stack[-1], name) for name, stack in places)
     passing_nodes = grouped((place, name) for name, stack in places for place in dict.fromkeys(stack))
     return tuple(
         Function(
-            name=clean(block.name, SHORT),
-            file="cell" if is_cell(block.file) else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
-            path=sendable(block.file),
-            library=is_library(block.file),
+            name=clean(function.name, SHORT),
+            file="cell" if is_cell(function.file) else clean(function.file.rsplit("/", 1)[-1], 2 * SHORT),
+            path=sendable(function.file),
+            library=is_library(function.file),
             lines=tuple(
                 Line(
                     number,
                     clean_page(text, LONG).replace("\n", ""),
-                    tuple(own_nodes.get((block, number), ())),
-                    tuple(passing_nodes.get((block, number), ())),
+                    tuple(own_nodes.get((function, number), ())),
+                    tuple(passing_nodes.get((function, number), ())),
                 )
-                for number, text in enumerate(files[block.file].text(block), block.first)
+                for number, text in enumerate(files[function.file].text(function), function.first)
             ),
         )
-        for block in dict.fromkeys(block for block, _ in passing_nodes)
+        for function in dict.fromkeys(function for function, _ in passing_nodes)
     )
 
 

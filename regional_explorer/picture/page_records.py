@@ -114,7 +114,7 @@ class GraphRecords:
             self._folds, self._folded = None, folded
 
     @property
-    def made(self) -> tuple[Payload, Payload]:
+    def made_so_far(self) -> tuple[Payload, Payload]:
         """The facts and the folds, each empty if not made yet."""
         return self._facts or {}, self._folds or {}
 
@@ -157,7 +157,7 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
         "titles": [texts[box.title] if box else 0 for box in boxes],
         "signs": [texts["".join(box.marks)] if box else 0 for box in boxes],
         **{name: [texts[_fact(fact, node)] for node in shown] for name, fact in NODE_FACTS.items()},
-        "outside": [texts[_outside(builder, node, numbers)] for node in shown],
+        "outside": [texts[_outside_inputs(builder, node, numbers)] for node in shown],
         "flags": [sum(bool(getattr(node, flag)) << bit for bit, flag in enumerate(FLAGS)) for node in shown],
         "reads": [[numbers[name] for name in node.inputs if name in numbers] for node in shown],
         "groups": {
@@ -219,7 +219,7 @@ def _fact(fact: Callable[[Node], object], node: Node) -> str:
         return "?"
 
 
-def _outside(builder: SectionBuilder, node: Node, numbers: Mapping[str, int]) -> str:
+def _outside_inputs(builder: SectionBuilder, node: Node, numbers: Mapping[str, int]) -> str:
     """Return the inputs of ``node`` that are in no box, as text."""
     outside = [builder.nodes[name] for name in node.inputs if name in builder.nodes and name not in numbers]
     return clean(", ".join(f"{read.role} {read.name}" for read in outside[:MOST_READS]))

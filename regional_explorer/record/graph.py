@@ -490,7 +490,8 @@ class GraphBreak(Record, frozen=True):
         if self.in_library:
             used = "module" if self.broken else "function"
             return (
-                self._known or f"You cannot move this line: use another {used} there, or other options of the {used}."
+                self._known_remedy
+                or f"You cannot move this line: use another {used} there, or other options of the {used}."
             )
         if "branch" in self.reason:
             return "Choose without a branch, as torch.where does, if a region should reach across it."
@@ -499,7 +500,7 @@ class GraphBreak(Record, frozen=True):
     @property
     def torch_hint(self) -> str:
         """Torch's own hint as a sentence, unless it is known not to help."""
-        return f"Torch's own hint: {self.hint}." if self.hint and not self._known else ""
+        return f"Torch's own hint: {self.hint}." if self.hint and not self._known_remedy else ""
 
     @property
     def advice_in_block(self) -> str:
@@ -509,12 +510,14 @@ class GraphBreak(Record, frozen=True):
         return "Move this line out of the block, or end the block before it and begin another after it."
 
     @property
-    def _known(self) -> str:
+    def _known_remedy(self) -> str:
         file = self.innermost.file if self.innermost else ""
-        return next((text for (end, words), text in _KNOWN.items() if file.endswith(end) and words in self.reason), "")
+        return next(
+            (text for (end, words), text in _KNOWN_REMEDIES.items() if file.endswith(end) and words in self.reason), ""
+        )
 
 
-_KNOWN = {
+_KNOWN_REMEDIES = {
     ("/torch/nn/modules/batchnorm.py", "item()"): (
         "Give the batch norm a momentum: with momentum=None it reads num_batches_tracked as a number. "
         "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."

@@ -123,10 +123,10 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
                 rows.append(_summed_timing(region.name, phase, [timings[part.id] for part in parts], compiles))
     whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
     kept_share = None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
-    return tuple(_beside_whole(session, replace(row, kept_share=kept_share)) for row in rows)
+    return tuple(_limited_to_call(session, replace(row, kept_share=kept_share)) for row in rows)
 
 
-def _beside_whole(session: Session, row: RegionTiming) -> RegionTiming:
+def _limited_to_call(session: Session, row: RegionTiming) -> RegionTiming:
     """Return the row with what it exceeds of the program's own call, which may run other ops than were traced."""
     eager = next((t for t in session.timings if t.variant == VariantName.EAGER and t.phase is row.phase), None)
     if eager is None:

@@ -18,11 +18,11 @@ from regional_explorer.record.plan import CutRule, Preparation
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
     Edges,
-    by_level,
     convex_parts,
     cycles,
     dependencies,
     schedule,
+    split_by_level,
     written_inputs,
 )
 from regional_explorer.regions.select import Assignment
@@ -133,7 +133,7 @@ def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> 
     for instance in instances:
         finished = [part.nodes for part in settled]
         order_of_nodes = [node for unit in schedule(before, finished) for node in unit]
-        split_parts = by_level(instance.nodes, order_of_nodes, before, finished)
+        split_parts = split_by_level(instance.nodes, order_of_nodes, before, finished)
         settled += [ClaimedNodes(instance.claim, part) for part in split_parts]
     return settled, before, [frozenset(claim.region for claim in cycle) for cycle in cyclic]
 

@@ -64,7 +64,7 @@ def require_match(
         if selector.is_combined:
             unnarrowed = picks(replace(selector, only=(), within=(), without=()), graphs)
             further = (*selector.within, *selector.without)
-            require_match(name, further, graphs, functools.partial(_both, among, unnarrowed))
+            require_match(name, further, graphs, functools.partial(_is_among_both, among, unnarrowed))
         for node in selector.only:
             if not any(map(among, picks(Selector(SelectorKind.NODES, (node,)), graphs))):
                 hint = _suggestions(SelectorKind.NODES, node, graphs, among)
@@ -95,7 +95,7 @@ def require_match(
             raise SelectorError(f"Region {name!r}: {shown} matches no operation {where}.{hint}")
 
 
-def _both(among: Among, unnarrowed: Collection[int], origin: int | None) -> bool:
+def _is_among_both(among: Among, unnarrowed: Collection[int], origin: int | None) -> bool:
     return origin in unnarrowed and among(origin)
 
 

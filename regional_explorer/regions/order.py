@@ -43,7 +43,7 @@ def recorded_dependencies(graph: Graph) -> dict[str, list[str]]:
     return dependencies
 
 
-def by_level(
+def split_by_level(
     instance: Sequence[T], order: Sequence[T], before: Edges[T], settled: Iterable[list[T]] = ()
 ) -> list[list[T]]:
     """Split the nodes of an instance by level; ``settled`` parts of other instances count as one op each."""
@@ -66,7 +66,7 @@ def convex_parts(instances: Iterable[tuple[K, Sequence[T]]], before: Edges[T]) -
     position = {node: index for index, node in enumerate(nodes)}
     for key, instance in instances:
         # Every path between two of its nodes lies within the part of the graph that they span.
-        for part in by_level(instance, nodes[position[instance[0]] : position[instance[-1]] + 1], before):
+        for part in split_by_level(instance, nodes[position[instance[0]] : position[instance[-1]] + 1], before):
             yield key, part
 
 

@@ -71,7 +71,7 @@ class Column(Generic[R]):
             return dict(value)
         return value if value is None or unit is None else value * unit.factor
 
-    def shown(self, row: R) -> str:
+    def shown_text(self, row: R) -> str:
         """Return the value of a row for people; a state stays a state, so that its sign can be shown."""
         if self.text is not None:
             return self.text(row)
@@ -82,9 +82,9 @@ class Column(Generic[R]):
             return self.write(value)
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
 
-    def written(self, row: R) -> str:
+    def plain_text(self, row: R) -> str:
         """Return the value of a row as plain text."""
-        shown = self.shown(row)
+        shown = self.shown_text(row)
         return word(shown) if isinstance(shown, StrEnum) else shown
 
     def tone_of(self, row: R) -> str:
@@ -93,7 +93,7 @@ class Column(Generic[R]):
 
     def content(self, row: R) -> list[Node | str]:
         """Return the value of a row as elements, after the letter of its region."""
-        text, tone = self.shown(row), self.tone_of(row)
+        text, tone = self.shown_text(row), self.tone_of(row)
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
         if text != NONE and (why := why_no_interval(self.value(row))):
@@ -211,7 +211,7 @@ class Table(Generic[R]):
         """Return the table with aligned columns, about ``width`` wide; long cells are wrapped."""
         if not self.shown_rows:
             return "\n  ".join([self.full_title, *_wrap(self.empty, width - 2)])
-        texts = [[column.written(row) for row in self.shown_rows] for column in self.shown_columns]
+        texts = [[column.plain_text(row) for row in self.shown_rows] for column in self.shown_columns]
         filled = [(column, cells) for column, cells in zip(self.shown_columns, texts, strict=True) if any(cells)]
         notes = [line for note in (*self.notes(), *self.unsure()) if note for line in _wrap(note, width - 2)]
         return "\n".join([self.full_title, *_aligned_lines(filled, width), *(f"  {line}" for line in notes)])
@@ -221,7 +221,7 @@ class Table(Generic[R]):
         heads: dict[str, dict[str, None]] = {}
         for column in self.shown_columns:
             for row in self.shown_rows:
-                if (why := why_no_interval(column.value(row))) and column.shown(row) != NONE:
+                if (why := why_no_interval(column.value(row))) and column.shown_text(row) != NONE:
                     heads.setdefault(why, {})[column.title] = None
         for why, titles in heads.items():
             yield f"Without interval: {', '.join(titles)} ({why})."

@@ -81,7 +81,7 @@ def search_sentences(tuning: Tuning) -> str:
     """Return the result of a search in a few sentences."""
     plan, rival, best = tuning.by_title.get(tuning.answer), tuning.by_title.get(tuning.rival), tuning.best_so_far
     if plan is None:
-        so_far = f" Best so far, while searching: {best.title}, {_beside(best)}." if best is not None else ""
+        so_far = f" Best so far, while searching: {best.title}, {_speed_text(best)}." if best is not None else ""
         return f"The search ended before its final comparison: {tuning.stopped}.{so_far}"
     if tuning.gain is None or rival is None:
         tried = [row for row in tuning.tries if row.plan is not None]
@@ -89,7 +89,7 @@ def search_sentences(tuning: Tuning) -> str:
             tried.sort(key=lambda row: row.outcome is Outcome.NOT_TRIED)
             why = next((f": {row.title}: {row.why}" for row in tried if row.why), "")
             return f"No plan was compared with {plan.title}{why}."
-        closest = f" The best of the others: {best.title}, {_beside(best)}." if best and best is not plan else ""
+        closest = f" The best of the others: {best.title}, {_speed_text(best)}." if best and best is not plan else ""
         doubt = f" Differences below {percent(tuning.floor)} do not count." if best and _seems_faster(best) else ""
         return f"No plan was found that is faster than {plan.title} beyond doubt.{closest}{doubt}"
     over_eager = f"; {with_interval(plan.speedup)} as fast as eager" if plan.speedup and rival.title != EAGER else ""
@@ -135,7 +135,7 @@ def _seems_faster(row: Try) -> bool:
     return row.final and low is not None and low > 1.0
 
 
-def _beside(row: Try) -> str:
+def _speed_text(row: Try) -> str:
     figure, rival = (row.over_full, TORCH_COMPILE) if row.over_full is not None else (row.speedup, EAGER)
     return f"{with_interval(figure)} as fast as {rival}" if figure is not None else "not timed"
 

@@ -15,7 +15,7 @@ from torch.autograd import profiler
 from regional_explorer.torch_api.graphs import BoxedCall, computes_nothing
 
 
-def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
+def layout_matcher(values: Sequence[Any]) -> Callable[..., bool] | None:
     """Return a function that checks whether arguments have the class, dtype, device, sizes and strides of ``values``.
 
     It is the check of Dynamo's guards, in C++: 90 tensors take 6 µs instead of 59. None if a value is no plain strided

@@ -498,11 +498,13 @@ def traced_call() -> TracedCall | None:
         if frame.f_code.co_filename == eval_frame.__file__:
             scope = frame.f_locals
             if isinstance(scope.get("cleanups"), list) and "fn" in scope:
-                return TracedCall(_compiled_function(scope["fn"]), scope["args"], scope["kwargs"], _at_end(scope))
+                return TracedCall(
+                    _compiled_function(scope["fn"]), scope["args"], scope["kwargs"], _registrar_at_end(scope)
+                )
     return None
 
 
-def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
+def _registrar_at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
     return lambda function: cleanups.append(_cleanup_with_outcome(function))
 
@@ -517,7 +519,7 @@ def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], No
     return cleanup
 
 
-def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
+def run_at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
     """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return a stop function.
 
     It also runs after a call in which Dynamo traces nothing, but not where compiled functions are to run eagerly. A

@@ -91,7 +91,7 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
     return gm.forward
 
 
-def mark_boxed(call: BoxedCall) -> BoxedCall:
+def declare_boxed(call: BoxedCall) -> BoxedCall:
     """Return ``call``, which AOTAutograd now gives one argument list to empty."""
     call._boxed_call = True  # type: ignore[attr-defined]
     return call

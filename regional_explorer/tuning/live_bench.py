@@ -152,7 +152,9 @@ class LiveBench:
             programs.append(main.beside(self.at_hand))
         elif not programs:
             capture = Capture(self._call, plan.tracing, dynamic=self.variants.dynamic)
-            programs.append(Program(capture, plan, main.store, tried=main.tried, toolchain=main.toolchain))
+            programs.append(
+                Program(capture, plan, main.store, tried_configs=main.tried_configs, toolchain=main.toolchain)
+            )
         same_cut = next((program for program in programs if program.plan.cuts_the_same(plan)), None)
         program = (same_cut or programs[0]).beside(plan)
         if same_cut is None:
@@ -287,7 +289,7 @@ class LiveBench:
         Plans that give the piece equal code share one figure. Plans that do not change its code get the baseline's.
         """
         switch, artifact = piece.handle.switch, piece.handle.switch.artifact
-        store, workpiece = self.variants.program.store, switch.known
+        store, workpiece = self.variants.program.store, switch.known_workpiece
         titles: dict[str, list[str]] = {}
         configs: dict[str, Mapping[str, Any]] = {}
         for title, other in others.items():
@@ -384,8 +386,8 @@ def _alone(name: str, recorded: RecordedInputs) -> Iterator[TimedCall]:
     switch = recorded.switch
     if switch.artifact is not None:
         with suppress(RegionCompileError):
-            compiled = alone(switch.known, switch.artifact, recorded.args)
-            yield timed_call(name, compiled, recorded.args, switch.known.restorer(recorded.args))
+            compiled = alone(switch.known_workpiece, switch.artifact, recorded.args)
+            yield timed_call(name, compiled, recorded.args, switch.known_workpiece.restorer(recorded.args))
 
 
 def _content(program: Program, name_of: Callable[[Switch], str]) -> str:

@@ -28,7 +28,7 @@ from regional_explorer.tuning.space import (
     likeliest_candidates,
     neighbours,
     other_plans,
-    ways,
+    tracings_to_try,
     whole_graph_candidate,
     with_changes,
     with_configs_of,
@@ -93,8 +93,10 @@ class _Search(Generic[P]):
         """Try what the budget allows, and compare the best."""
         self.tries.measure_references()
         first, *others = likeliest_candidates(grad=self.bench.grad)
-        self.tries.try_all([first, *self._at_hand(), *others])
-        self.tries.try_all([whole_graph_candidate(SearchStage.TRACING, way) for way in ways(grad=self.bench.grad)])
+        self.tries.try_all([first, *self._plan_at_hand(), *others])
+        self.tries.try_all(
+            [whole_graph_candidate(SearchStage.TRACING, tracing) for tracing in tracings_to_try(grad=self.bench.grad)]
+        )
         self._try_wrappers()
         self._try_keys()
         self._try_others()
@@ -102,7 +104,7 @@ class _Search(Generic[P]):
             self._try_keys()
         self._compare_finalists()
 
-    def _at_hand(self) -> list[Candidate]:
+    def _plan_at_hand(self) -> list[Candidate]:
         """Return the plan at hand if it has regions and is not tried anyway; else nothing."""
         at_hand = self.bench.at_hand
         is_another = at_hand.regions and not is_whole(at_hand)
@@ -160,7 +162,7 @@ class _Search(Generic[P]):
         if (best := self.tries.best) is not None:
             tracing = self.tries.candidates[best].plan.tracing
             self.tries.try_all(
-                other_plans(self.bench.at_hand, self.bench.suggested, ways(grad=self.bench.grad), tracing)
+                other_plans(self.bench.at_hand, self.bench.suggested, tracings_to_try(grad=self.bench.grad), tracing)
             )
 
     # ------------------------------------------------------------------------------------------------ keys per region

@@ -54,7 +54,7 @@ class Candidate(NamedTuple):
     root: Root
     config: Mapping[str, Any]
 
-    def tried(self, outcome: Outcome, why: str = "", **known: Any) -> Try:
+    def as_try(self, outcome: Outcome, why: str = "", **known: Any) -> Try:
         """Return the record of its try."""
         return Try(self.title, self.stage, outcome, self.plan, why, **known)
 
@@ -97,7 +97,7 @@ LIKELIEST = 2
 """The number of tracings that are tried with a C++ wrapper before the other tracings."""
 
 
-def ways(*, grad: bool) -> list[Tracing]:
+def tracings_to_try(*, grad: bool) -> list[Tracing]:
     """Return the tracings to try; without a backward there is nothing to split, and weights may be constants."""
     if grad:
         return list(WAYS)
@@ -124,7 +124,7 @@ def likeliest_candidates(*, grad: bool) -> list[Candidate]:
     of ``torch.compile`` itself, so it is tried last. On some processors frozen weights pay only where the kernels of
     matrix products are tuned.
     """
-    first, second = ways(grad=grad)[:LIKELIEST]
+    first, second = tracings_to_try(grad=grad)[:LIKELIEST]
     tuned = [] if grad else [whole_graph_candidate(SearchStage.KEYS, FROZEN, TUNED_PRODUCTS)]
     return [
         whole_graph_candidate(SearchStage.TRACING, first),
@@ -163,13 +163,13 @@ def with_configs_of(base: Candidate, better: Sequence[Candidate]) -> Candidate:
 
 
 def other_plans(
-    at_hand: Plan, suggested: Sequence[Suggestion], ways: Sequence[Tracing], best: Tracing
+    at_hand: Plan, suggested: Sequence[Suggestion], tracings: Sequence[Tracing], best: Tracing
 ) -> Iterator[Candidate]:
     """Yield the plan at hand under other tracings, then each suggested region under the best tracing."""
     if at_hand.regions and not is_whole(at_hand):
-        for way in ways:
-            if way != at_hand.tracing:
-                yield candidate_of(SearchStage.OTHERS, Root(f"{AT_HAND}, {way}", at_hand.traced(way)))
+        for tracing in tracings:
+            if tracing != at_hand.tracing:
+                yield candidate_of(SearchStage.OTHERS, Root(f"{AT_HAND}, {tracing}", at_hand.traced(tracing)))
     for suggestion in suggested:
         if suggestion.kind is not SuggestionKind.WHOLE:
             plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=best)

@@ -170,7 +170,7 @@ class Tries(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - torch may raise anything in other ways of tracing
-            self._by_title[candidate.title] = candidate.tried(Outcome.FAILED, in_a_line(error))
+            self._by_title[candidate.title] = candidate.as_try(Outcome.FAILED, in_a_line(error))
             return None
         if (other := self._prepared_keys.setdefault(prepared.key, candidate.title)) != candidate.title:
             self._record_same_code(candidate, other)
@@ -182,7 +182,7 @@ class Tries(Generic[P]):
 
     def _remember(self, candidate: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
         """Take over the result of an earlier search; return whether the candidate needs no try any more."""
-        tried = candidate.tried(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
+        tried = candidate.as_try(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self._titles_by_code:
             return False
         if entry.code and (other := self._titles_by_code.setdefault(entry.code, candidate.title)) != candidate.title:
@@ -214,14 +214,14 @@ class Tries(Generic[P]):
                 "launches": built.launches,
             }
             if built.failure:
-                self._by_title[candidate.title] = candidate.tried(Outcome.FAILED, built.failure, **costs)
+                self._by_title[candidate.title] = candidate.as_try(Outcome.FAILED, built.failure, **costs)
                 if not built.may_succeed_later:
                     self._write(prepared.key, candidate.title)
             elif (other := self._titles_by_code.setdefault(built.code, candidate.title)) != candidate.title:
                 self._record_same_code(candidate, other)
                 self._write(prepared.key, candidate.title, built.code)
             else:
-                self._by_title[candidate.title] = candidate.tried(Outcome.MEASURED, **costs)
+                self._by_title[candidate.title] = candidate.as_try(Outcome.MEASURED, **costs)
                 self.ready[candidate.title] = prepared
                 new.append(candidate.title)
                 if self._limits.max_compile_s is not None and built.seconds > self._limits.max_compile_s:
@@ -392,13 +392,13 @@ class Tries(Generic[P]):
         self._by_title[title] = replace(self._by_title[title], **changes)
 
     def _record_same_code(self, candidate: Candidate, other: str) -> None:
-        self._by_title[candidate.title] = candidate.tried(
+        self._by_title[candidate.title] = candidate.as_try(
             Outcome.SAME_CODE, f"the same code as: {other}", same_as=other
         )
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
         """Record why a candidate is not tried."""
-        self._by_title[candidate.title] = candidate.tried(Outcome.NOT_TRIED, why)
+        self._by_title[candidate.title] = candidate.as_try(Outcome.NOT_TRIED, why)
 
     def _drop(self, title: str, outcome: Outcome, why: str, *, remember: bool = True) -> None:
         """Take a plan out of the search."""

@@ -83,7 +83,7 @@ class Control:
 
     def nodes_of_rows(self, state: PanelState) -> tuple[str, ...]:
         """Return the nodes of the regions whose rows are selected."""
-        return tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
+        return tuple(node for name in state.selected_rows for node in nodes_of_region(self.session, name))
 
     @property
     def choice(self) -> Choice:
@@ -301,6 +301,6 @@ class EventKind:
     when: Callable[[Control], bool] = lambda _control: True
 
 
-def region_of(control: Control, of: str) -> str | None:
-    """Return the name of the region whose row sent ``of``."""
-    return next((region.name for region in control.state.plan.regions if sendable(region.name) == of), None)
+def region_of(control: Control, row: str) -> str | None:
+    """Return the name of the region whose row, ``row``, an event is about."""
+    return next((region.name for region in control.state.plan.regions if sendable(region.name) == row), None)

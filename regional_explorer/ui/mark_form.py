@@ -59,9 +59,9 @@ def mark_form(shown: Shown) -> list[Node]:
     return [fields, node("datalist", *options, id=list_id), *alert(form.error)]
 
 
-def picked_nodes(shown: Shown) -> list[Node]:
+def selection_buttons(shown: Shown) -> list[Node]:
     """Return buttons that mark the nodes selected by hand, alone or in all equal modules; empty for selected rows."""
-    if not shown.choice.this or shown.state.picked or shown.state.mark.kind != SELECTION:
+    if not shown.choice.this or shown.state.selected_rows or shown.state.mark.kind != SELECTION:
         return []
     name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
     selection = ", ".join(map(_selector_text, shown.choice.this))

@@ -18,7 +18,7 @@ from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control, Event, EventKind
 from regional_explorer.ui.job_events import JOB_EVENTS
-from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
+from regional_explorer.ui.mark_form import mark_form, preview_nodes, previewed_nodes, selection_buttons
 from regional_explorer.ui.parts import code_head, edit_bar, header, plans, problem, progress, tabs, tool_bar
 from regional_explorer.ui.plan_events import PLAN_EVENTS
 from regional_explorer.ui.state import CODE, CONFIG, PANES, TIME, WHY, PanelState, Problem, Shown
@@ -68,7 +68,7 @@ ABOVE: Mapping[str, Part] = {
     "marking": Part(mark_form, {"class_": "rx-mark"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
-UNDER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"})}
+UNDER = {"picked": Part(selection_buttons, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"})}
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
     WHY: Part(why_pane, {"class_": "rxt rx-why"}),

@@ -353,11 +353,11 @@ EDITS: Mapping[str, Edit] = {
 def edit_bar(shown: Shown) -> list[Node]:
     """Return a name field and a row of buttons, disabled where they do not apply; empty without a selection."""
     state = shown.state
-    regions = [state.plan[name] for name in state.picked]
+    regions = [state.plan[name] for name in state.selected_rows]
     carvable = partly_selected(shown.session, state.selection)
     if not regions and not carvable:
         return []
-    names = node("b", listing([clean(name, SHORT) for name in state.picked or carvable], MOST_NAMED_REGIONS))
+    names = node("b", listing([clean(name, SHORT) for name in state.selected_rows or carvable], MOST_NAMED_REGIONS))
     selected = [names, " selected"] if regions else ["Ops of ", names]
     name_field = node(
         "input",

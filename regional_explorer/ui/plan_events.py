@@ -100,7 +100,7 @@ def _change_selectors(control: Control, event: Event) -> None:
 # ------------------------------------------------------------------------------------------------------------- editing
 
 
-def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> None:
+def _edit_selected(control: Control, change: Callable[[Exploration], object]) -> None:
     """Apply ``change`` to the plan; on an error, show it beside the buttons and keep the typed name."""
     try:
         control.edit(change, lambda state, plan: replace(state.edited(plan), rename=NameForm()))
@@ -109,15 +109,15 @@ def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> N
 
 
 def _rename_region(control: Control, _event: Event) -> None:
-    (name,), new_name = control.state.picked, control.state.rename.name.strip()
+    (name,), new_name = control.state.selected_rows, control.state.rename.name.strip()
     if new_name:
-        _edit_picked(control, lambda ex: ex.rename(name, new_name))
+        _edit_selected(control, lambda ex: ex.rename(name, new_name))
     else:
         control.set(rename=NameForm(error="Type the new name first."))
 
 
 def _merge_regions(control: Control, _event: Event) -> None:
-    first, *others = names = control.state.picked
+    first, *others = names = control.state.selected_rows
     new_name = control.state.rename.name.strip() or None
 
     def merge_all(ex: Exploration) -> None:  # under the config of the first region, in each direction
@@ -128,13 +128,13 @@ def _merge_regions(control: Control, _event: Event) -> None:
                 draft.plan = draft.plan.configured(name, config, direction)
             ex.plan = draft.merge(*names, name=new_name).plan
 
-    _edit_picked(control, merge_all)
+    _edit_selected(control, merge_all)
 
 
 def _split_region(control: Control, _event: Event) -> None:
-    (name,) = control.state.picked
+    (name,) = control.state.selected_rows
     nodes = partly_selected(control.session, control.state.selection).get(name, [])
-    _edit_picked(control, lambda ex: ex.split(name, nodes[0] if nodes else None))
+    _edit_selected(control, lambda ex: ex.split(name, nodes[0] if nodes else None))
 
 
 def _carve_nodes(control: Control, _event: Event) -> None:
@@ -147,12 +147,12 @@ def _carve_nodes(control: Control, _event: Event) -> None:
                 draft.carve(name, *selectors_for(nodes, draft.graphs, control.state.clicked))
             ex.plan = draft.plan
 
-    _edit_picked(control, carve_all)
+    _edit_selected(control, carve_all)
 
 
 def _uncarve_region(control: Control, _event: Event) -> None:
-    (name,) = control.state.picked
-    _edit_picked(control, lambda ex: ex.uncarve(name))
+    (name,) = control.state.selected_rows
+    _edit_selected(control, lambda ex: ex.uncarve(name))
 
 
 def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
@@ -160,7 +160,7 @@ def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
 
     def applies(control: Control) -> bool:
         state = control.state
-        regions = [state.plan[name] for name in state.picked]
+        regions = [state.plan[name] for name in state.selected_rows]
         return EDITS[do].applies(regions, partly_selected(control.session, state.selection))
 
     return EventKind(handle, when=applies)
@@ -206,7 +206,7 @@ def _mark_region(control: Control, _event: Event) -> None:
         _fill_mark(control, error=str(error))
 
 
-def _mark_picked(control: Control, event: Event) -> None:
+def _mark_selected(control: Control, event: Event) -> None:
     """Mark the nodes selected by hand, alone or in all equal modules."""
     _fill_mark(control, alike=event.of == ALL_ALIKE)
     _mark_region(control, event)
@@ -324,7 +324,7 @@ PLAN_EVENTS: Mapping[str, EventKind] = {
     ),
     "mark time": EventKind(_mark_time_row, existing_time_row),
     "mark picked": EventKind(
-        _mark_picked, one_of(lambda _: (THIS_ONE, ALL_ALIKE)), when=lambda control: bool(control.choice.this)
+        _mark_selected, one_of(lambda _: (THIS_ONE, ALL_ALIKE)), when=lambda control: bool(control.choice.this)
     ),
     # the form
     "kind": EventKind(

@@ -124,8 +124,8 @@ class AppliedFinding:
 class PanelState:
     """Everything the panel shows except the session.
 
-    Selection: ``picked`` are the regions whose rows are selected, ``selection`` the nodes selected in the graph, as
-    ``graph:name``, and ``clicked`` is the kind of element that was clicked to select them. The graph scrolls to the
+    Selection: ``selected_rows`` are the regions whose rows are selected, ``selection`` the nodes selected in the graph,
+    as ``graph:name``, and ``clicked`` is the kind of element that was clicked to select them. The graph scrolls to the
     ``revealed`` nodes whenever this is another tuple, even an equal one.
 
     Panes: ``columns`` are the shown ones, ``pane`` is the pane beside graph and source, and ``opened`` the region that
@@ -140,7 +140,7 @@ class PanelState:
     plan: Plan
     past: tuple[Plan, ...] = ()
     future: tuple[Plan, ...] = ()
-    picked: tuple[str, ...] = ()
+    selected_rows: tuple[str, ...] = ()
     opened: str | None = None
     sort: Sort | None = None
     invalid_inputs: Mapping[Setting, InvalidInput] = field(default_factory=dict)
@@ -199,14 +199,14 @@ class PanelState:
             and _config_value(plan, setting) == _config_value(self.plan, setting)
         }
         renamed = _renamed_region(self.plan, plan)
-        picked = tuple(new for old in self.picked if (new := renamed.get(old, old)) in plan)
+        selected_rows = tuple(new for old in self.selected_rows if (new := renamed.get(old, old)) in plan)
         opened = renamed.get(self.opened or "", self.opened)
         return replace(
             self,
             plan=plan,
             past=past,
             future=future,
-            picked=picked,
+            selected_rows=selected_rows,
             opened=opened if opened is not None and opened in plan else None,
             invalid_inputs=still_invalid,
             problem=None,
@@ -216,7 +216,7 @@ class PanelState:
 
     # ----------------------------------------------------------------------------------------------------- selection
 
-    def with_nodes_picked(self, nodes: Iterable[str], clicked: SelectorKind | None = None) -> Self:
+    def with_nodes_selected(self, nodes: Iterable[str], clicked: SelectorKind | None = None) -> Self:
         """Return the state with ``nodes`` selected by hand, which the form marks next."""
         state = replace(self, selection=tuple(nodes), clicked=clicked, mark=replace(self.mark, alike=False))
         if not state.selection or state.mark.kind == SELECTION:
@@ -225,17 +225,17 @@ class PanelState:
 
     def with_rows_selected(self, names: Iterable[str]) -> Self:
         """Return the state with exactly the rows ``names`` selected."""
-        picked = tuple(dict.fromkeys(names))
-        state = replace(self, picked=picked)
+        selected_rows = tuple(dict.fromkeys(names))
+        state = replace(self, selected_rows=selected_rows)
         # The pane beside the source follows the selected row.
         hidden = BESIDE not in self.columns
-        return state if hidden or not picked or self.opened in picked else state.about(picked[-1])
+        return state if hidden or not selected_rows or self.opened in selected_rows else state.about(selected_rows[-1])
 
     # -------------------------------------------------------------------------------------------------------- fields
 
     def with_pane(self, pane: str, name: str | None = None) -> Self:
         """Return the state with ``pane`` open, about the region ``name``, else the selected or the first region."""
-        selected = () if self.opened in self.picked else reversed(self.picked)
+        selected = () if self.opened in self.selected_rows else reversed(self.selected_rows)
         candidates = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
         opened = next((candidate for candidate in candidates if candidate is not None), None)
         return replace(self, pane=pane, columns=self.columns | {BESIDE}).about(opened)

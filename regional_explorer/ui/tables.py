@@ -77,7 +77,7 @@ def region_table(shown: Shown) -> list[Node]:
                 opened=summary.region.name == state.opened and state.shows(CONFIG),
                 busy=state.busy,
             ),
-            picked=summary.region.name in state.picked,
+            is_selected=summary.region.name in state.selected_rows,
         )
         for summary in sorted_summaries(summaries, state.sort)
     ]
@@ -97,7 +97,7 @@ def _class_of(column: PanelColumn) -> str:
     return f"rxt-{column.key}{' rxt-figure' if column.right else ''}"
 
 
-def _region_row(row: RegionRow, *, picked: bool) -> Node:
+def _region_row(row: RegionRow, *, is_selected: bool) -> Node:
     name, clean_name = row.summary.region.name, clean(row.summary.region.name)
     worst, number = row.summary.worst, len(row.summary.diagnostics)
     tone, title = f"rx-{TONES[worst]}" if worst else None, f"Why {clean_name} is as fast as it is, and its diagnostics"
@@ -115,7 +115,7 @@ def _region_row(row: RegionRow, *, picked: bool) -> Node:
         data_do="pick",
         data_of=name,
         tabindex="-1",
-        aria_selected=str(picked).lower(),
+        aria_selected=str(is_selected).lower(),
         aria_label=clean_name,
     )
 

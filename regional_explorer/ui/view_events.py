@@ -38,13 +38,13 @@ def _select_nodes(control: Control, event: Event) -> None:
     """Take over the selection in the graph or beside it."""
     nodes, clicked = tuple(event.names), CLICKED[event.of]
     if (nodes, clicked) != (control.state.selection, control.state.clicked):
-        control.update(lambda state: state.with_nodes_picked(nodes, clicked))
+        control.update(lambda state: state.with_nodes_selected(nodes, clicked))
 
 
 def _reveal(control: Control, nodes: Iterable[str]) -> None:
     """Select ``nodes``, and let the graph scroll to them."""
     if revealed := tuple(nodes):
-        control.update(lambda state: replace(state.with_nodes_picked(revealed), revealed=revealed))
+        control.update(lambda state: replace(state.with_nodes_selected(revealed), revealed=revealed))
 
 
 def _show_diagnostic(control: Control, event: Event) -> None:
@@ -58,22 +58,23 @@ def _show_time_row(control: Control, event: Event) -> None:
         _reveal(control, shares.nodes_of(share))
 
 
-def existing_time_row(control: Control, of: str) -> str | None:
-    """Return the key of a row of times; None if the row is gone."""
-    return None if time_share(control.session, of) is None else of
+def existing_time_row(control: Control, key: str) -> str | None:
+    """Return ``key`` if it is the key of a row of times; None if the row is gone."""
+    return None if time_share(control.session, key) is None else key
 
 
-def _pick_row(control: Control, event: Event) -> None:
+def _select_row(control: Control, event: Event) -> None:
     """Select a row; with Ctrl add or remove it, with Shift select all rows from the first selected row to it."""
     state, name = control.state, event.of
     names = [name]
     if event.shift:
         order = [summary.region.name for summary in sorted_summaries(region_summaries(control.session), state.sort)]
-        first = state.picked[0] if state.picked and state.picked[0] in order else name
+        first = state.selected_rows[0] if state.selected_rows and state.selected_rows[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
     elif event.ctrl:
-        names = [picked for picked in state.picked if picked != name] + ([] if name in state.picked else [name])
+        names = [row for row in state.selected_rows if row != name]
+        names += [] if name in state.selected_rows else [name]
     rows = state.with_rows_selected(names)
     # Update even if the same rows were selected already: other nodes may have been selected in the graph since.
     nodes = control.nodes_of_rows(rows)
@@ -119,7 +120,7 @@ VIEW_EVENTS: Mapping[str, EventKind] = {
     "show time": EventKind(_show_time_row, existing_time_row),
     # rows of the region table
     "sort": EventKind(_sort_rows, one_of(lambda _: [column.key for column in PANEL_COLUMNS])),
-    "pick": EventKind(_pick_row, region_of),
+    "pick": EventKind(_select_row, region_of),
     "clear": EventKind(
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))
     ),

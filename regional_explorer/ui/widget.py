@@ -151,7 +151,7 @@ class SessionView(anywidget.AnyWidget):
         """Send the facts and folds of a graph; with ``make=False``, only those that exist already."""
         assert self._session is not None  # noqa: S101 - it was set before
         known = self._records.of(self._session, self._session.graphs[number])
-        facts, folds = (known.facts, known.folds) if make else known.made
+        facts, folds = (known.facts, known.folds) if make else known.made_so_far
         for name, value in {f"facts{number}": facts, f"folds{number}": folds}.items():
             if not self.has_trait(name):
                 self.add_traits(**{name: traitlets.Dict().tag(sync=True)})

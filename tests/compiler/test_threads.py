@@ -247,7 +247,9 @@ def test_region_marked_while_recording_is_compiled():
     ex.compile()
     assert states(ex) == {"before": "compiled", "after": "compiled"}
     before = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "before")
-    assert [layout.aligned for layout in before.known.inputs] == [False], "the trace takes all tensors for aligned"
+    assert [layout.aligned for layout in before.known_workpiece.inputs] == [False], (
+        "the trace takes all tensors for aligned"
+    )
 
 
 def test_edits_of_several_threads_are_all_kept():

@@ -13,7 +13,12 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.diagnose import from_times, is_faster_and_never_slower, recomputed_in_kernels, remedies
+from regional_explorer.insight.diagnose import (
+    is_faster_and_never_slower,
+    recomputed_in_kernels,
+    remedies,
+    time_findings,
+)
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import alone, partitions, timings
 from regional_explorer.measure.benchmark import BenchmarkResults
@@ -43,7 +48,7 @@ def findings(kernel_s, bound_s, whole_s, bound_by=BoundBy.COPY, noise=QUIET):
     kernel = KernelTime(exactly(kernel_s), bound_s, None if bound_s is None else bound_by)
     outside = {"between": exactly(whole_s - kernel_s), "around": exactly(0.0)}
     times = ArtifactKernelTimes((kernel,), **outside, noise=noise)
-    return list(from_times("r", [dataclasses.replace(PART, times=times)]))
+    return list(time_findings("r", [dataclasses.replace(PART, times=times)]))
 
 
 SECONDS = {
@@ -69,7 +74,7 @@ def test_findings_from_kernel_times(kernel_s, bound_s, whole_s, codes):
 def test_an_interval_across_a_threshold_gives_no_finding():
     def codes(kernel, between):
         times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0))
-        return [item.code for item in from_times("r", [dataclasses.replace(PART, times=times)])]
+        return [item.code for item in time_findings("r", [dataclasses.replace(PART, times=times)])]
 
     assert codes(exactly(0.2), exactly(0.8)) == ["launch-bound"]
     assert codes(Figure(0.2, 0.1, 0.9), exactly(0.8)) == []
@@ -81,7 +86,7 @@ def test_an_interval_across_a_threshold_gives_no_finding():
 
 def test_a_region_without_kernels_launches_none():
     times = ArtifactKernelTimes((), exactly(1e-5), exactly(0.0), noise=QUIET)
-    assert list(from_times("r", [dataclasses.replace(PART, code=ArtifactCode("x"), times=times)])) == []
+    assert list(time_findings("r", [dataclasses.replace(PART, code=ArtifactCode("x"), times=times)])) == []
 
 
 @pytest.mark.parametrize(

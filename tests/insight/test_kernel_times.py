@@ -137,8 +137,8 @@ def raising(ex, monkeypatch):
 
 def on_a_gpu(ex, monkeypatch):
     for switch in ex.live.program.switches:
-        outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.known.outputs)
-        switch.workpiece = dataclasses.replace(switch.known, outputs=outputs)
+        outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.known_workpiece.outputs)
+        switch.workpiece = dataclasses.replace(switch.known_workpiece, outputs=outputs)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_a_config_that_corrects_results_is_found():
     for twin, cure in ((right, {"emulate_precision_casts": True}), (refusing, None)):
         (recorded,) = record_inputs(ex.live.program, [[switch]])
         twins = Mock(side_effect=lambda config, twin=twin: twin if "emulate_precision_casts" in config else wrong)
-        check = check_partition(switch.known, recorded.args, wrong, twins)
+        check = check_partition(switch.known_workpiece, recorded.args, wrong, twins)
         assert (check.verdict, check.cure) == ("failed", cure)
         assert switch.artifact is right, "a check changes nothing that calls run"
 
@@ -253,13 +253,13 @@ def test_random_piece_is_checked_on_a_twin():
     program = ex.live.program
     drawing = next(switch for switch in program.switches if switch.piece.is_random)
     (recorded,) = record_inputs(program, [[drawing]])
-    put_back, seen = drawing.known.restorer(recorded.args), []
+    put_back, seen = drawing.known_workpiece.restorer(recorded.args), []
     for _ in range(2):
         put_back()
         seen.append(drawing.piece.eager(list(recorded.args))[0])
     assert torch.equal(*seen)
     torch.set_rng_state(before)
-    check = check_partition(drawing.known, recorded.args, drawing.artifact, partial(program.twin, drawing))
+    check = check_partition(drawing.known_workpiece, recorded.args, drawing.artifact, partial(program.twin, drawing))
     assert check.verdict == "ok"
     assert all("fallback_random" in row.note for row in check.rows)
     assert torch.equal(torch.get_rng_state(), before)

@@ -482,9 +482,9 @@ class Disturbed:
         disturbed = self
 
         class Changing(Sentinel):
-            def look(self, clock: Clock[Any]) -> float:
+            def time_s(self, clock: Clock[Any]) -> float:
                 disturbed.factor = next(disturbed.times)
-                return super().look(clock)
+                return super().time_s(clock)
 
         return Changing(TimedCall("fixed work", lambda: self.clock.spend(1e-4 * self.factor)))
 
@@ -555,14 +555,14 @@ def test_a_processor_that_became_slower_is_not_taken_for_other_work(
 def test_fixed_work_that_was_interrupted_once_is_timed_again(clock: FakeClock) -> None:
     took = iter([1.0, 3.0, 1.2, 1.4, 3.0, 2.0])
     sentinel = Sentinel(TimedCall("fixed work", lambda: clock.spend(next(took))))
-    assert [sentinel.look(clock) for _ in range(4)] == pytest.approx([1.0, 1.2, 1.4, 2.0])
+    assert [sentinel.time_s(clock) for _ in range(4)] == pytest.approx([1.0, 1.2, 1.4, 2.0])
     assert sentinel.fastest_s == pytest.approx(1.0)
 
 
 def test_fixed_work_is_remembered_by_device_and_threads() -> None:
     with torch_threads(1):
         one = fixed_work(CpuClock())
-        assert one.look(CpuClock()) >= one.fastest_s > 0.0
+        assert one.time_s(CpuClock()) >= one.fastest_s > 0.0
         assert fixed_work(CpuClock()) is one
     with torch_threads(2):
         assert fixed_work(CpuClock()) is not one
@@ -572,7 +572,7 @@ def test_fixed_work_of_a_call_in_inference_mode_serves_every_later_one() -> None
     with torch_threads(torch.get_num_threads() + 1):
         with torch.inference_mode():
             fixed_work(CpuClock())
-        assert fixed_work(CpuClock()).look(CpuClock()) > 0.0
+        assert fixed_work(CpuClock()).time_s(CpuClock()) > 0.0
 
 
 def test_noise_of_two_runs_counts_by_their_rounds() -> None:

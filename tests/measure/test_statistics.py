@@ -369,7 +369,7 @@ def beside_others(seed: int, rounds: int, share: float, cores: float, slower: fl
     watch = Watch(FakeClock(), Sentinel(TimedCall("fixed work", do_nothing), fastest_s=1.0), work.tolist())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Watch, "_others", lambda _: cores)
-        quiet, noise = watch.quiet(rounds)
+        quiet, noise = watch.used_rounds(rounds)
     return replace(seen({"eager": eager[quiet].tolist(), "full": (slower * full[quiet]).tolist()}), noise=noise)
 
 

@@ -465,7 +465,7 @@ def counted_twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Yield what is compiled meanwhile; a twin is never Inductor's."""
     compiled: list[str] = []
 
-    def first_run(_variants: Any, what: str, function: Any, _backend: Any, _watching_writes: Any) -> Any:
+    def first_run(_variants: Any, what: str, function: Any, _backend: Any, _watched: Any) -> Any:
         compiled.append(what)
         return compile_isolated(function, "eager"), CompileCost(what, 0.5, "cold")
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.exploration.results import Roofline
-from regional_explorer.insight.diagnose import from_times, region_time
+from regional_explorer.insight.diagnose import region_time, time_findings
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
 from regional_explorer.insight.roofline import phase_reaches, region_reaches
 from regional_explorer.measure.memory import LEAST_RESIDENT, measure_peak
@@ -168,7 +168,7 @@ class Drawn:
         cut = self.rounds(VariantName.AOT_EAGER, CUT_GRAPH)
         session = replace(session, reconciliation=reconcile(session.timings, region_timings(session), cut))
         code = region_code(session, "mlp")
-        why = (region_time("mlp", code, []), *from_times("mlp", code))
+        why = (region_time("mlp", code, []), *time_findings("mlp", code))
         return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
 
     def roofline(self, session: Session) -> Roofline:

@@ -76,7 +76,7 @@ class TickingClock(FakeClock):
 
 
 class Unwatched(Sentinel):
-    def look(self, clock: Clock[Any]) -> float:
+    def time_s(self, clock: Clock[Any]) -> float:
         return 0.0
 
 

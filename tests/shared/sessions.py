@@ -379,7 +379,7 @@ def parse(svg: str | bytes) -> ET.Element:
 
 
 def cells(table: Table[Any]) -> list[list[str]]:
-    return [[str(column.shown(row)) for column in table.shown_columns] for row in table.shown_rows]
+    return [[str(column.shown_text(row)) for column in table.shown_columns] for row in table.shown_rows]
 
 
 def note(table: Table[Any]) -> str:

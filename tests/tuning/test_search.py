@@ -136,7 +136,7 @@ def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
     assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
 
 
-def test_if_nothing_is_faster_the_better_reference_is_the_search_sentences(ledger: Ledger) -> None:
+def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
     slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)

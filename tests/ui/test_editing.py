@@ -65,7 +65,7 @@ def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, 
     type_in(panel, "new name", "product")
     panel.press("rename")
     assert names(exploration) == ["product", "act"]
-    assert control.state.picked == ("product",)
+    assert control.state.selected_rows == ("product",)
     assert control.state.rename.name == ""
 
 

@@ -195,7 +195,7 @@ def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Co
     panel.press("pick", "mm", ctrl=True)
     assert set(panel.selection) == nodes(control, "act")
     panel.press("pick", "mm", shift=True)
-    assert control.state.picked == ("act", "mm")
+    assert control.state.selected_rows == ("act", "mm")
 
 
 def test_rows_are_selected_with_all_between_in_the_order_shown(panel: Panel, control: Control) -> None:
@@ -205,11 +205,11 @@ def test_rows_are_selected_with_all_between_in_the_order_shown(panel: Panel, con
     assert list(rows(panel)) == ["mm", "act", "d", "c"]
     for name, picked in (("c", "c"), ("act", "c act d"), ("mm", "c mm act d")):
         panel.press("pick", name, shift=True)
-        assert list(control.state.picked) == picked.split()
+        assert list(control.state.selected_rows) == picked.split()
     panel.press("sort", "name")
     panel.press("pick", "c")
     panel.press("pick", "mm", shift=True)
-    assert control.state.picked == ("c", "d", "mm")
+    assert control.state.selected_rows == ("c", "d", "mm")
 
 
 def test_removed_regions_are_deselected_and_renamed_ones_stay_selected(
@@ -219,11 +219,11 @@ def test_removed_regions_are_deselected_and_renamed_ones_stay_selected(
     pick(panel, "mm", "act")
     exploration.rename("mm", "product")
     control.refresh()
-    assert (control.state.opened, control.state.picked) == ("product", ("product", "act"))
+    assert (control.state.opened, control.state.selected_rows) == ("product", ("product", "act"))
     panel.press("remove", "act")
-    assert (control.state.opened, control.state.picked) == ("product", ("product",))
+    assert (control.state.opened, control.state.selected_rows) == ("product", ("product",))
     panel.press("remove", "product")
-    assert (control.state.opened, control.state.picked) == (None, ())
+    assert (control.state.opened, control.state.selected_rows) == (None, ())
 
 
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
@@ -399,7 +399,7 @@ def assert_it_works(panel: Panel, control: Control) -> None:
     panel.press("sort", "ops")
     assert "sum" in text(panel, "regions")
     panel.press("pick", "sum")
-    assert control.state.picked == ("sum",)
+    assert control.state.selected_rows == ("sum",)
     assert "sum selected" in text(panel, "editing")
     panel.press("pane", "time")
     assert "the trace took" in text(panel, "time")

@@ -133,7 +133,7 @@ def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
     ]
 
 
-def test_plans_are_compared_in_a_table_of_their_plan_differences() -> None:
+def test_plans_are_compared_in_a_table_of_their_differences() -> None:
     plain, off = Plan((MM,)), Plan((MM,)).changed("mm", enabled=False)
     sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
     other = Plan((replace(MM, selectors=(Selector(SelectorKind.MODULES, ("mlp",)),)),))
@@ -355,7 +355,7 @@ def test_a_row_of_the_time_table_can_be_marked_and_shown(profiled: Panel) -> Non
         assert control.state.problem is None
         marked = control.state.plan.regions[-1]
         assert str(marked.selectors[0]).startswith(picks)
-        assert control.state.picked == (marked.name,)
+        assert control.state.selected_rows == (marked.name,)
         (again,) = elements(profiled.part("time"), data_do="mark time", data_of=key)
         assert (again[2], again[1]["disabled"]) == ("Marked", True)
     assert control.state.plan.regions[0].name == "layers"
@@ -527,7 +527,7 @@ def test_a_selected_row_selects_its_nodes_in_the_new_graphs() -> None:
         after = nodes(panel.control, "scale")
         assert set(panel.selection) == set(panel.control.state.selection) == after
         assert (after != before) is BEFORE_2_15, "torch 2.15 gives the new nodes the same names"
-        assert panel.control.state.picked == ("scale",)
+        assert panel.control.state.selected_rows == ("scale",)
         panel.close()
 
 
