@@ -13,7 +13,7 @@ from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.plan import config_texts
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.tuning import AT_HAND, Outcome, PieceRace, SearchStage, Try, Tuning
-from regional_explorer.tables.tuning import answer
+from regional_explorer.tables.tuning import search_sentences
 from regional_explorer.tuning.bench import Bench, P, RaceResult, TimedPiece
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
@@ -69,7 +69,7 @@ def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning
         search.stopped = in_a_line(error)
         so_far = search.tuning()
         keep(so_far)
-        error.add_note(f"{answer(so_far)} ex.tuning has the tries so far.")
+        error.add_note(f"{search_sentences(so_far)} ex.tuning has the tries so far.")
         raise
     return search.tuning()
 

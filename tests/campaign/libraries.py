@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.programs import ENCODER, GPT, LANGUAGE, SIZES, WORDS, labelled, transformer
+from benchmarks.programs import ENCODER, GPT, LANGUAGE, SIZES, WORDS, labelled_sentences, transformer
 
 WIDTH = 32
 
@@ -201,7 +201,7 @@ def _adapted(kind: str, **sizes: Any) -> Case:
     def build(_training: bool) -> tuple[nn.Module, Inputs]:
         from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType, TaskType, get_peft_model
 
-        model, inputs = transformer("LlamaForCausalLM", labelled)(**LLAMA)()
+        model, inputs = transformer("LlamaForCausalLM", labelled_sentences)(**LLAMA)()
         adapter = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
         targets = ["q_proj", "v_proj"]
         return get_peft_model(model, adapter(task_type=TaskType.CAUSAL_LM, target_modules=targets, **sizes)), inputs
@@ -343,7 +343,7 @@ PADDED = {**ENCODER, "pad_token_id": 0}
 DECODER = {"vocab_size": WORDS, "hidden_size": WIDTH, "use_cache": False}
 
 
-TEXTS = partial(labelled, 16)
+TEXTS = partial(labelled_sentences, 16)
 PIXELS = partial(_shaped, pixel_values=(2, 3, 32, 32))
 
 

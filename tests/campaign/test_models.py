@@ -20,7 +20,7 @@ from regional_explorer.record.plan import CutRule
 transformers = pytest.importorskip("transformers")
 
 from benchmarks import programs  # noqa: E402 - it imports transformers
-from benchmarks.programs import ARCHITECTURES, explore, unmarked  # noqa: E402
+from benchmarks.programs import ARCHITECTURES, explore, explore_unmarked  # noqa: E402
 
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 
@@ -117,7 +117,7 @@ def test_plans_are_written_into_the_source(name, tmp_path):
             before[training] = partitions(ex)
     with copied(patch, tmp_path):
         for training, wanted in before.items():
-            with unmarked(name, training=training) as ex:
+            with explore_unmarked(name, training=training) as ex:
                 # In inference wav2vec2 has no graph breaks between its layers, which a decorator then joins.
                 assert (partitions(ex) == wanted) is (training or name != "wav2vec2")
 

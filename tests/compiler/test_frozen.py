@@ -19,7 +19,7 @@ from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import FROZEN, SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
 from regional_explorer.torch_api.prepared import Constants
-from regional_explorer.tuning.space import ways
+from regional_explorer.tuning.space import tracings_to_try
 from tests.shared import programs
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -350,8 +350,8 @@ def test_a_key_without_effect_says_what_freezes(net, x):
 
 
 def test_a_search_tries_frozen_weights_for_inference_alone():
-    assert [way for way in ways(grad=False) if way.frozen] == [FROZEN]
-    assert not any(way.frozen for way in ways(grad=True))
+    assert [way for way in tracings_to_try(grad=False) if way.frozen] == [FROZEN]
+    assert not any(way.frozen for way in tracings_to_try(grad=True))
 
 
 def test_production_loads_frozen_code_and_reports_other_weights(net, x, tmp_path, monkeypatch):

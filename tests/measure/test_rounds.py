@@ -524,7 +524,7 @@ def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) 
 
 def others_using(cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let other processes use so many cores."""
-    monkeypatch.setattr("regional_explorer.measure.machine.Watch._others", lambda _: cores)
+    monkeypatch.setattr("regional_explorer.measure.machine.Watch._other_cores", lambda _: cores)
 
 
 def test_never_quiet_machine_is_compared_with_earlier_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -368,7 +368,7 @@ def beside_others(seed: int, rounds: int, share: float, cores: float, slower: fl
     work = np.where(noticed, chance.uniform(1.3, 4.0, rounds + 1), np.exp(chance.gamma(1.0, 0.05, rounds + 1)))
     watch = Watch(FakeClock(), Sentinel(TimedCall("fixed work", do_nothing), fastest_s=1.0), work.tolist())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Watch, "_others", lambda _: cores)
+        patch.setattr(Watch, "_other_cores", lambda _: cores)
         quiet, noise = watch.used_rounds(rounds)
     return replace(seen({"eager": eager[quiet].tolist(), "full": (slower * full[quiet]).tolist()}), noise=noise)
 

@@ -105,7 +105,7 @@ def picked(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int
 def transformer(name: str) -> Callable[[], rx.Exploration]:
     def make() -> rx.Exploration:
         pytest.importorskip("transformers")
-        return architectures.unmarked(name, training=True)
+        return architectures.explore_unmarked(name, training=True)
 
     return make
 
@@ -121,8 +121,8 @@ def ten_ops(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 MODELS: dict[str, Callable[[], rx.Exploration]] = {
     "ten ops": lambda: rx.explore(ten_ops, programs.pair()),
     "stack": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
-    "gpt": lambda: architectures.unmarked("gpt", training=True),
-    "dit": lambda: architectures.unmarked("dit", training=True),
+    "gpt": lambda: architectures.explore_unmarked("gpt", training=True),
+    "dit": lambda: architectures.explore_unmarked("dit", training=True),
     "bert": transformer("bert"),
     "llama": transformer("llama"),
 }

@@ -177,7 +177,7 @@ def test_suggestions_match_their_marks(name: str) -> None:
 )
 def test_models_of_transformers_are_suggested_by_their_parts(name: str, expected: set[str]) -> None:
     pytest.importorskip("transformers")
-    with architectures.unmarked(name, training=True) as ex:
+    with architectures.explore_unmarked(name, training=True) as ex:
         assert {one.name for one in ex.suggest()} == expected
         check(ex)
 
