@@ -165,7 +165,7 @@ REMEDIED = (DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.FUSION_REFUSED)
 
 
 def findings(models: Iterable[str] = (*MODELS, "convnext"), budget_s: float = 4.0) -> Iterator[str]:
-    """List the findings of ``ex.diagnose`` in each region, and those of a second measurement, remedies included."""
+    """List the findings of ``ex.diagnose`` in each region, in two measurements, remedies included."""
     yield heads("model", "region", "found", "measured again")
     for name in models:
         with explore(name) as ex:

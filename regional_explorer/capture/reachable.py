@@ -274,7 +274,7 @@ def _object_values(item: _ReachedValue, reachable: Reach) -> Iterator[_ReachedVa
 
 
 def _class_values(cls: type, reachable: Reach) -> Iterator[_ReachedValue]:
-    """Yield the attributes and methods of a class, and of those of its bases that are the user's own."""
+    """Yield the attributes and methods of a class and of its bases, as far as they are the user's own."""
     for base in cls.__mro__:
         if not _is_users(base.__module__, sys.modules.get(base.__module__)):
             continue

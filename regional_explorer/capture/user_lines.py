@@ -95,7 +95,7 @@ def _is_read_as_it_is(file: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _codes_in(file: str, stamp: tuple[int, int]) -> tuple[CodeType, ...]:  # noqa: ARG001 - read anew when it changes
+def _codes_in(file: str, stamp: tuple[int, int]) -> tuple[CodeType, ...]:  # noqa: ARG001 - read again when it changes
     """Return the code of all functions in a file as it is now; empty if the file is not Python."""
     try:
         return tuple(codes_below(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)))

@@ -164,7 +164,7 @@ class RegionalMagics(Magics):
             return ""
         self.shell.user_ns[EARLIER_PLAN] = earlier
         return (
-            f"The call was explored anew, without the earlier {'region' if len(lost) == 1 else 'regions'} "
+            f"The call was explored again, without the earlier {'region' if len(lost) == 1 else 'regions'} "
             f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} restores the earlier plan."
         )
 

@@ -90,7 +90,7 @@ class Sizes:
             for argument, place in sizes.places
         ]
         if not all(type(value) is int for value in values) or (sizes.guard is not None and not sizes.guard(values)):
-            raise DamagedError("its sizes are those of another partition")
+            raise DamagedError("its sizes belong to another partition")
         return sizes
 
     def fit(self, args: Sequence[Any]) -> bool:

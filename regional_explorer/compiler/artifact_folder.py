@@ -309,7 +309,7 @@ class ArtifactFolder:
                 return assemble(read_archive(self._read(path), wanted.key))
             except DamagedError as problem:
                 problems[path] = str(problem)
-            except Exception as problem:  # noqa: BLE001 - its content may be anything; the artifact is compiled anew
+            except Exception as problem:  # noqa: BLE001 - its content may be anything; the artifact is compiled again
                 problems[path] = f"it cannot be loaded: {type(problem).__name__}: {problem}"
             self._unusable.add(entry.sha256)
         for path, why in problems.items():

@@ -81,7 +81,7 @@ class Marks:
         return self.plan, len(self.graphs)
 
     def mark(self, gm: fx.GraphModule) -> None:
-        """Mark the nodes of a graph that Dynamo traced, like those of the equal captured graph."""
+        """Mark the nodes of a graph that Dynamo traced, like the nodes of the equal captured graph."""
         records = self._captured_graphs(gm)
         for record, graph in zip(records, all_graphs(gm), strict=True):
             captured_nodes = record.by_name

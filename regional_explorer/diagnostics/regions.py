@@ -284,7 +284,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _blocks_or_instances(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
-    """Return the lines of the marked blocks of a partition by number; if not ``marked``, those of its instances."""
+    """Return the lines of the marked blocks of a partition by number; if not ``marked``, the lines of its instances."""
     nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
     units: dict[object, SourceLine | None] = {}
     for name in part.nodes:

@@ -322,7 +322,7 @@ class Exploration(Edits, Results):
             regions: whether to measure regions alone too; requires the variant ``regional``.
             more: whether to add the rounds to those of the last benchmark of this plan, so that two benchmarks of 30 s
                 say as much as one of 60 s. If the last benchmark compared other variants, or ran with another number of
-                threads or other settings of torch, all is measured anew.
+                threads or other settings of torch, everything is measured again.
             run: can be cancelled between compiles and samples; the results so far are kept, also after an interrupt.
 
         Raises:

@@ -124,13 +124,13 @@ class Measurements:
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
         results.setting = context.environment.threads, surroundings()
-        why_anew = self._continue(results, names) if more else ""
+        why_not_continued = self._continue(results, names) if more else ""
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
             completed = benchmark(self._variants, names, budget_s, whole, results)
-            if why_anew and results.conditions is not None:
-                noise = replace(results.conditions.noise, added=f"All was measured anew: {why_anew}.")
+            if why_not_continued and results.conditions is not None:
+                noise = replace(results.conditions.noise, added=f"All was measured again: {why_not_continued}.")
                 results.conditions = replace(results.conditions, noise=noise)
             if completed and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)

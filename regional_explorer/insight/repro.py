@@ -344,7 +344,7 @@ def _dictionary_code(values: Mapping[str, Any]) -> str:
 
 
 def _graph_functions(gm: fx.GraphModule) -> Iterator[str]:
-    """Yield a function for the graph, after those of the bodies of its higher-order ops."""
+    """Yield a function for the graph, after the functions of the bodies of its higher-order ops."""
     body_names: dict[int, str] = {}
     functions: list[str] = []
 
@@ -381,7 +381,7 @@ def _constant_code(target: str, value: Any, body_names: Mapping[int, str]) -> st
         raise ReproError(f"the constant {target!r} is a {type(value).__name__}, which has no Python literal.")
     if value.numel() > MOST_ELEMENTS:
         raise ReproError(
-            f"the constant {target!r} has {value.numel()} elements; those of more than {MOST_ELEMENTS} are not written."
+            f"the constant {target!r} has {value.numel()} elements; a repro contains at most {MOST_ELEMENTS}."
         )
     # float64 holds every bit of the smaller floats.
     wide = value.detach().cpu().flatten()

@@ -168,7 +168,7 @@ class RoundsResult:
         return is_whole and self.baseline == baseline and not self.parts
 
     def continued(self, later: RoundsResult) -> RoundsResult:
-        """Return these rounds followed by those of a later run of the same variants.
+        """Return these rounds followed by the rounds of a later run of the same variants.
 
         Ratios are taken within a round, so a machine that is slower in the later run changes none of them. Disturbed
         rounds would change them: a run that has kept some is not added, and nothing is added to it.

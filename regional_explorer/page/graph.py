@@ -277,5 +277,5 @@ def _legend_button(entry: LegendEntry) -> Node:
 
 
 def _css_variables(colours: Mapping[str, str]) -> str:
-    """Return CSS variables with the colours of both themes; the style sheet picks those of the page's theme."""
+    """Return CSS variables with the colours of both themes; the style sheet picks the colours of the page's theme."""
     return ";".join(f"--{name}:{colour}" for name, colour in colours.items())

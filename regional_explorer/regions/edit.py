@@ -134,7 +134,7 @@ def _capitalized(text: str) -> str:
 def require_one_op(name: str, graphs: Sequence[Graph], among: Among) -> None:
     """Raise SelectorError if nodes called ``name`` come from several operations of the program.
 
-    Each graph names its nodes anew: Dynamo by the user's variables, AOTAutograd by the operators.
+    Each graph names its nodes itself: Dynamo by the user's variables, AOTAutograd by the operators.
     """
     full_names = {
         node.origin: f"{graph.id}:{node.name}"
@@ -403,7 +403,7 @@ def _carved_selectors(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Reg
 def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...]) -> Plan:
     """Return the plan with the ops of a region that ``chosen`` picks carved out, so that they run eagerly.
 
-    An op is an operation of the program: all nodes that were traced from it are carved out, those of its backward too.
+    An op is an operation of the program: all nodes that were traced from it are carved out, also in its backward.
     """
     region = plan[name]
     owners = assign(graphs, plan).owners

@@ -231,7 +231,7 @@ def _has_no_origin(node: Node) -> bool:
 
 
 def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
-    """Return the claims ``sums``, without those of instances that they would put into a cycle."""
+    """Return the claims ``sums``, without the claims of instances that they would put into a cycle."""
     if not sums:
         return sums
     dependencies = recorded_dependencies(graph)

@@ -103,7 +103,7 @@ class Builds:
         with (
             mock.patch.object(AsyncCompile, "wait", wait_later),
             mock.patch.object(AsyncCompile, "submit", classmethod(submit_build)),
-            # A module is loaded anew if another compile has loaded it, because that compile may not have waited for it.
+            # A module is loaded again if another compile loaded it, because that compile may not have waited for it.
             mock.patch.object(codecache.PyCodeCache, "modules_no_attr", {}),
         ):
             yield

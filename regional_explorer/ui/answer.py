@@ -150,7 +150,7 @@ def _left_out_note(shown: Shown) -> str:
     measured = {timing.variant for timing in shown.session.timings}
     new = [word(name) for name in shown.state.variants if name not in measured]
     are = "is" if len(new) == 1 else "are"
-    return f" {listing(new)} {are} left out: Compile & measure compares all that are ticked, anew." if new else ""
+    return f" {listing(new)} {are} left out: Compile & measure measures all ticked variants again." if new else ""
 
 
 def _again_button(answer: Answer, do: str, *, busy: bool) -> list[Node]:

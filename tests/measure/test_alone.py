@@ -150,13 +150,13 @@ def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setti
         assert benchmarks() == 3
         assert benchmarks(None) == 4, "by default the variants that were measured"
         assert benchmarks(more=False) == 1
-        assert "anew" not in ex.session.noise.sentence
+        assert "All was measured again" not in ex.session.noise.sentence
         assert benchmarks(("regional",)) == 1
-        assert "All was measured anew: the benchmark before compared other variants" in ex.session.noise.sentence
+        assert "All was measured again: the benchmark before compared other variants" in ex.session.noise.sentence
         with torch_threads(torch.get_num_threads() + 1):
             assert benchmarks(("regional",)) == 1
             assert (
-                f"anew: the benchmark before ran on {torch.get_num_threads() - 1} thread" in ex.session.noise.sentence
+                f"again: the benchmark before ran on {torch.get_num_threads() - 1} thread" in ex.session.noise.sentence
             )
         ex.disable("first")
         assert benchmarks(("regional",)) == 1, "another plan"
