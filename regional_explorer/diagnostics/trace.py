@@ -296,6 +296,6 @@ def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
             f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Line numbers are those of the old "
             "code; the text of its lines is no longer known.",
             where=first_lines[:MOST_ATTRIBUTES],
-            remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make objects of its classes "
-            "anew, and explore again.",
+            remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make new objects of "
+            "its classes, and explore again.",
         )
