@@ -143,14 +143,14 @@ def words(page: str) -> str:
 class ClaimCounts:
     """Counts the statements by kind, and those that cannot be true."""
 
-    said: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
 
     def add(self, where: str, claims: Iterable[Claim]) -> int:
         """Count claims; print those that cannot be true beside the table, and return their number."""
         before = self.wrong.total()
         for kind, holds, text in claims:
-            self.said[kind] += 1
+            self.counts[kind] += 1
             if not holds:
                 self.wrong[kind] += 1
                 print(f"{where}: {kind}: {text}", file=sys.stderr, flush=True)
@@ -163,7 +163,7 @@ class ClaimCounts:
             AssertionError: a statement cannot be true.
         """
         yield heads("impossible", "found", "of")
-        for kind, number in self.said.items():
+        for kind, number in self.counts.items():
             yield cells(kind, self.wrong[kind], number)
         if self.wrong:
             raise AssertionError(f"{self.wrong.total()} statements cannot be true")

@@ -14,9 +14,9 @@ from regional_explorer.backend.planned_backend import (
     GraphCompile,
     PlannedBackend,
     PlannedProgram,
-    in_production,
     planned_backend_of,
     subject_of,
+    worded_for_production,
 )
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
@@ -170,7 +170,7 @@ def status(compiled: Any) -> Status:
     reported = set(map(subject_of, backend.findings))
     empty = {finding.region for finding in backend.findings if finding.code is DiagnosticCode.REGION_EMPTY} - {None}
     unreported = [
-        in_production(diagnostic)
+        worded_for_production(diagnostic)
         for diagnostic in current
         if subject_of(diagnostic) not in reported
         and not (diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty)  # REGION_EMPTY says it

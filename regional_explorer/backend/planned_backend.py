@@ -64,7 +64,7 @@ from regional_explorer.torch_api.dynamo import (
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 from regional_explorer.torch_api.inductor import NO_COMPILER
 from regional_explorer.torch_api.releasing import has_given_up
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 
 if TYPE_CHECKING:
     from torch import fx
@@ -130,7 +130,7 @@ class PlannedProgram(CutProgram):
         cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
 
     def _compile_when_first_run(self, cut: SwitchedGraph) -> None:
-        settings = functools.cache(surroundings)  # the settings when the graph first runs
+        settings = functools.cache(settings_text)  # the settings when the graph first runs
         for switch in cut.switches:
             switch.on_eager = functools.partial(self._report_eager, switch)
             switch.on_stale = self._report_stale
@@ -354,11 +354,11 @@ class BackendOptions:
         )
         if not isinstance(self.strict, bool) and self.strict != "environment":
             raise InvalidArgumentError(f"strict={shown_value(self.strict)}: give True, False or 'environment'.")
-        self.tracing_after(AS_UPSTREAM)
+        self.tracing_under(AS_UPSTREAM)
         check_flag("trust_artifacts", self.trust_artifacts)
         check_flag("ranges", self.ranges)
 
-    def tracing_after(self, of_plan: Tracing) -> Tracing:
+    def tracing_under(self, of_plan: Tracing) -> Tracing:
         """Return how calls are traced under a plan: as the plan says, but for these options."""
         return of_plan.changed(
             partitioner=self.partitioner,
@@ -388,7 +388,7 @@ CHANGE_THE_PLAN = (
 )
 
 
-def in_production(diagnostic: Diagnostic) -> Diagnostic:
+def worded_for_production(diagnostic: Diagnostic) -> Diagnostic:
     """Return a diagnostic worded for production, without ``ex`` and without a comparison with upstream."""
     return replace(diagnostic, upstream="", advice=(CHANGE_THE_PLAN,) if diagnostic.actions else diagnostic.advice)
 
@@ -437,7 +437,7 @@ class PlannedBackend:
         folder, trusted = None, options.trust_artifacts
         if options.artifacts is not None:
             folder = folder_at(options.artifacts, listed=None if trusted else listed or None, is_trusted=trusted)
-        tracing = options.tracing_after(plan.tracing if plan else AS_UPSTREAM)
+        tracing = options.tracing_under(plan.tracing if plan else AS_UPSTREAM)
         self.traced = TracedGraphs(tracing)
         self.program = PlannedProgram(
             self.traced,
@@ -538,7 +538,7 @@ class PlannedBackend:
         Raises:
             PlanError: the option ``strict`` is set.
         """
-        diagnostic = in_production(diagnostic)
+        diagnostic = worded_for_production(diagnostic)
         if self.options.strict:
             self._keep(diagnostic)
             raise PlanError(f"{diagnostic} With strict={self.options.strict!r} this is an error.")

@@ -178,7 +178,7 @@ class RestoreLog(WatchingMode):
         return storages, {key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()}
 
     def keep_first(self, after_first: RestoreLog) -> RestoreLog:
-        """Let ``restore`` keep the content ``after_first`` of what the first watched block wrote and the last did not.
+        """Let ``restore`` keep the content ``after_first`` where the first watched block wrote and the last did not.
 
         Return a log that restores the content that they had before the first block.
         """

@@ -24,7 +24,7 @@ from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, covered_s, empty_caches
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 
 Elsewhere = Callable[[Sequence[WantedArtifact], Run], Sequence[WantedArtifact]]
 """Compiles artifacts in other processes, keeps results in the store, and returns those still to compile here."""
@@ -81,7 +81,7 @@ def compile_stale(
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
                     if not has_lock:
                         return
-                    current = surroundings()
+                    current = settings_text()
                     settings = settings or current
                     if current != settings:  # changed by another thread: the keys belong to the old settings
                         break

@@ -190,9 +190,9 @@ def _in_stride_order(value: torch.Tensor, stride: Sequence[int]) -> torch.Tensor
     return copy.permute(inverse).copy_(value)
 
 
-def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str) -> str:
+def artifact_key(fingerprint: str, config: Mapping[str, Any], settings_text: str) -> str:
     """Return the key of a piece's artifact, from its fingerprint, its config and the global settings."""
-    text = f"{fingerprint}{sorted(config.items())!r}{surroundings}"
+    text = f"{fingerprint}{sorted(config.items())!r}{settings_text}"
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

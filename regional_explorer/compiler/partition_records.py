@@ -26,12 +26,12 @@ from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.prepared import ops_not_plain
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
-    keys, settings = program.keys(), surroundings()
+    keys, settings = program.keys(), settings_text()
     return tuple(_partition_record(program, switch, keys.get(switch, ""), settings) for switch in program.switches)
 
 
@@ -106,10 +106,10 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
     evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, records, device_type), *_unfrozen(program)]
+    return [*check(evidence), *inert_config_diagnostics(program, records, device_type), *_unfrozen_diagnostics(program)]
 
 
-def _unfrozen(program: CutProgram) -> Iterator[Diagnostic]:
+def _unfrozen_diagnostics(program: CutProgram) -> Iterator[Diagnostic]:
     """Yield one ``config-inert`` per region with pieces whose weights cannot be constants."""
     pieces = [switch.piece for switch in program.switches]
     pieces = [piece for piece in pieces if piece.prepared is not None and piece.prepared.frozen]
@@ -159,7 +159,9 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
     return Environment(torch.__version__, platform.python_version(), device_name, torch.get_num_threads())
 
 
-def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
+def inert_config_diagnostics(
+    program: CutProgram, records: Sequence[Partition], device_type: str
+) -> Iterator[Diagnostic]:
     """Yield one ``config-inert`` per config key that has no effect in its region by rule.
 
     After these come the keys that were observed to have none, alone or several together.
@@ -186,10 +188,10 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
                     pronoun = "it" if len(observed) == 1 else "them"
                     reasons[observed] = f"the generated code is the same with {pronoun} and without"
             for keys, reason in reasons.items():
-                yield _inert_config(region, direction, keys, reason, region_records[0].graph)
+                yield _inert_config_diagnostic(region, direction, keys, reason, region_records[0].graph)
 
 
-def _inert_config(
+def _inert_config_diagnostic(
     region: Region, direction: Direction | None, keys: Sequence[str], reason: str, graph: str
 ) -> Diagnostic:
     config = config_of(region, direction or Direction.FORWARD)

@@ -34,7 +34,7 @@ from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, can_share_dynamic_trace
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 
 
 @dataclass
@@ -233,7 +233,7 @@ class CutProgram:
 
         Partitions of disabled regions, and those whose layouts are not known yet, need none.
         """
-        settings = surroundings()
+        settings = settings_text()
         keys = {switch: self.key_of(switch, settings) for switch in self.switches}
         return {switch: key for switch, key in keys.items() if key is not None}
 
@@ -318,7 +318,7 @@ def _warn_of_stale(switch: Switch, why: str) -> None:
     )
 
 
-def recompiles(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
+def recompile_diagnostics(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
     """Return one ``recompiled`` diagnostic per region and failed guard, without a region for graphs without regions."""
     grouped_traces = grouped(
         ((region, _failed_guards(frame.reason)), (frame, node))
@@ -461,7 +461,7 @@ class Program(CutProgram):
         traces again; then the new graphs are to be compiled. It is repeated too after an edit of the plan, and always
         if weights are constants, because only a run shows the call's present weights.
         """
-        settings = surroundings()
+        settings = settings_text()
         if not self.switches:  # this cuts the graphs, which may find pieces of unknown layouts
             return
         if self._recorded_settings == settings and not self._has_unknown_layouts and not self.capture.tracing.frozen:
@@ -515,7 +515,9 @@ class Program(CutProgram):
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
         """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed."""
-        return self.store.artifact(switch.known_workpiece.wanted({**self.config_for(switch), **config}, surroundings()))
+        return self.store.artifact(
+            switch.known_workpiece.wanted({**self.config_for(switch), **config}, settings_text())
+        )
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever a new record of this program would differ."""
@@ -531,7 +533,7 @@ class Program(CutProgram):
         ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried_configs.values())))
-        return self.plan, surroundings(), len(self.capture.graphs), store, switches
+        return self.plan, settings_text(), len(self.capture.graphs), store, switches
 
     def take_over(self, earlier: Program) -> None:
         """Take the artifacts over from the program of an earlier trace, which keeps none."""

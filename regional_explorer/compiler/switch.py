@@ -410,7 +410,7 @@ def _enables_asserts(artifact: Artifact) -> bool:
     return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
 
 
-def alone(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> BoxedCall:
+def standalone_call(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> BoxedCall:
     """Return the function that a cut graph would call for an artifact after a run on ``args``; no program changes.
 
     Raises:

@@ -48,7 +48,7 @@ SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: the c
 ONE_REGION = "one region has all ops already, so none can be larger."
 
 
-def slower_than(session: Session) -> dict[str, str]:
+def slower_speeds(session: Session) -> dict[str, str]:
     """Return the plan's speed against eager and against plain ``torch.compile``, as text, where the plan is slower.
 
     The text also gives the speeds of the variants ``upstream`` and ``lite``, if they were measured.
@@ -73,7 +73,7 @@ def plan_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``plan-slower`` against eager, and one against plain ``torch.compile``, where the call is slower."""
     return [
         plan_slower_diagnostic(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
-        for against, ratio in slower_than(session).items()
+        for against, ratio in slower_speeds(session).items()
     ]
 
 

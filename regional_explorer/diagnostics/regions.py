@@ -15,7 +15,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import CutRule, Region, Selector, SelectorKind
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
-from regional_explorer.regions.select import body_regions, calls_of, picks
+from regional_explorer.regions.select import body_regions, calls_of, picked_origins
 from regional_explorer.torch_api.dynamo import FoldedOp
 from regional_explorer.torch_api.torch_errors import op_of_assert
 
@@ -412,7 +412,7 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
         selector_of = {
             origin: number
             for number, selector in enumerate(region.selectors)
-            for origin in picks(selector, evidence.graphs, evidence.pending)
+            for origin in picked_origins(selector, evidence.graphs, evidence.pending)
         }
         claims = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
         by_instance = grouped((claim.instance, selector_of[origin]) for origin, claim in claims.items())

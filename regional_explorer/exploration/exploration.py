@@ -20,7 +20,7 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.compiler.workers import AnyExecutor, checked_executor
-from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than, wrong_plan_diagnostic
+from regional_explorer.diagnostics.measured import plan_diagnostics, slower_speeds, wrong_plan_diagnostic
 from regional_explorer.errors import (
     ArtifactError,
     InvalidArgumentError,
@@ -475,8 +475,8 @@ class Exploration(Edits, Results):
             # An edit of another thread in between would bring partitions without recorded layouts.
             with self.exclusive_use.editing():
                 live.program.record_layouts()
-                changed, session = live.insights.changed(region, changes), live.session
-            codes = live.insights.under(region, changed, gpu, run)
+                changed, session = live.insights.wanted_under(region, changes), live.session
+            codes = live.insights.codes_under(region, changed, gpu, run)
         return RegionCode.under(session, region, changes, gpu, codes)
 
     def stages(
@@ -683,7 +683,7 @@ class Exploration(Edits, Results):
         session = live.session
         modes = live.capture.modes_of_calls()[0]
         explored = ExplorationRecord.of(session, modes)
-        explored = replace(explored, slower=slower_than(session), wrong=session.plan_errors)
+        explored = replace(explored, slower=slower_speeds(session), wrong=session.plan_errors)
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))

@@ -18,7 +18,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import ArtifactFolder
 from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
-from regional_explorer.compiler.program import Program, recompiles
+from regional_explorer.compiler.program import Program, recompile_diagnostics
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
 from regional_explorer.diagnostics.measured import (
@@ -66,7 +66,7 @@ from regional_explorer.record.roofline import BitwiseTrial, borders, launches, r
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.tuning import Suggestion, Tuning
 from regional_explorer.regions.select import Assignment, assign, members
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.ledger import Ledger
@@ -202,7 +202,7 @@ class Live:
         turn: Callable[[bool], AbstractContextManager[Any]],
     ) -> None:
         """Measure the gain of each suggestion, and keep it; see ``Exploration.suggest``."""
-        settings = surroundings()
+        settings = settings_text()
 
         def keep(measured: Sequence[Suggestion]) -> None:
             self.suggestions[settings] = tuple(measured)
@@ -340,7 +340,7 @@ class Live:
             memory=tuple(results.memory),
             profile=self.profile,
             tuning=self.tuning,
-            suggestions=self.suggestions.get(surroundings(), ()),
+            suggestions=self.suggestions.get(settings_text(), ()),
         )
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):
@@ -355,7 +355,7 @@ class Live:
             *(found for found in self.other_ops if _is_still_open(found, self.traced_plan, session)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *warning_diagnostics(session),
-            *recompiles(program, plan_partitions),
+            *recompile_diagnostics(program, plan_partitions),
             *of_benchmark,
             *wrong_variant_diagnostics(session, of_benchmark),
             *plan_diagnostics(session),
@@ -385,7 +385,7 @@ class Live:
         self.program.apply(plan)
         marked = (region for region in plan.regions if region.name in earlier.program.plan)
         self.marked_in = {region.name: earlier.graphs_of_mark(region) for region in marked}
-        self.other_ops = tuple(_changed_regions(self))
+        self.other_ops = tuple(_changed_region_diagnostics(self))
 
     def graphs_of_mark(self, region: Region) -> Sequence[Graph]:
         """Return the graphs in which a region of the plan was marked: this trace's or an earlier trace's.
@@ -454,7 +454,7 @@ MOST_NAMED_OPS = 6
 """The maximum number of ops that a message names."""
 
 
-def _changed_regions(live: Live) -> Iterator[Diagnostic]:
+def _changed_region_diagnostics(live: Live) -> Iterator[Diagnostic]:
     """Yield a ``plan-differs`` for each region marked by node names that mean other ops in the new trace."""
     for region in live.program.plan.regions:
         by_names = any(selector.by_name for selector in (*region.selectors, *region.carved))

@@ -42,7 +42,7 @@ from regional_explorer.record.partition import (
     plan_content,
 )
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 
 MAX_PLANS = 50
 """The maximum number of measured plans that are kept."""
@@ -123,7 +123,7 @@ class Measurements:
         # Set the current number of threads: artifacts are compiled for it, and all variants run with it.
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
-        results.setting = context.environment.threads, surroundings()
+        results.setting = context.environment.threads, settings_text()
         why_not_continued = self._continue(results, names) if more else ""
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):

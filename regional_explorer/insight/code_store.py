@@ -40,7 +40,7 @@ from regional_explorer.torch_api.inductor import INSTALL_COMPILER, build_command
 from regional_explorer.torch_api.lowering import lower_piece
 from regional_explorer.torch_api.releasing import GeneratedCode
 from regional_explorer.torch_api.shipping import ShipmentError, dump, load_piece
-from regional_explorer.torch_api.torch_config import Settings, surroundings
+from regional_explorer.torch_api.torch_config import Settings, settings_text
 
 if TYPE_CHECKING:
     from torch import fx
@@ -100,12 +100,12 @@ class Insights:
             self.codes[wanted.key] = artifact_code(artifacts[wanted.key], wanted, program.store.generated)
             self.revision += 1
 
-    def changed(self, region: str, changes: Mapping[str, Any]) -> dict[str, WantedArtifact]:
+    def wanted_under(self, region: str, changes: Mapping[str, Any]) -> dict[str, WantedArtifact]:
         """Return the ingredients of each partition's artifact under ``changes`` of its config, by partition id.
 
         Partitions whose layouts are not recorded yet, as after an edit of the plan, are left out.
         """
-        settings, changed = surroundings(), {}
+        settings, changed = settings_text(), {}
         for switch in self._switches_of(region):
             if switch.workpiece is not None:
                 merged = {**self.program.config_for(switch), **changes}
@@ -113,7 +113,7 @@ class Insights:
                 changed[switch.partition.name] = switch.workpiece.wanted(config, settings)
         return changed
 
-    def under(
+    def codes_under(
         self, region: str, changed: Mapping[str, WantedArtifact], target: GpuTarget | None, run: Run
     ) -> dict[str, ArtifactCode]:
         """Return the code of ``changed`` partitions of a region, by partition id; fewer if cancelled.
@@ -281,7 +281,7 @@ def codes_on_gpu(missing: Sequence[WantedArtifact], target: GpuTarget, run: Run)
     if not pieces:
         return codes
     try:
-        request = _CodeRequest(target, *_surroundings_of_gpu_code(target), pieces)
+        request = _CodeRequest(target, *_gpu_worker_arguments(target), pieces)
         result = run_alone(_codes_in_worker, request, run.cancelled)
     except CancelledError:
         return codes
@@ -300,7 +300,7 @@ def codes_on_gpu(missing: Sequence[WantedArtifact], target: GpuTarget, run: Run)
     return codes
 
 
-def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:
+def _gpu_worker_arguments(target: GpuTarget) -> tuple[str, str, bytes]:
     """Return the C++ compiler, the folder for what it builds, and this process's settings, pickled.
 
     Raises:

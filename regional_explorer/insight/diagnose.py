@@ -362,7 +362,7 @@ def diagnose(
     distinct = [equal[0] for equal in grouped_by_artifact(parts)]
     config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
     if config:  # ``config-inert`` needs to know whether it changes the code
-        run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
+        run.threads.run_untimed(lambda: insights.codes_under(region, insights.wanted_under(region, config), None, run))
     tried = {
         config_text(config): list(_candidates(insights, region, distinct, config, find, run))
         for config, find in remedies(distinct)
@@ -404,7 +404,9 @@ def _candidates(
     """Yield a candidate per direction in which a remedy improves the code."""
     if run.cancelled():
         return
-    after = run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
+    after = run.threads.run_untimed(
+        lambda: insights.codes_under(region, insights.wanted_under(region, config), None, run)
+    )
     changed = [
         part
         for part in distinct

@@ -14,7 +14,7 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical, size_at
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
-from regional_explorer.compiler.switch import Switch, alone
+from regional_explorer.compiler.switch import Switch, standalone_call
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.code_store import Insights
@@ -106,7 +106,7 @@ def _measured_times(
             timed, untimed = run.threads.run_untimed(
                 lambda: _generated_calls(program, switch, artifact, code, args, clocks)
             )
-            compiled = run.threads.run_untimed(lambda: alone(workpiece, artifact, args))
+            compiled = run.threads.run_untimed(lambda: standalone_call(workpiece, artifact, args))
         except RegionCompileError as error:
             return ArtifactKernelTimes(problem=str(error)), StopReason.FAILED
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing

@@ -16,7 +16,7 @@ from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.switch import Switch, alone
+from regional_explorer.compiler.switch import Switch, standalone_call
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.clock import TimedCall
@@ -181,7 +181,7 @@ def race(
     entries, verdicts = list[TimedCall](), dict[str, NumericsVerdict]()
 
     def add_entry(name: str, artifact: Artifact) -> None:
-        entries.append(timed_call(name, alone(workpiece, artifact, args), args, put_back))
+        entries.append(timed_call(name, standalone_call(workpiece, artifact, args), args, put_back))
 
     def check_and_add(name: str, config: Mapping[str, Any]) -> None:
         artifact = artifact_under(config)

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.switch import Switch, alone
+from regional_explorer.compiler.switch import Switch, standalone_call
 from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.measure.alone import RecordedInputs, as_in_the_call, record_inputs, timed_call
 from regional_explorer.measure.benchmark import BenchmarkResults
@@ -123,7 +123,7 @@ def _measure_kind(
         calls = [timed_call(VariantName.EAGER, workpiece.piece.eager, args, put_back)]
         if artifact is not None:
             try:
-                compiled = untimed(lambda: alone(workpiece, artifact, args))
+                compiled = untimed(lambda: standalone_call(workpiece, artifact, args))
                 check = untimed(lambda: check_partition(workpiece, args, artifact, twin, cancelled))
                 calls.append(timed_call(COMPILED, compiled, args, put_back))
             except RegionCompileError as refused:

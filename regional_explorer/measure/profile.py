@@ -267,7 +267,7 @@ def profile_of(
         overhead_s=overhead,
         rounds=rounds.rounds - rounds.noise.left_out,
         stopped=str(rounds.stopped),
-        bandwidth=rates.copies(),
+        bandwidth=rates.largest_copy_rate(),
         noise=rounds.noise,
     )
 

@@ -74,9 +74,9 @@ class Rates:
         share_s = limit_s / max(1, len(dtypes) + bool(largest))
         if largest:
             steps = [step for step in STEPS if step <= max(largest, LARGE_MOVE)]
-            _while_time_is_left(((step, partial(self._move, step)) for step in steps), share_s)
+            _measure_until(((step, partial(self._move, step)) for step in steps), share_s)
         for dtype in dtypes:
-            _while_time_is_left(((size**3, partial(self._multiply, dtype, size)) for size in PRODUCT_SIZES), share_s)
+            _measure_until(((size**3, partial(self._multiply, dtype, size)) for size in PRODUCT_SIZES), share_s)
 
     def _multiply(self, dtype: str, size: int) -> float:
         left, right, out = (torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3))
@@ -117,7 +117,7 @@ class Rates:
             self.fastest[key] = self._rate(*key) * bound_s / fastest_s
         return fastest_s
 
-    def copies(self) -> Bandwidth:
+    def largest_copy_rate(self) -> Bandwidth:
         """Return the rate of the largest copies that were measured."""
         step = max(step for kind, step in self.fastest if kind == "copy")
         rate = self.fastest["copy", step]
@@ -136,7 +136,7 @@ class Rates:
         return max(rate for (_, measured), rate in rates.items() if measured >= reached)
 
 
-def _while_time_is_left(steps: Iterable[tuple[int, Callable[[], float]]], limit_s: float) -> None:
+def _measure_until(steps: Iterable[tuple[int, Callable[[], float]]], limit_s: float) -> None:
     """Measure steps, each given with its work, until the next would end after ``limit_s``; always measure the first."""
     began_s, next_s, last_work = time.perf_counter(), 0.0, 0
     for work, measure in steps:

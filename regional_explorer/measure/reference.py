@@ -19,7 +19,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import never_cancelled
-from regional_explorer.compiler.switch import alone
+from regional_explorer.compiler.switch import standalone_call
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
@@ -348,7 +348,7 @@ def check_partition(
         )
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
-            compiled = alone(workpiece, twin(more) if more else artifact, args)
+            compiled = standalone_call(workpiece, twin(more) if more else artifact, args)
             return with_confirmed_failures(lambda: compare_results(COMPILED, run(compiled), reference, note))
 
         rows = rows_with_eager_random_numbers(rows_under, [gm]) if piece.is_random else rows_under({}, "")

@@ -39,7 +39,7 @@ def trace_differs_diagnostic(
     graph, node, why = difference or (None, None, "")
     dynamo_differs_too = _dynamo_differs_too(capture, reference)
     location = "" if difference is None else f" The first difference is at {graph}:{node}{why}."
-    blame = (
+    cause = (
         " The same under torch.compile(backend='eager')."
         if dynamo_differs_too
         else " torch.compile(backend='eager') agrees with eager: AOTAutograd makes the difference."
@@ -59,7 +59,7 @@ def trace_differs_diagnostic(
     records = {graph.id: graph.by_name for graph in capture.graphs}
     record = records.get(graph or "", {}).get(node or "")
     return DiagnosticCode.TRACE_DIFFERS.finding(
-        f"{_difference_text(reference, wrong)}{location}{blame}",
+        f"{_difference_text(reference, wrong)}{location}{cause}",
         graph=graph,
         at=() if node is None else (node,),
         where=() if record is None or record.source is None else (record.source,),

@@ -22,7 +22,7 @@ from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.compile_notes import CacheCounts, counting_patterns
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.releasing import has_given_up, release_compiled, traces_of
-from regional_explorer.torch_api.torch_config import surroundings, under_config
+from regional_explorer.torch_api.torch_config import settings_text, under_config
 from regional_explorer.torch_api.torch_errors import in_one_line
 from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 
@@ -113,7 +113,7 @@ class Variants:
         Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is.
         """
         marks = None if name is VariantName.FULL else Marks.of(self.program)
-        content = surroundings(), None if marks is None else marks.content()
+        content = settings_text(), None if marks is None else marks.content()
         existing = self._compiled.get(name)
         if existing is not None and existing.content == content:
             return existing
@@ -132,7 +132,7 @@ class Variants:
     def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[CompiledVariant]:
         """Context manager: yield the call compiled as for ``full``, but under ``config``; run it inside the block."""
         with under_config(config):
-            content = surroundings()
+            content = settings_text()
             if self._twin is None or self._twin.content != content:
                 compiled, cost = self._first_run(TWIN_OF_FULL, self.call.fn, "inductor", nullcontext())
                 self._release_twin()

@@ -58,8 +58,8 @@ def share_text(share: Figure) -> str:
     low, value, high = (100.0 * end for end in interval_ends(share))
     width = (high - low) / 2.0 or abs(value) * 1e-3
     digits = -math.floor(math.log10(width)) if width > 0.0 else 0
-    told, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
-    return f"{told} %{'' if lowest == highest else f' ({lowest}–{highest})'}"
+    shown, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
+    return f"{shown} %{'' if lowest == highest else f' ({lowest}–{highest})'}"
 
 
 def steps_text(repaid_after: Figure) -> str:
@@ -190,8 +190,8 @@ def _ratio(speed: Speed | None) -> str:
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
     low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in interval_ends(speed.speedup))
-    told_below = (speed.of, speed.against) == (WORDS[PLAN], WORDS[VariantName.EAGER])
-    note = "" if speed.comparable or told_below else f", results {NumericsVerdict.NOT_COMPARABLE}"
+    is_in_results = (speed.of, speed.against) == (WORDS[PLAN], WORDS[VariantName.EAGER])
+    note = "" if speed.comparable or is_in_results else f", results {NumericsVerdict.NOT_COMPARABLE}"
     return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
 
 
@@ -229,13 +229,13 @@ def _cost(answer: Answer) -> str:
 def _regions(answer: Answer) -> str:
     named = {word: regions for word in ("faster", "slower") if (regions := getattr(answer, word))}
     alone = [
-        f"the {'region' if len(regions) == 1 else 'regions'} {_listed(regions)} {_is_or_are(len(regions))} {word}"
+        f"the {'region' if len(regions) == 1 else 'regions'} {_region_list(regions)} {_is_or_are(len(regions))} {word}"
         for word, regions in named.items()
     ]
     over = ", against traced ops that are slower than the program's own" if answer.over_trace else ""
     clauses = [f"Measured alone, {' and '.join(alone)} compiled{over}."] if alone else []
     if answer.failed:
-        clauses.append(f"{_listed(answer.failed)} cannot be compiled and {_runs(len(answer.failed))} eagerly.")
+        clauses.append(f"{_region_list(answer.failed)} cannot be compiled and {_runs(len(answer.failed))} eagerly.")
     if answer.not_compiled:
         yet = " yet" if answer.state is AnswerState.TRACED else ""
         clauses.append(f"{count(answer.not_compiled, 'piece')} {_is_or_are(answer.not_compiled)} not compiled{yet}.")
@@ -250,7 +250,7 @@ def _is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _listed(regions: tuple[str, ...]) -> str:
+def _region_list(regions: tuple[str, ...]) -> str:
     names = [clean(name, SHORT) for name in regions]
     return listing(names, MOST_NAMED) if len(names) > MOST_NAMED else listing(names, joint=" and ")
 
@@ -259,9 +259,9 @@ def others_text(answer: Answer) -> str:
     """Return the number of findings that are not shown, as text; empty if all are shown."""
     small = f"{LEAST_SHARE:.1%}".replace("%", " %")
     smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
-    told = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []
-    told += [count(number, "remark" if name == Severity.INFO else name) for name, number in answer.remarks.items()]
-    return f"{listing(told)}: ex.diagnostics." if told else ""
+    counts = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []
+    counts += [count(number, "remark" if name == Severity.INFO else name) for name, number in answer.remarks.items()]
+    return f"{listing(counts)}: ex.diagnostics." if counts else ""
 
 
 def words_of(advice: Advice) -> str:
@@ -274,8 +274,8 @@ def words_of(advice: Advice) -> str:
 
 def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
     """Return an answer as about ten lines of about ``width`` columns."""
-    told = " ".join(map(clean, (*sentences(answer), answer.noise)))
-    lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
+    text = " ".join(map(clean, (*sentences(answer), answer.noise)))
+    lines = textwrap.wrap(text, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
         known, action = gain_text(finding, _call(answer)), clean(str(finding.action))
         if len(action) > width // 2:  # on a line of its own, so that it is copied whole
@@ -316,7 +316,7 @@ def answer_nodes(
     A panel has a ``button`` for each finding, and the elements ``after`` in place of the next step in words.
     """
     first, *others = [*sentences(answer), ""]
-    told = [
+    nodes = [
         node(
             "p",
             *_headline(answer, first),
@@ -331,7 +331,7 @@ def answer_nodes(
     rest = [others_text(answer), f"Next: {words_of(answer.next)}" if answer.next else ""]
     if after is None:
         after = [node("p", " ".join(filter(None, rest)), class_="rx-quiet")]
-    return [node("div", node("div", *told, *after), *chart, class_="rx-answered")]
+    return [node("div", node("div", *nodes, *after), *chart, class_="rx-answered")]
 
 
 def _headline(answer: Answer, first: str) -> list[Node | str]:
@@ -349,12 +349,12 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
         if speed is not None
         for tone in [TONES.get(speed.verdict, "")]
     ]
-    told = [part for ratio in ratios for part in (", ", ratio)][1:]
+    ratio_nodes = [part for ratio in ratios for part in (", ", ratio)][1:]
     verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
     seconds = answer.times.get(WORDS[PLAN])
     takes = "has no reliable time" if seconds is None else f"takes {duration(seconds.value)}"
     about = None if seconds is None else f"{interval(seconds, duration)} under your plan"
-    return [node("b", verdict, node("span", f"A {_call(answer)} {takes}: ", title=about), *told, ". ")]
+    return [node("b", verdict, node("span", f"A {_call(answer)} {takes}: ", title=about), *ratio_nodes, ". ")]
 
 
 _BASIS_CLASSES = {

@@ -128,8 +128,8 @@ def summary_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
     """Return the first lines of a session: the answer and the summary."""
     rows = summary_rows(session)
     label_width = max(len(label) for label, _ in rows)
-    told = answer_text(answer_of(session), width)
-    return "\n".join([told, "", *(f"  {label:<{label_width}}  {text}" for label, text in rows)])
+    answer = answer_text(answer_of(session), width)
+    return "\n".join([answer, "", *(f"  {label:<{label_width}}  {text}" for label, text in rows)])
 
 
 def diagnostics_text(session: Session, *, width: int = TEXT_WIDTH) -> str:

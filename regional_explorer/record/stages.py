@@ -77,7 +77,7 @@ def computes(node: Node) -> bool:
     return node.op not in NONCOMPUTING_OPS
 
 
-def change(
+def stage_change(
     before: Sequence[Node], after: Sequence[Node], sources: Mapping[str, tuple[str, ...]], *, kernels: bool = False
 ) -> Change:
     """Return how a stage changed the ops ``before``; ``sources`` says what each node of ``after`` comes from."""
@@ -232,7 +232,7 @@ def check_followed(partitions: Sequence[PartitionStages], names: Sequence[str]) 
 
 def _with_changes(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     changes = (
-        change(before.ops, stage.ops, stage.sources, kernels=stage.kind is StageKind.OUTPUT)
+        stage_change(before.ops, stage.ops, stage.sources, kernels=stage.kind is StageKind.OUTPUT)
         for before, stage in pairwise(stages)
     )
     return tuple(replace(stage, change=effect) for stage, effect in zip(stages, (None, *changes), strict=True))

@@ -124,7 +124,7 @@ Parts = tuple[list[ClaimedNodes], Edges[fx.Node], list[frozenset[str]]]
 def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> Parts:
     """Return one partition per convex piece of an instance."""
     before = dependencies(gm.graph)
-    instances = [part for group in _claimed(gm.graph, claim_of, order) for part in _connected_parts(group)]
+    instances = [part for group in _claimed_nodes(gm.graph, claim_of, order) for part in _connected_parts(group)]
     parts = [ClaimedNodes(claim, nodes) for claim, nodes in convex_parts(instances, before)]
     cyclic = cycles(before, parts)
     if not cyclic:
@@ -145,7 +145,7 @@ def _upstream_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -
         claim = claim_of(node)
         return None if claim is None else Claim(claim.region)
 
-    groups = _claimed(gm.graph, region_of, order)
+    groups = _claimed_nodes(gm.graph, region_of, order)
     parts = [ClaimedNodes(group.claim, nodes) for group in groups for nodes in propose_partitions(gm, group.nodes)]
     before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
     if cycles(before, parts):
@@ -153,7 +153,7 @@ def _upstream_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -
     return parts, before, []
 
 
-def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[ClaimedNodes]:
+def _claimed_nodes(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[ClaimedNodes]:
     """Return the nodes of each claim that can be part of a partition, in the order of the regions."""
     claims: dict[fx.Node, Claim] = {}
     for node in graph.nodes:

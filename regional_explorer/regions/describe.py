@@ -1,4 +1,4 @@
-"""The inverse of ``picks``: finds the shortest selectors, as a person would write them, for just the selected nodes."""
+"""Finds the shortest selectors that pick just the selected nodes, as a person would write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
-from regional_explorer.regions.select import LineRange, node_names, operator_names, picks
+from regional_explorer.regions.select import LineRange, node_names, operator_names, picked_origins
 
 COST_OF_NAME = 3
 """The cost of a node's name, in patterns: it says nothing to a reader, and may differ in the next trace."""
@@ -55,7 +55,7 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
     if not wanted:  # ``mark`` says why nothing can pick these nodes
         return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else ())
     patterns = _Patterns(graphs, seen)
-    alike_ops = _alike(wanted, graphs)
+    alike_ops = _alike_ops(wanted, graphs)
     alike = patterns.describe(_bits(itertools.chain(*alike_ops)), clicked) if len(alike_ops) > 1 else ()
     return Choice(patterns.describe(wanted, clicked), alike, max(1, len(alike_ops)))
 
@@ -93,7 +93,7 @@ def _selected_origins(
     return _bits(node.origin for _, node in chosen), _bits(node.origin for graph in visible for node in graph.ops)
 
 
-def _alike(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
+def _alike_ops(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
     """Return the ops ``wanted``, and the ops in the same places of equal modules, one list per module."""
     ops = [(origin, node) for origin, node in _dynamo_ops(graphs) if node.modules]
     classes = {call.path: call.class_name for _, node in ops for call in node.modules}
@@ -187,7 +187,7 @@ class _Patterns:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
             together = *_selectors(chosen), *self._node_selectors(left)
             selectors = min([together, *self._combinations(wanted, order)], key=_cost)
-        picked = _bits(origin for selector in selectors for origin in picks(selector, self.graphs))
+        picked = _bits(origin for selector in selectors for origin in picked_origins(selector, self.graphs))
         return selectors if picked & self.seen == wanted else self._node_selectors(wanted)
 
     def _node_selectors(self, origins: Origins) -> tuple[Selector, ...]:
@@ -244,7 +244,7 @@ class _Patterns:
                         yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(matches))
 
     def _op_patterns(self) -> Iterable[_Pattern]:
-        """Return patterns by operator, the program's names first; backward operators have none, as in ``picks``."""
+        """Return patterns by operator, the program's names first, without backward operators, as forward ops come first."""
         forward = (graph for graph in self.graphs if graph.kind is not GraphKind.BACKWARD)
         named = grouped(
             (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)

@@ -34,7 +34,7 @@ from regional_explorer.regions.select import (
     call_origins,
     module_glob,
     node_names,
-    picks,
+    picked_origins,
 )
 
 MOST_HINTS = 8
@@ -62,19 +62,19 @@ def require_match(
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
         if selector.is_combined:
-            unnarrowed = picks(replace(selector, only=(), within=(), without=()), graphs)
+            unnarrowed = picked_origins(replace(selector, only=(), within=(), without=()), graphs)
             further = (*selector.within, *selector.without)
             require_match(name, further, graphs, functools.partial(_is_among_both, among, unnarrowed))
         for node in selector.only:
-            if not any(map(among, picks(Selector(SelectorKind.NODES, (node,)), graphs))):
+            if not any(map(among, picked_origins(Selector(SelectorKind.NODES, (node,)), graphs))):
                 hint = _suggestions(SelectorKind.NODES, node, graphs, among)
                 raise SelectorError(f"Region {name!r}: only: no operation {where} is called {node!r}.{hint}")
         for node in (*selector.only, *(selector.patterns if selector.kind is SelectorKind.NODES else ())):
             require_one_op(node, graphs, among)
-        selector_matches = any(map(among, picks(selector, graphs)))
+        selector_matches = any(map(among, picked_origins(selector, graphs)))
         for pattern in selector.patterns:
             single = replace(selector, patterns=(pattern,))
-            if (selector_matches and selector.only) or any(map(among, picks(single, graphs))):
+            if (selector_matches and selector.only) or any(map(among, picked_origins(single, graphs))):
                 if selector.kind is SelectorKind.LINES:
                     _require_one_file(pattern, graphs)
                 continue
@@ -354,7 +354,7 @@ def _one_per_module(
 ) -> list[tuple[str, tuple[Selector, ...]]]:
     if any(selector.kind is not SelectorKind.MODULES for selector in chosen):
         raise SelectorError("each=True makes one region per module: give modules= and no other selector.")
-    instances = (instance for selector in chosen for instance in picks(selector, graphs).values())
+    instances = (instance for selector in chosen for instance in picked_origins(selector, graphs).values())
     paths = dict.fromkeys(instance[0] for instance in instances if instance is not None)
     return [(f"{name}[{path}]", (Selector(SelectorKind.MODULES, (path,), only=chosen[0].only),)) for path in paths]
 
@@ -425,10 +425,10 @@ def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selec
     assignment = assign(graphs, plan)
     carved_origins = {origin for origin in assignment.carved if assignment.owners[origin].region == name}
     require_match(name, chosen, graphs, carved_origins.__contains__)
-    put_back = {origin for selector in chosen for origin in picks(selector, graphs)}
+    put_back = {origin for selector in chosen for origin in picked_origins(selector, graphs)}
     still_carved: list[Selector] = []
     for selector in region.carved:
-        picked = carved_origins & picks(selector, graphs).keys()
+        picked = carved_origins & picked_origins(selector, graphs).keys()
         if not picked & put_back:
             still_carved.append(selector)
         elif remaining := node_names(graphs, picked - put_back):
@@ -451,7 +451,7 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
     instance_ops = ((owners[node.origin].instance, node) for node in _ops_in_order(graphs) if node.origin in origins)
     instances = list(grouped(instance_ops).values())
     if at is None:
-        bodies = (picks(selector, graphs) for selector in region.selectors if selector.kind in SUBGRAPH_KINDS)
+        bodies = (picked_origins(selector, graphs) for selector in region.selectors if selector.kind in SUBGRAPH_KINDS)
         calls = call_origins(graphs).intersection(itertools.chain(*bodies))
         parts, unsplit = _instance_parts(name, instances, graphs, calls), list[Node]()
     else:
@@ -534,19 +534,19 @@ def _region_part(region: Region, graphs: Sequence[Graph], nodes: Sequence[Node],
         name=name,
         selectors=selectors,
         joined=region.joined and len(selectors) > 1,
-        carved=tuple(selector for selector in region.carved if origins & picks(selector, graphs).keys()),
+        carved=tuple(selector for selector in region.carved if origins & picked_origins(selector, graphs).keys()),
     )
 
 
 def _narrowed_selector(selector: Selector, graphs: Sequence[Graph], origins: Collection[int]) -> Selector | None:
     """Return the selector narrowed to ``origins``, or None if it picks none of them."""
-    picked = picks(selector, graphs)
+    picked = picked_origins(selector, graphs)
     narrowed = {origin: instance for origin, instance in picked.items() if origin in origins}
     if not narrowed or len(narrowed) == len(picked):
         return selector if narrowed else None
     paths = {instance[0] for instance in narrowed.values() if instance is not None}
     if selector.kind is SelectorKind.MODULES and len(paths) == 1:
         plain = Selector(SelectorKind.MODULES, tuple(paths))
-        if picks(plain, graphs) == narrowed:
+        if picked_origins(plain, graphs) == narrowed:
             return plain
     return replace(selector, only=node_names(graphs, narrowed))

@@ -322,7 +322,7 @@ def assign(
 
     def picked_by(selector: Selector) -> Mapping[int, Instance]:
         if selector not in picked_cache:
-            picked_cache[selector] = picks(selector, graphs, pending)
+            picked_cache[selector] = picked_origins(selector, graphs, pending)
         return picked_cache[selector]
 
     by_annotation = {
@@ -405,16 +405,16 @@ def _claims_on(
     return claims
 
 
-def picks(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] = ()) -> dict[int, Instance]:
+def picked_origins(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] = ()) -> dict[int, Instance]:
     """Return the origins that ``selector`` picks, each with its instance."""
     if selector.only:
         only_origins = _pick_nodes(selector.only, (*graphs, *pending))
-        unnarrowed = picks(replace(selector, only=()), graphs, pending)
+        unnarrowed = picked_origins(replace(selector, only=()), graphs, pending)
         return {origin: instance for origin, instance in unnarrowed.items() if origin in only_origins}
     if selector.is_combined:
-        unnarrowed = picks(replace(selector, within=(), without=()), graphs, pending)
-        origins = set(unnarrowed).intersection(*(picks(other, graphs, pending) for other in selector.within))
-        origins = origins.difference(*(picks(other, graphs, pending) for other in selector.without))
+        unnarrowed = picked_origins(replace(selector, within=(), without=()), graphs, pending)
+        origins = set(unnarrowed).intersection(*(picked_origins(other, graphs, pending) for other in selector.within))
+        origins = origins.difference(*(picked_origins(other, graphs, pending) for other in selector.without))
         return {origin: instance for origin, instance in unnarrowed.items() if origin in origins}
     match selector.kind:
         case SelectorKind.ANNOTATION:

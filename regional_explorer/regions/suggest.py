@@ -20,7 +20,7 @@ from regional_explorer.record.stages import NONCOMPUTING_OPS
 from regional_explorer.record.tuning import Suggestion, SuggestionKind, as_measured
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.instances import Instance, direct_feeds
-from regional_explorer.regions.select import picks
+from regional_explorer.regions.select import picked_origins
 
 PRODUCTS = (
     "addmm",
@@ -171,7 +171,7 @@ class _Program:
     ) -> tuple[Suggestion, Collection[int]]:
         picked: dict[int, Instance] = {}
         for selector in selectors:
-            picked |= picks(selector, self.graphs)
+            picked |= picked_origins(selector, self.graphs)
         instances = self._instances(picked)
         picked = {origin: instance for origin, instance in picked.items() if origin in self.parts}
         likeness = {tuple((self.ops[origin].target, self.ops[origin].values) for origin in ops) for ops in instances}
@@ -269,8 +269,12 @@ class _Program:
 
     def _between(self, around: Selector, left_out: Sequence[str]) -> Selector:
         """Return the selector of ``around`` without its ops ``left_out``."""
-        inside = picks(around, self.graphs)
-        names = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
+        inside = picked_origins(around, self.graphs)
+        names = [
+            name
+            for name in left_out
+            if inside.keys() & picked_origins(Selector(SelectorKind.OPS, (name,)), self.graphs)
+        ]
         return replace(around, without=(Selector(SelectorKind.OPS, tuple(names)),))
 
     def _name(self, product: int) -> str:

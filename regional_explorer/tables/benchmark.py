@@ -328,7 +328,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Number("compile_cold_s", lambda t: t.compile_cold_s),
             Number("compile_warm_s", lambda t: t.compile_warm_s),
             Column("cache", lambda t: t.cache),
-            Number("pays_off_after_calls", lambda t: t.pays_off_after_calls, "paid for after", text=paid_after),
+            Number("pays_off_after_calls", lambda t: t.pays_off_after_calls, "paid for after", text=pay_off_text),
             Number("partitions", lambda t: t.partitions),
             Number("measured", lambda t: t.measured),
         ),
@@ -342,7 +342,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
     )
 
 
-def paid_after(timing: RegionTiming) -> str:
+def pay_off_text(timing: RegionTiming) -> str:
     """Return the number of calls after which a region's compile pays off: ``1,200 calls``, ``never``, or a dash."""
     calls = timing.pays_off_after_calls
     if calls is None or is_withheld(timing):

@@ -346,7 +346,7 @@ def _graph_after_passes(lowering: Any, structure: Structure, nodes_of: NodesOf) 
     )
 
 
-def _output(lowering: Any, launches: Sequence[Launch], nodes_of: NodesOf) -> tuple[LoweredGraph | None, str]:
+def _output_graph(lowering: Any, launches: Sequence[Launch], nodes_of: NodesOf) -> tuple[LoweredGraph | None, str]:
     """Return the graph that ``fx_wrapper`` would make of Triton code, from the lines of Inductor's wrapper code.
 
     A node that calls a kernel has its name as target. Nothing is compiled or tuned: each kernel has the first of its
@@ -510,7 +510,7 @@ def _artifact_code(
         for launch, nodes, others in zip(launches, named, structure.inferred_nodes(named), strict=True)
     ]
     kernels = tuple(map(kernel_of_launch, launches, named, inferred, read_from(launches)))
-    output, problem = _output(V.graph, launches, nodes_of) if "async_compile.triton(" in code else (None, "")
+    output, problem = _output_graph(V.graph, launches, nodes_of) if "async_compile.triton(" in code else (None, "")
     return ArtifactCode(
         code,
         kernels,

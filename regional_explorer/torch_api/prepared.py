@@ -286,8 +286,8 @@ def lower_as_it_is(
     A tensor in the place of a fake becomes a constant.
     """
     fakes = without_constants(gm, inputs)
-    with _passes(mode), _wrapper_options(fakes) as options:
-        gm, frozen = _ready(gm, inputs, fakes, prepared)
+    with _running_passes(mode), _wrapper_options(fakes) as options:
+        gm, frozen = _prepared_piece(gm, inputs, fakes, prepared)
         if frozen is not None:
             fakes = [fakes[place] for place in frozen.inputs]
             options["layout_opt"] = frozen.layout_opt
@@ -312,12 +312,12 @@ def frozen_as_it_is(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, prepared: Preparation
 ) -> FrozenPiece | None:
     """Return the piece with its constants as it is lowered; None without constants."""
-    with _passes(mode):
-        return _ready(gm, inputs, without_constants(gm, inputs), prepared)[1]
+    with _running_passes(mode):
+        return _prepared_piece(gm, inputs, without_constants(gm, inputs), prepared)[1]
 
 
 @contextlib.contextmanager
-def _passes(mode: FakeTensorMode) -> Iterator[None]:
+def _running_passes(mode: FakeTensorMode) -> Iterator[None]:
     """Context manager: run Inductor's passes on a piece in the block."""
     with (
         V.set_fake_mode(mode),
@@ -327,7 +327,7 @@ def _passes(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
-def _ready(
+def _prepared_piece(
     gm: fx.GraphModule, inputs: Sequence[Any], fakes: Sequence[Any], prepared: Preparation
 ) -> tuple[fx.GraphModule, FrozenPiece | None]:
     """Return a piece after the passes that its trace has not run, and its frozen form if it has constants."""

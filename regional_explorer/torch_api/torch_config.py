@@ -276,6 +276,6 @@ class Settings:
         return {**self.underneath, **self.knobs}
 
 
-def surroundings() -> str:
+def settings_text() -> str:
     """Return the global torch settings that affect generated code, as text."""
     return repr(Settings.now())

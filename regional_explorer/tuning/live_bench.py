@@ -20,7 +20,7 @@ from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
-from regional_explorer.compiler.switch import Switch, alone
+from regional_explorer.compiler.switch import Switch, standalone_call
 from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, in_a_line
 from regional_explorer.measure.alone import (
@@ -50,7 +50,7 @@ from regional_explorer.record.statistics import paired_gaps
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion, best_first
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 from regional_explorer.tuning.bench import CheckResult, CompileResult, RaceResult, TimedPiece
 from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew
@@ -265,7 +265,9 @@ class LiveBench:
         records = self._run_untimed(lambda: record_inputs(program, distinct_kinds(program)))
         kinds = {kind.switch.partition.name: kind for kind in records if not kind.why_not and kind.switch.artifact}
         with as_in_the_call():
-            calls = self._run_untimed(lambda: [call for name, kind in kinds.items() for call in _alone(name, kind)])
+            calls = self._run_untimed(
+                lambda: [call for name, kind in kinds.items() for call in _recorded_call(name, kind)]
+            )
             if not calls:
                 return []
             result = measure_rounds(calls, budget_s, self._silent, baseline=calls[0].name)
@@ -300,7 +302,7 @@ class LiveBench:
                 titles.setdefault(code, []).append(title)
                 configs.setdefault(code, other.program.config_for(twin))
         as_it_was = titles.pop(store.code_hash(artifact.key) or artifact.key, [])
-        settings = surroundings()
+        settings = settings_text()
         timings = race(
             workpiece,
             piece.handle.args,
@@ -381,12 +383,12 @@ class LiveBench:
         return self.context.run.threads.run_untimed(work)
 
 
-def _alone(name: str, recorded: RecordedInputs) -> Iterator[TimedCall]:
+def _recorded_call(name: str, recorded: RecordedInputs) -> Iterator[TimedCall]:
     """Yield the call of a compiled partition on its recorded inputs, unless it refuses them."""
     switch = recorded.switch
     if switch.artifact is not None:
         with suppress(RegionCompileError):
-            compiled = alone(switch.known_workpiece, switch.artifact, recorded.args)
+            compiled = standalone_call(switch.known_workpiece, switch.artifact, recorded.args)
             yield timed_call(name, compiled, recorded.args, switch.known_workpiece.restorer(recorded.args))
 
 

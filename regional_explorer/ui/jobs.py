@@ -386,7 +386,7 @@ class Jobs:
                 self._stop(note)
                 self._change_job(cancelling=True)
 
-    def instead(self, work: Callable[[], None]) -> None:
+    def run_instead(self, work: Callable[[], None]) -> None:
         """Cancel the background job, and call ``work`` once the job has ended; ``work`` must not raise."""
         self._next.append(work)
         self.cancel(note="")

@@ -111,7 +111,7 @@ def handle(control: Control, event: Event) -> None:
     with control.lock:
         job = control.state.job
         if job is not None and job.background and event.do in EVENTS.keys() - HARMLESS_EVENTS:
-            control.jobs.instead(lambda: handle_safely(control, event))
+            control.jobs.run_instead(lambda: handle_safely(control, event))
             return
         kind = EVENTS.get(event.do)
         subject = kind.about(control, event.of) if kind is not None else None

@@ -229,7 +229,11 @@ class PanelState:
         state = replace(self, selected_rows=selected_rows)
         # The pane beside the source follows the selected row.
         hidden = BESIDE not in self.columns
-        return state if hidden or not selected_rows or self.opened in selected_rows else state.about(selected_rows[-1])
+        return (
+            state
+            if hidden or not selected_rows or self.opened in selected_rows
+            else state.with_opened(selected_rows[-1])
+        )
 
     # -------------------------------------------------------------------------------------------------------- fields
 
@@ -238,9 +242,9 @@ class PanelState:
         selected = () if self.opened in self.selected_rows else reversed(self.selected_rows)
         candidates = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
         opened = next((candidate for candidate in candidates if candidate is not None), None)
-        return replace(self, pane=pane, columns=self.columns | {BESIDE}).about(opened)
+        return replace(self, pane=pane, columns=self.columns | {BESIDE}).with_opened(opened)
 
-    def about(self, opened: str | None) -> Self:
+    def with_opened(self, opened: str | None) -> Self:
         """Return the state whose panes are about another region."""
         if opened == self.opened:
             return self

@@ -37,7 +37,7 @@ print(*build.workers.pids, flush=True)
 
 
 @pytest.fixture
-def surroundings(tmp_path, monkeypatch):
+def settings_text(tmp_path, monkeypatch):
     """Empty caches of Inductor, for this process and its children."""
     for name, value in {"TMPDIR": tmp_path, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "cache"}.items():
         monkeypatch.setenv(name, str(value))
@@ -60,11 +60,11 @@ def fill(path, *, age, content=b"built"):
     os.utime(path, (time.time() - age,) * 2)
 
 
-def test_complete_caches_are_recognized_without_torch(surroundings, monkeypatch):
-    compiler(surroundings, monkeypatch, "exit 0")
-    library = surroundings / "cache" / "ab" / "cab.so"
+def test_complete_caches_are_recognized_without_torch(settings_text, monkeypatch):
+    compiler(settings_text, monkeypatch, "exit 0")
+    library = settings_text / "cache" / "ab" / "cab.so"
     assert not toolchain.toolchain_is_built()
-    headers = surroundings / f"torchinductor_{toolchain._user_name()}" / "precompiled_headers"
+    headers = settings_text / f"torchinductor_{toolchain._user_name()}" / "precompiled_headers"
     fill(headers / "cabc.h.gch", age=-60)
     assert not toolchain.toolchain_is_built()
     fill(library, age=-60, content=b"")  # the linker was killed
@@ -75,8 +75,8 @@ def test_complete_caches_are_recognized_without_torch(surroundings, monkeypatch)
     assert not toolchain.toolchain_is_built()
 
 
-def test_warming_needs_a_compiler(surroundings, monkeypatch):
-    monkeypatch.setenv("CXX", str(surroundings / "none"))
+def test_warming_needs_a_compiler(settings_text, monkeypatch):
+    monkeypatch.setenv("CXX", str(settings_text / "none"))
     assert toolchain.toolchain_is_built()
     build = toolchain.ToolchainBuild()
     assert not build.start()
@@ -92,8 +92,8 @@ def test_the_environment_variable_turns_warming_off(monkeypatch, value, expected
 
 
 @posix
-def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(surroundings, monkeypatch):
-    compiler(surroundings, monkeypatch, "exit 1")
+def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(settings_text, monkeypatch):
+    compiler(settings_text, monkeypatch, "exit 1")
     monkeypatch.setattr(toolchain, "fill_caches", os.getpid)
     build = toolchain.ToolchainBuild()
     assert build.start()
@@ -106,8 +106,8 @@ def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(surroundings
 
 
 @posix
-def test_the_process_and_its_compiler_end_with_the_kernel(surroundings, monkeypatch):
-    log = compiler(surroundings, monkeypatch, "exec sleep 100")
+def test_the_process_and_its_compiler_end_with_the_kernel(settings_text, monkeypatch):
+    log = compiler(settings_text, monkeypatch, "exec sleep 100")
     parent = subprocess.Popen(
         [sys.executable, "-c", START + "time.sleep(100)"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -124,8 +124,8 @@ def test_the_process_and_its_compiler_end_with_the_kernel(surroundings, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_concurrent_compile_shares_builds(surroundings, monkeypatch):
-    log = compiler(surroundings, monkeypatch, 'exec g++ "$@"')
+def test_concurrent_compile_shares_builds(settings_text, monkeypatch):
+    log = compiler(settings_text, monkeypatch, 'exec g++ "$@"')
     compiling = "from regional_explorer.compiler.compilation import warm_toolchain\nwarm_toolchain('cpu')"
     python(f"{START}{compiling}\nbuild.wait()\n")
     words = [line.split() for line in log.read_text().splitlines()]

@@ -13,7 +13,7 @@ from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, layouts_of
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 from tests.shared.processes import python
 
 
@@ -22,7 +22,7 @@ def key(fn, args, config=None, *, tracing="real"):
     for node in gm.graph.find_nodes(op="placeholder"):
         node.meta.setdefault("val", args[0])
     return artifact_key(
-        fingerprint(SimpleNamespace(gm=gm, prepared=None), layouts_of(args)), config or {}, surroundings()
+        fingerprint(SimpleNamespace(gm=gm, prepared=None), layouts_of(args)), config or {}, settings_text()
     )
 
 
@@ -222,11 +222,11 @@ def test_another_torch_and_the_regions_own_config_change_the_key(monkeypatch):
 IN_ITS_ENVIRONMENT = """
 import dataclasses, json
 import torch._inductor.config as inductor_config
-from regional_explorer.torch_api.torch_config import surroundings
+from regional_explorer.torch_api.torch_config import settings_text
 from regional_explorer.torch_api.torch_config import Settings
 with dataclasses.replace(Settings.now(), inductor={}).in_force():
-    plain = surroundings(), inductor_config.max_autotune
-print(json.dumps([surroundings(), *plain]))
+    plain = settings_text(), inductor_config.max_autotune
+print(json.dumps([settings_text(), *plain]))
 """
 
 
@@ -236,10 +236,10 @@ def test_defaults_that_environment_variables_set_are_in_the_key():
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     environment = {**dict.fromkeys(names, "1"), **without_effect, **threads}
     there, plain_there, tuned = python(IN_ITS_ENVIRONMENT, env=environment).json
-    assert plain_there == surroundings() != there
+    assert plain_there == settings_text() != there
     assert not tuned
     with inductor_config.patch(max_autotune=True, freezing=True, cpp_wrapper=True):
-        assert there == surroundings()
+        assert there == settings_text()
 
 
 REOPENED = """

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 import regional_explorer as rx
-from regional_explorer.compiler.partition_records import inert_configs
+from regional_explorer.compiler.partition_records import inert_config_diagnostics
 from regional_explorer.record.changes import run_same_code, under_plan_of
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.partition import Partition, State, keys_of_same_code
@@ -135,7 +135,7 @@ def test_cuda_graphs_are_never_without_effect():
         (("max_fusion_size",), "cuda", 1),
         (tuple(config), "cpu", 2),  # for one the reason is known
     ):
-        found = list(inert_configs(ex.live.program, [replace(part, same_without=(keys,))], device))
+        found = list(inert_config_diagnostics(ex.live.program, [replace(part, same_without=(keys,))], device))
         assert len(found) == count
 
 

@@ -16,7 +16,7 @@ from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
-from regional_explorer.backend.planned_backend import in_production
+from regional_explorer.backend.planned_backend import worded_for_production
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import CaptureError, RefusalCode
@@ -86,7 +86,7 @@ def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code:
         assert item.message
         assert item.upstream
         assert item.remedy
-        assert not re.search(r"\bex\.\w|[Uu]pstream torch", str(in_production(item)))
+        assert not re.search(r"\bex\.\w|[Uu]pstream torch", str(worded_for_production(item)))
         assert bool(item.where) is (code not in WITHOUT_LINE)
         assert f"*{item.severity}" in diagnostics_programs.page_sections()[code]
         if item.graph is not None:

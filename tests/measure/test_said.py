@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 import regional_explorer
 from benchmarks.claims import Claim, claims_of, durations, text_claims, words
-from regional_explorer.backend.planned_backend import in_production
-from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, slower_than
+from regional_explorer.backend.planned_backend import worded_for_production
+from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, slower_speeds
 from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.figure import exactly
@@ -90,8 +90,8 @@ def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verd
 @pytest.mark.parametrize("seed", range(24))
 def test_production_messages_name_no_exploration(seed: int) -> None:
     _, session = drawn(seed)
-    explored = replace(ExplorationRecord.of(session), slower=slower_than(session))
-    told = [*slower_when_explored(explored), *map(in_production, plan_diagnostics(session))]
+    explored = replace(ExplorationRecord.of(session), slower=slower_speeds(session))
+    told = [*slower_when_explored(explored), *map(worded_for_production, plan_diagnostics(session))]
     assert not [item for item in told if "ex." in str(item)]
     assert not wrong(claim for item in told for claim in text_claims(str(item)))
 

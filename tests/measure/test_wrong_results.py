@@ -25,7 +25,7 @@ from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.plan_file import ExplorationRecord, wrong_when_explored
 from regional_explorer.torch_api import graphs
 from regional_explorer.torch_api.dynamo import compile_isolated
-from regional_explorer.torch_api.torch_config import surroundings, under_config
+from regional_explorer.torch_api.torch_config import settings_text, under_config
 from tests.measure.planted import logistic
 from tests.shared import diagnostics_programs, sessions
 from tests.shared.checks import change_code, codes, only
@@ -42,14 +42,14 @@ def planted(function: Callable[..., Any], content: Any) -> CompiledVariant:
 
 def plant_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
     """Let ``full`` run another function."""
-    ex.live.variants._compiled[VariantName.FULL] = planted(function, (surroundings(), None))
+    ex.live.variants._compiled[VariantName.FULL] = planted(function, (settings_text(), None))
     return ex
 
 
 def plant_twin(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
     """Let the twin of ``full`` run another function."""
     with under_config(RANDOM_AS_EAGER):
-        ex.live.variants._twin = planted(function, surroundings())
+        ex.live.variants._twin = planted(function, settings_text())
     return ex
 
 

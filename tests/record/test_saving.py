@@ -21,7 +21,7 @@ import torch
 from msgspec.structs import replace
 
 import regional_explorer as rx
-from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
+from regional_explorer.diagnostics.measured import plan_diagnostics, slower_speeds
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration import exploration
 from regional_explorer.exploration.results import ENDINGS, save
@@ -170,7 +170,7 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
     eager, regional = sessions.timing("eager", 1.0, 1.0), sessions.timing("regional", 1.25, 0.8, verdict=verdict)
     measured = replace(sessions.measured(), grad=False, timings=(eager, regional))
     monkeypatch.setattr(exploration, "plan_diagnostics", lambda _session: plan_diagnostics(measured))
-    monkeypatch.setattr(exploration, "slower_than", lambda _session: slower_than(measured))
+    monkeypatch.setattr(exploration, "slower_speeds", lambda _session: slower_speeds(measured))
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         ex.save_plan(tmp_path / "plan.json")

@@ -20,7 +20,7 @@ from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import choice_for, selectors_for
-from regional_explorer.regions.select import picks
+from regional_explorer.regions.select import picked_origins
 from tests.shared import programs
 
 SELECTIONS = 200
@@ -99,7 +99,7 @@ def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
 
 
 def picked(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int]:
-    return {origin for selector in selectors for origin in picks(selector, graphs)}
+    return {origin for selector in selectors for origin in picked_origins(selector, graphs)}
 
 
 def transformer(name: str) -> Callable[[], rx.Exploration]:

@@ -16,7 +16,7 @@ from benchmarks import programs as architectures
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.tuning import SuggestionKind
-from regional_explorer.regions.select import assign, picks
+from regional_explorer.regions.select import assign, picked_origins
 from tests.shared import programs
 
 MOST_LINES = 10
@@ -219,4 +219,4 @@ def test_suggestions_ignore_marked_regions() -> None:
         assert ex.suggest() == before
         loss = next(one for one in before if one.kind is SuggestionKind.LOSS)
         ex.plan = Plan((Region(loss.name, loss.selectors),))
-        assert picks(loss.selectors[0], ex.session.graphs)
+        assert picked_origins(loss.selectors[0], ex.session.graphs)

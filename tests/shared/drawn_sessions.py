@@ -181,7 +181,7 @@ class Drawn:
             (border,),
             Launches(3, 2, 1),
             Roundings(0, 0),
-            bandwidth=self.rates().copies(),
+            bandwidth=self.rates().largest_copy_rate(),
         )
 
 

@@ -350,11 +350,15 @@ def test_a_row_of_the_time_table_can_be_marked_and_shown(profiled: Panel) -> Non
     control, plan = profiled.control, profiled.control.exploration.plan
     for row in elements(profiled.part("time"), data_do="show time"):
         assert time_share(control.session, row[1]["data-of"]) is not None
-    for key, picks in (("module 0", "modules:layers.*"), ("op 0", "ops:aten."), ("line 0", "lines:test_panes.py:")):
+    for key, picked_origins in (
+        ("module 0", "modules:layers.*"),
+        ("op 0", "ops:aten."),
+        ("line 0", "lines:test_panes.py:"),
+    ):
         profiled.press("mark time", key)
         assert control.state.problem is None
         marked = control.state.plan.regions[-1]
-        assert str(marked.selectors[0]).startswith(picks)
+        assert str(marked.selectors[0]).startswith(picked_origins)
         assert control.state.selected_rows == (marked.name,)
         (again,) = elements(profiled.part("time"), data_do="mark time", data_of=key)
         assert (again[2], again[1]["disabled"]) == ("Marked", True)
