@@ -244,7 +244,7 @@ class _Patterns:
                         yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(matches))
 
     def _op_patterns(self) -> Iterable[_Pattern]:
-        """Return patterns by operator, the program's names first, without backward operators, as forward ops come first."""
+        """Return patterns by operator, the program's names first; a backward operator has none."""
         forward = (graph for graph in self.graphs if graph.kind is not GraphKind.BACKWARD)
         named = grouped(
             (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.record.graph import Node, Role
-from regional_explorer.record.stages import StageKind, change
+from regional_explorer.record.stages import StageKind, stage_change
 
 
 def mlp(x, w, b):
@@ -38,7 +38,7 @@ def test_a_stage_counts_its_changes():
     after = [op("mul", "aten.mul.Tensor"), op("erf", "aten.erf.default"), op("addmm", "aten.addmm.default")]
     after += [op("seeds", "prims.inductor_seeds.default")]
     sources = {"mul": ("gelu",), "erf": ("gelu",), "addmm": ("mm", "add")}
-    found = change(before, after, sources)
+    found = stage_change(before, after, sources)
     assert (found.ops_before, found.ops, found.views_before) == (4, 4, 1)
     assert (found.decomposed, found.fused, found.into) == (1, 2, 1)
     assert (found.removed, found.inserted, found.elided, found.replaced) == (1, 1, 1, 0)
@@ -49,8 +49,8 @@ def test_a_stage_counts_its_changes():
 
 def test_an_unchanged_stage_is_labelled_unchanged():
     node = op("mul", "aten.mul.Tensor")
-    assert str(change([node], [node], {"mul": ("mul",)})) == "1 op → 1: none changed."
-    assert str(change([node], [node], {"mul": ("mul",)}, kernels=True)) == "1 op → 1 kernel: one for each."
+    assert str(stage_change([node], [node], {"mul": ("mul",)})) == "1 op → 1: none changed."
+    assert str(stage_change([node], [node], {"mul": ("mul",)}, kernels=True)) == "1 op → 1 kernel: one for each."
 
 
 @pytest.mark.compiles
