@@ -82,7 +82,7 @@ def edit_rows(regions: int, goal: float, repeats: int) -> Iterator[Row]:
 
 
 def _unboxed_copy(gm: fx.GraphModule) -> fx.GraphModule:
-    """Return a copy that takes its arguments one by one, as ``standalone_compile`` expects it."""
+    """Return a copy that takes its arguments one by one, not as one list: ``standalone_compile`` expects that."""
     plain = copy.deepcopy(gm)
     plain.graph.set_codegen(fx.graph.CodeGen())
     plain.recompile()

@@ -163,7 +163,7 @@ def _why_missed(search: Tuning, titles: Sequence[str]) -> str:
 
 
 def search_cost_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | str]:
-    """Search for the plan of the quickstart's GPT, beside compiling each of its plans by plain torch.compile.
+    """Compare a search for the plan of the quickstart's GPT with compiling each of its plans by torch.compile.
 
     At the beginning of the search, and of each compile, all caches except the toolchain's are empty. Plans with equal
     configs cost the same in plain torch.compile, whatever their tracing; the first config, the last and some between

@@ -309,7 +309,7 @@ def require_notebook(feature: str, packages: Sequence[str] = ("IPython", "ipywid
         )
 
 
-def in_a_line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return the first line of an error's text, after the name of its class unless this package defines it."""
     text = (str(error).splitlines() or [""])[0]
     return text if isinstance(error, RegionalExplorerError) else f"{type(error).__name__}: {text}"

@@ -35,7 +35,7 @@ from regional_explorer.torch_api.graphs import (
 from regional_explorer.torch_api.inductor import CompileOutput, load_compiled, start_compile
 from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.torch_api.releasing import GeneratedCode
-from regional_explorer.torch_api.shipping import Packed
+from regional_explorer.torch_api.shipping import PackedCode
 from regional_explorer.torch_api.torch_config import Settings, config_entries
 
 
@@ -58,7 +58,7 @@ class Artifact:
     made: ArtifactCompile
     guard: Callable[[Sequence[Any]], bool] | None = None
     dynamic: bool = False
-    pack: Callable[[], Packed] | None = None
+    pack: Callable[[], PackedCode] | None = None
     build: str = ""
     constants: Constants | None = None
 
@@ -134,7 +134,7 @@ class ArtifactStore:
         if self.folder is None:
             return None
 
-        def unpack(packed: Packed) -> Artifact:
+        def unpack(packed: PackedCode) -> Artifact:
             return dataclasses.replace(self.unpacked(wanted, packed), build=wanted.key)
 
         artifact = self.folder.load(wanted.label(), unpack)
@@ -142,7 +142,7 @@ class ArtifactStore:
             self.artifacts[wanted.key] = artifact
         return artifact
 
-    def unpacked(self, wanted: WantedArtifact, packed: Packed) -> Artifact:
+    def unpacked(self, wanted: WantedArtifact, packed: PackedCode) -> Artifact:
         """Return the artifact that was packed in another process. This runs its code.
 
         Raises:
@@ -197,7 +197,7 @@ class ArtifactStore:
         with self._keeping_failure(wanted.key), compile_lock(), self.generated.collecting():
             compiled = started.compiled.finished()
 
-            def pack() -> Packed:
+            def pack() -> PackedCode:
                 return dataclasses.replace(compiled.pack(), sizes=sizes.packed())
 
             made = compiled.made

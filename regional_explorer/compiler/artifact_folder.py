@@ -24,7 +24,7 @@ from regional_explorer.errors import ArtifactError, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import from_json, replacing_file
 from regional_explorer.torch_api.inductor import inductor_cache_directory
-from regional_explorer.torch_api.shipping import Packed, ShipmentError
+from regional_explorer.torch_api.shipping import PackedCode, ShipmentError
 
 ARTIFACT_FORMAT = 2
 MANIFEST_KIND = "regional-explorer artifacts"
@@ -174,7 +174,7 @@ def read_manifest(content: bytes) -> tuple[Entry, ...]:
         raise DamagedError(f"it was not written by this package ({type(problem).__name__}: {problem})") from problem
 
 
-def archive_of(key: str, packed: Packed) -> bytes:
+def archive_of(key: str, packed: PackedCode) -> bytes:
     """Return the content of an artifact's file; equal artifacts have equal content."""
     libraries = {f"{_LIBRARIES}{name}": library for name, library in sorted(packed.libraries.items())}
     members = {"key": key.encode(), "code": packed.code, "sizes": packed.sizes, **libraries}
@@ -185,7 +185,7 @@ def archive_of(key: str, packed: Packed) -> bytes:
         return file.getvalue()
 
 
-def read_archive(content: bytes, key: str) -> Packed:
+def read_archive(content: bytes, key: str) -> PackedCode:
     """Return the artifact in a file.
 
     Raises:
@@ -199,7 +199,7 @@ def read_archive(content: bytes, key: str) -> Packed:
     libraries = {
         name.removeprefix(_LIBRARIES): library for name, library in members.items() if name.startswith(_LIBRARIES)
     }
-    return Packed(members["code"], libraries, members["sizes"])
+    return PackedCode(members["code"], libraries, members["sizes"])
 
 
 def library_path(content: bytes) -> Path:
@@ -295,7 +295,7 @@ class ArtifactFolder:
         """Whether there were artifacts when this object was made."""
         return bool(self._initial)
 
-    def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
+    def load(self, wanted: Label, assemble: Callable[[PackedCode], T]) -> T | None:
         """Return the result of ``assemble`` on the saved artifact labelled ``wanted``.
 
         Return None if no artifact fits or can be loaded; a problem with a file is added to ``findings``.
@@ -346,7 +346,7 @@ class ArtifactFolder:
                 "what it compiles is saved for the next run.",
             )
 
-    def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
+    def save(self, label: Label, pack: Callable[[], PackedCode]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
 
         Other processes see it after ``finish``. If it cannot be written, a finding is added and None returned.

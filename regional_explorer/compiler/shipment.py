@@ -23,7 +23,7 @@ from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece
-from regional_explorer.torch_api.shipping import Packed, ShipmentError, dump, dump_piece, load_piece
+from regional_explorer.torch_api.shipping import PackedCode, ShipmentError, dump, dump_piece, load_piece
 from regional_explorer.torch_api.torch_config import Settings
 
 _HEADER = f"regional_explorer {__version__}, pieces 1, torch {torch.__version__}\n".encode()
@@ -71,7 +71,7 @@ class Delivery:
     ``failure`` is the fault of the piece. ``refusal`` is the fault of the worker: the piece may compile elsewhere.
     """
 
-    packed: Packed = Packed(b"", {})  # noqa: RUF009 - frozen
+    packed: PackedCode = PackedCode(b"", {})  # noqa: RUF009 - frozen
     code: str = ""
     build: str = ""
     config: Mapping[str, Any] | None = None

@@ -31,7 +31,7 @@ from regional_explorer.record.graph import Node
 from regional_explorer.regions.cut import PartitionId, Piece
 from regional_explorer.torch_api.cheap_calls import settled_call
 from regional_explorer.torch_api.graphs import BoxedCall, is_kept_by_caller, only_computes
-from regional_explorer.torch_api.torch_errors import in_one_line, is_about_an_input, op_of_assert
+from regional_explorer.torch_api.torch_errors import is_about_an_input, op_of_assert, torch_error_line
 
 
 def assertion_error(
@@ -44,7 +44,7 @@ def assertion_error(
         described = zip(placeholders, args, inputs, strict=False)
         misfits = [name for name, value, layout in described if not _fits_layout(value, layout)]
         where = f" It is about {_node_text(misfits[0], nodes)}." if misfits else ""
-        return RegionAssertionError(f"{location}: a size assert failed: {in_one_line(error)}.{where}")
+        return RegionAssertionError(f"{location}: a size assert failed: {torch_error_line(error)}.{where}")
     for name, value in zip(placeholders, args, strict=False):
         if not_finite := _not_finite(value):
             return RegionAssertionError(f"{location}: its input {_node_text(name, nodes)} holds {not_finite} already.")
@@ -103,10 +103,10 @@ def why_raised(error: Exception) -> str:
     Compiled code calls the kernels of library ops as eager code does, and knows only their fake kernels.
     """
     if is_about_an_input(error):
-        return f"{REFUSED_INPUTS}: {in_one_line(error)}"
+        return f"{REFUSED_INPUTS}: {torch_error_line(error)}"
     if op := op_of_assert(str(error)):
-        return f"{op} returns other sizes or strides than its fake kernel promises: {in_one_line(error)}"
-    return f"the compiled code raised {type(error).__name__}: {in_one_line(error)}"
+        return f"{op} returns other sizes or strides than its fake kernel promises: {torch_error_line(error)}"
+    return f"the compiled code raised {type(error).__name__}: {torch_error_line(error)}"
 
 
 class Learned(NamedTuple):
@@ -122,7 +122,7 @@ class Learned(NamedTuple):
 
 
 class SwitchMode(Enum):
-    """The action of the next call of a partition."""
+    """What the next call of a partition runs and checks."""
 
     EAGER = "run the eager piece"
     RECORDING = "run the eager piece and record the layouts; the calls after it run eagerly"

@@ -68,7 +68,7 @@ def _place(break_: GraphBreak) -> str:
 
 
 def _graphs_sentence(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
-    """Return a sentence with the number of graphs of the call, and the ops outside of them because of the breaks."""
+    """Return a sentence: how many graphs the call has, and which ops run outside of them after the breaks."""
     graphs = {graph.frame for graph in evidence.graphs if graph.kind is not GraphKind.DYNAMO and not graph.parent}
     graphs -= {graph.frame for graph in evidence.graphs if graph.id in evidence.late_graphs}
     sentence = f"The call has {count(len(graphs), 'graph')}"

@@ -23,7 +23,7 @@ from regional_explorer.torch_api.compile_notes import CacheCounts, counting_patt
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.releasing import has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.torch_config import settings_text, under_config
-from regional_explorer.torch_api.torch_errors import in_one_line
+from regional_explorer.torch_api.torch_errors import torch_error_line
 from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 
 
@@ -203,7 +203,7 @@ class Variants:
 
 def compile_failed_diagnostic(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant of ``BY_TORCH`` whose compile raised."""
-    raised = f"failed on this call: {type(error).__name__}: {in_one_line(error)}"
+    raised = f"failed on this call: {type(error).__name__}: {torch_error_line(error)}"
     if name is VariantName.FULL:
         return DiagnosticCode.FULL_FAILED.finding(
             f"Plain torch.compile {raised}",

@@ -343,7 +343,7 @@ def speeds_of_try(tried: Try, noise: Noise) -> tuple[Speed, Speed]:
 
 
 def _verdict_from_interval(ratio: Figure | None, noise: Noise) -> tuple[str, str]:
-    """Return the verdict of an interval alone, if the samples are no longer known, and why it names no winner."""
+    """Return a verdict from an interval whose samples are not known any more, and the reason if it has no winner."""
     if ratio is None:
         return NOT_MEASURED, ""
     if ratio.bounds is None:

@@ -184,7 +184,7 @@ def is_one_region(session: Session) -> bool:
 
 
 def region_timings_of_whole_call(session: Session) -> Mapping[str, RegionTiming]:
-    """Return each region's row for the whole call: the step, or the forward if no gradient is taken."""
+    """Return the timing of each region in the whole call: in the step, or in the forward without gradients."""
     return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 

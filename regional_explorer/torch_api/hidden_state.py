@@ -123,7 +123,7 @@ def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[
 
 
 def hook_functions(value: object) -> tuple[Callable[..., Any], ...]:
-    """Return the user's functions that an object of torch calls, if it is made of hooks."""
+    """Return the user's functions inside torch's wrappers of hooks (saved tensors, state dicts); else nothing."""
     match value:
         case ALL_MODULES._WrappedHook():  # it wraps hooks that run before a state dict is loaded
             return (value.hook,)

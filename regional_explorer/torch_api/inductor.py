@@ -52,7 +52,7 @@ from regional_explorer.torch_api.prepared import (
     lower_as_it_is,
     without_constants,
 )
-from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
+from regional_explorer.torch_api.shipping import PackedCode, pack_artifact, unpack
 from regional_explorer.torch_api.torch_config import changed_config, read_config
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class CompileOutput:
     code: str
     config: Mapping[str, Any] | None
     made: ArtifactCompile
-    pack: Callable[[], Packed]
+    pack: Callable[[], PackedCode]
     builds: Builds = field(default_factory=lambda: Builds({}))
     build: str = ""
     constants: Constants | None = None
@@ -335,7 +335,7 @@ def _recorded_compile(
     if is_as_it_is:  # it is lowered after those passes
         record = replace(record, pre_grad_passes="", reason=UNCACHED if artifact.frozen else record.reason)
 
-    def pack() -> Packed:
+    def pack() -> PackedCode:
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
             return pack_artifact(artifact, settings)
 
@@ -403,7 +403,7 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
 
 
 def _unwrapped_call(artifact: Any, gm: fx.GraphModule) -> BoxedCall:
-    """Return the cheapest call of an artifact of ``standalone_compile``, without wrappers that pass arguments on."""
+    """Return the innermost callable of an artifact of ``standalone_compile`` that takes one argument list."""
     wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
     return without_wrapper(wrapped, gm) or _boxed_call(wrapped)
 

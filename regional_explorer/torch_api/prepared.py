@@ -75,7 +75,7 @@ def without_constants(gm: fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def with_constants(mode: FakeTensorMode) -> Iterator[None]:
+def compiling_frozen(mode: FakeTensorMode) -> Iterator[None]:
     """Context manager: compile a frozen piece in the block."""
     with mock.patch.object(mode, "allow_non_fake_inputs", True), inductor_config.patch(_FREEZES):  # noqa: FBT003
         yield
@@ -296,7 +296,7 @@ def lower_as_it_is(
         aliases = tuple(_aliases(gm.graph.find_nodes(op="placeholder"), results))
         # Other code, made for these strides, reads every result of a piece.
         outputs.meta["user_visible_output_idxs"] = list(range(len(results)))
-        with contextlib.nullcontext() if frozen is None else with_constants(mode):
+        with contextlib.nullcontext() if frozen is None else compiling_frozen(mode):
             graph: Any = compile_fx.compile_fx_inner(
                 gm,
                 fakes,

@@ -30,7 +30,7 @@ class ShipmentError(Exception):
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedCode:
     """The compiled code of one partition: torch's own pickle, and the shared objects by a hash of their source.
 
     ``sizes`` are the dynamic sizes as ``compiler.artifact`` packs them.
@@ -41,7 +41,7 @@ class Packed:
     sizes: bytes = b""
 
 
-def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
+def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> PackedCode:
     """Pack an artifact that was compiled under these ``settings``; its libraries are found by loading it once more.
 
     Raises:
@@ -64,7 +64,7 @@ def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
         ):
             _load_artifact(code, artifact.frozen if isinstance(artifact, InductorGraph) else None)
-        return Packed(code, {key: _shared_object_path(loader()).read_bytes() for key, loader in loaders.items()})
+        return PackedCode(code, {key: _shared_object_path(loader()).read_bytes() for key, loader in loaders.items()})
     except Exception as error:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 

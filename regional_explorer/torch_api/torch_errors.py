@@ -100,7 +100,7 @@ def is_about_an_input(error: Exception) -> bool:
     return match["op"].strip() == _INPUT if match else isinstance(error, AssertionError)
 
 
-def in_one_line(error: Exception) -> str:
+def torch_error_line(error: Exception) -> str:
     """Return the first line of an error, with torch's line about the op behind it."""
     first = (str(error).strip().splitlines() or [""])[0]
     match = _OP_LINE.search(str(error))

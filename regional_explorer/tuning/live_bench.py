@@ -22,7 +22,7 @@ from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.shipment import Values, needs_value, values_to_send
 from regional_explorer.compiler.switch import Switch, standalone_call
 from regional_explorer.compiler.workpiece import WantedArtifact
-from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, in_a_line
+from regional_explorer.errors import MeasureError, NoCompilerError, RegionCompileError, error_line
 from regional_explorer.measure.alone import (
     RecordedInputs,
     as_in_the_call,
@@ -462,7 +462,7 @@ def measure_suggestions(
         why_not = INTERRUPTED
         raise
     except Exception as error:
-        why_not = in_a_line(error)
+        why_not = error_line(error)
         raise
     finally:
         keep(best_first([*measured, *(_not_reached(suggestion, why_not) for suggestion in todo[len(measured) :])]))
@@ -494,5 +494,5 @@ def _measured_suggestion(bench: LiveBench, time: Spending, suggestion: Suggestio
     except (CancelledError, NoCompilerError):
         raise
     except Exception as error:  # noqa: BLE001 - compiled code may raise anything; the other suggestions go on
-        return replace(suggestion, why_not=in_a_line(error))
+        return replace(suggestion, why_not=error_line(error))
     return replace(suggestion, gain_s=gain_s if gain_s.bounds else None, compile_s=built.seconds, why_not=gain_s.why)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Generic
 
-from regional_explorer.errors import NoCompilerError, in_a_line
+from regional_explorer.errors import NoCompilerError, error_line
 from regional_explorer.measure.rounds import FIRST_CALLS, StopReason
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import QUIET, Figure
@@ -66,7 +66,7 @@ def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning
     except KeyboardInterrupt:
         search.stopped = StopReason.INTERRUPTED
     except Exception as error:
-        search.stopped = in_a_line(error)
+        search.stopped = error_line(error)
         so_far = search.tuning()
         keep(so_far)
         error.add_note(f"{search_sentences(so_far)} ex.tuning has the tries so far.")
@@ -216,7 +216,7 @@ class _Search(Generic[P]):
             except (CancelledError, NoCompilerError):
                 raise
             except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-                self.pieces.append(PieceRace(piece.partition, why_not=in_a_line(error)))
+                self.pieces.append(PieceRace(piece.partition, why_not=error_line(error)))
                 results = {}
             else:
                 self.pieces.append(_piece_race(piece.partition, results))

@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from regional_explorer.errors import NoCompilerError, count, in_a_line
+from regional_explorer.errors import NoCompilerError, count, error_line
 from regional_explorer.measure.alone import surely_slower
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import RoundsResult
@@ -108,7 +108,7 @@ class Tries(Generic[P]):
             raise
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
             self._by_title[TORCH_COMPILE] = Try(
-                TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=in_a_line(error)
+                TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=error_line(error)
             )
         else:
             why = NOT_COMPARED if self._limits.numbers is NumericsRequirement.BITWISE else ""
@@ -170,7 +170,7 @@ class Tries(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - torch may raise anything in other ways of tracing
-            self._by_title[candidate.title] = candidate.as_try(Outcome.FAILED, in_a_line(error))
+            self._by_title[candidate.title] = candidate.as_try(Outcome.FAILED, error_line(error))
             return None
         if (other := self._prepared_keys.setdefault(prepared.key, candidate.title)) != candidate.title:
             self._record_same_code(candidate, other)
@@ -236,7 +236,7 @@ class Tries(Generic[P]):
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-            self._drop(title, Outcome.FAILED, in_a_line(error))
+            self._drop(title, Outcome.FAILED, error_line(error))
             return False
         not_bitwise = self._limits.numbers is NumericsRequirement.BITWISE and not checked.bitwise
         if checked.wrong:
@@ -320,7 +320,7 @@ class Tries(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - as in the first try
-            self._drop(title, Outcome.FAILED, in_a_line(error), remember=False)
+            self._drop(title, Outcome.FAILED, error_line(error), remember=False)
             return False
         self.time.stop_if_cancelled()
         if built is None or built.failure:

@@ -408,7 +408,7 @@ DELAY_S = 0.25
 
 
 class LatestWorkRunner:
-    """Runs the latest submitted work, one piece at a time, each on a thread that ends with it.
+    """Runs only the latest submitted work, one at a time, each in a thread of its own.
 
     Work begins ``delay_s`` seconds after it was submitted, unless newer work replaces it before. Each work gets an
     event that is set as soon as newer work is submitted.

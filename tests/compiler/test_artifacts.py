@@ -38,7 +38,7 @@ from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.compiler.workpiece import WantedArtifact, Workpiece
 from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.torch_api.shipping import Packed
+from regional_explorer.torch_api.shipping import PackedCode
 from tests.shared import programs
 from tests.shared.checks import facts, trained
 from tests.shared.mutations import mutated
@@ -202,7 +202,7 @@ def test_concurrent_processes_write_usable_artifacts(folder, tmp_path):
 MACHINE = replace(Machine.here(), cpu=("avx", "fma"))
 LABEL = Label("key", "r", "0/forward", "fingerprint", {"max_fusion_size": "8"}, {"threads": "2"}, MACHINE)
 OTHER = replace(LABEL, key="other")
-PACKED = Packed(b"code", {"x": b"library"})
+PACKED = PackedCode(b"code", {"x": b"library"})
 
 
 def listed(folder: Path) -> list[Entry]:
@@ -210,11 +210,11 @@ def listed(folder: Path) -> list[Entry]:
     return [entry for path in sorted(folder.glob("manifest-*.json")) for entry in read_manifest(path.read_bytes())]
 
 
-def read(folder: Path, entry: Entry) -> Packed:
+def read(folder: Path, entry: Entry) -> PackedCode:
     return read_archive((folder / f"{entry.sha256}.artifact").read_bytes(), entry.label.key)
 
 
-def as_packed(packed: Packed) -> Packed:
+def as_packed(packed: PackedCode) -> PackedCode:
     return packed
 
 
@@ -242,7 +242,7 @@ def assert_readable(folder: Path) -> None:
     assert all(read(folder, entry) for entry in entries)
 
 
-def rewrite(folder: Path, change: Callable[[Packed], Packed]) -> None:
+def rewrite(folder: Path, change: Callable[[PackedCode], PackedCode]) -> None:
     """Write all artifacts anew with other contents, as another version would have written them."""
     contents = [(entry.label, read(folder, entry)) for entry in listed(folder)]
     shutil.rmtree(folder)
@@ -261,7 +261,7 @@ def test_concurrent_writers_leave_readable_files(folder):
         start.wait()
         artifacts = ArtifactFolder(folder)
         for label in labels:
-            artifacts.save(label, lambda: Packed(b"code of %d" % own, {"x": b"library"}))
+            artifacts.save(label, lambda: PackedCode(b"code of %d" % own, {"x": b"library"}))
             assert artifacts.load(label, as_packed) is None or artifacts.findings == []
         artifacts.finish()
         assert artifacts.findings == []
@@ -426,7 +426,7 @@ PICKLES = VALUES.map(pickle.dumps) | st.sampled_from([b"", b"x", b"cregional_exp
 
 
 @st.composite
-def other_parts(draw: st.DrawFn, packed: Packed) -> Packed:
+def other_parts(draw: st.DrawFn, packed: PackedCode) -> PackedCode:
     """Return an artifact with other code, sizes or libraries."""
     places, guard = pickle.loads(packed.sizes)  # noqa: S301 - our own bytes
     numbers = st.integers(-3, 5)
