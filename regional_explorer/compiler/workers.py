@@ -269,8 +269,8 @@ def checked_executor(executor: object) -> AnyExecutor:
     if isinstance(executor, int) and not isinstance(executor, bool) and executor >= 0:
         if executor and not can_have_workers():
             raise InvalidArgumentError(
-                f"executor={executor}: processes can only be started on Linux and macOS. Leave it out to compile in "
-                "this process, or give a concurrent.futures.Executor."
+                f"executor={executor}: processes can only be started on Linux and macOS. Omit executor= to compile "
+                "in this process, or give a concurrent.futures.Executor."
             )
         return executor
     raise InvalidArgumentError(

@@ -80,7 +80,7 @@ def _shared_storages(inputs: Sequence[Layout]) -> dict[int, list[Layout]]:
     shared = {storage: views for storage, views in storages.items() if len(views) > 1}
     for views in shared.values():
         if len({view.dtype for view in views}) > 1:
-            raise ReproError("inputs of several dtypes share a storage, which the script does not do.")
+            raise ReproError("inputs of several dtypes share a storage, which the script cannot create.")
     return shared
 
 
