@@ -148,7 +148,7 @@ class TracedGraphs:
         code = traced_code()
         self.outdated |= outdated_lines(code)
         module = frame_module()  # for a module below the root: after a graph break, its ops do not record it
-        self._stamp_origins(gm, None if "" in self.names.get(id(module), ("",)) else module)
+        self._set_origins(gm, None if "" in self.names.get(id(module), ("",)) else module)
         recorder = GraphRecorder(GraphKind.DYNAMO, index, self.names, outdated=self.outdated)
         dynamo = recorder.record(gm, f"{index}/dynamo")
         reason = recompile_reason() if self.complete else ""
@@ -205,7 +205,7 @@ class TracedGraphs:
         self._replace_implementation(live)
         return live.as_boxed()
 
-    def _stamp_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
+    def _set_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
         """Give every op, bodies included, its origin; add ``module`` to ops that do not record it."""
         for node in gm.graph.nodes:
             stack = node.meta.get("nn_module_stack") or {}
@@ -222,7 +222,7 @@ class TracedGraphs:
             if custom:
                 node.meta["custom"] = custom
         for _, body in bodies(gm):
-            self._stamp_origins(body, module)
+            self._set_origins(body, module)
 
 
 _CAPTURE_LOCK = threading.RLock()

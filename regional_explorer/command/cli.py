@@ -338,8 +338,8 @@ def _compare_sessions(before: Path, after: Path, *, fail_if_slower: str | None =
     change = compare_speed(load_session(before), load_session(after))
     failed = limit is not None and (bool(change.problem) or change.is_slower(limit))
     no_verdict = "" if limit is None else change.why_no_verdict(limit)
-    answer = {"limit": limit, "failed": failed, "no_verdict": no_verdict}
-    _print((json.dumps({**json_fields(change), **answer}) if as_json else str(change)) + "\n")
+    conclusion = {"limit": limit, "failed": failed, "no_verdict": no_verdict}
+    _print((json.dumps({**json_fields(change), **conclusion}) if as_json else str(change)) + "\n")
     if no_verdict:
         _print_error(f"regional-explorer: no verdict on whether B is slower by more than {limit:.1%}: {no_verdict}")
         return EXIT_NO_VERDICT

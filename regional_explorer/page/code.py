@@ -156,7 +156,7 @@ def code_pane(codes: Sequence[PartitionCode]) -> tuple[list[Node], Rows]:
     rows: _Rows = {}
     blocks = [*_source_rows(codes, rows)]
     for number, equal in enumerate(grouped_by_artifact(codes)):
-        blocks += _code_block(number, equal, rows)
+        blocks += _code_rows(number, equal, rows)
     coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
     listed = node("div", style_sheet(TOKEN_CSS), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
@@ -184,7 +184,7 @@ def _source_rows(codes: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
         )
 
 
-def _code_block(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
+def _code_rows(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
     first = equal[0]
     target = GPU_TARGETS.get(first.code.target)
     more = f" and {count(len(equal) - 1, 'equal partition')}" if len(equal) > 1 else ""

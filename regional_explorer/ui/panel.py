@@ -179,7 +179,7 @@ class Panel(SessionView):
                 self.scroll_to_nodes(state.revealed)
 
     def ping(self) -> None:
-        """Ping the pages; each page that shows the panel answers."""
+        """Ping the pages; each page that shows the panel replies."""
         self.send({"do": "answer"})
 
     def close(self) -> None:
