@@ -297,15 +297,15 @@ def _can_be_repaired(gm: fx.GraphModule) -> bool:
 
     AOTAutograd copies what a call writes in place at the end of the graph, after every op that may raise.
     """
-    return only_computes(gm) and all(node.target is torch.ops.aten.copy_.default for node in _writing(gm))
+    return only_computes(gm) and all(node.target is torch.ops.aten.copy_.default for node in _writing_nodes(gm))
 
 
 def _may_run_again(gm: fx.GraphModule) -> bool:
     """Return whether a second run of a graph on the same inputs gives the same results, and has no other effect."""
-    return only_computes(gm) and not any(_writing(gm))
+    return only_computes(gm) and not any(_writing_nodes(gm))
 
 
-def _writing(gm: fx.GraphModule) -> Iterator[fx.Node]:
+def _writing_nodes(gm: fx.GraphModule) -> Iterator[fx.Node]:
     return filter(written_inputs, gm.graph.nodes)
 
 

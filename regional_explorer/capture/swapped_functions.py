@@ -31,7 +31,10 @@ def run_under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callabl
     """
     codes = {}
     for path, (before, after) in texts.items():
-        old, new = _function_codes(ast.parse(before), path), _function_codes(_traced_marks(ast.parse(after)), path)
+        old, new = (
+            _function_codes(ast.parse(before), path),
+            _function_codes(_with_limited_marks(ast.parse(after)), path),
+        )
         codes.update({_key(code): changed for code, changed in zip(old, new, strict=True) if _differ(code, changed)})
     changes = [
         (function, code)
@@ -98,7 +101,7 @@ def _differ(code: CodeType, other: CodeType) -> bool:
 # ------------------------------------------------------------------------------------------------------------ the marks
 
 
-def _traced_marks(tree: ast.Module) -> ast.Module:
+def _with_limited_marks(tree: ast.Module) -> ast.Module:
     """Limit the marks that ``ex.to_source`` writes to where Dynamo traces, and turn decorators into blocks.
 
     Marks in eager code change state that all threads share (``torch.fx.traceback.current_meta``, torch 2.13).
@@ -107,7 +110,7 @@ def _traced_marks(tree: ast.Module) -> ast.Module:
         if isinstance(node, ast.With):
             for item in node.items:
                 if ast.unparse(item.context_expr).startswith("torch.fx.traceback.annotate("):
-                    item.context_expr = _where_traced(item.context_expr)
+                    item.context_expr = _only_where_traced(item.context_expr)
         elif isinstance(node, ast.FunctionDef):
             marks = [mark for decorator in node.decorator_list if (mark := _mark_as_manager(decorator)) is not None]
             if marks:
@@ -123,11 +126,11 @@ def _mark_as_manager(decorator: ast.expr) -> ast.expr | None:
     name = ast.unparse(decorator.func)
     if name.rpartition(".")[2] == "annotate_fn":
         manager = ast.parse("torch.fx.traceback.annotate", mode="eval").body
-        return _where_traced(ast.Call(manager, decorator.args, decorator.keywords))
-    return _where_traced(decorator) if name in REGION_NAMES else None
+        return _only_where_traced(ast.Call(manager, decorator.args, decorator.keywords))
+    return _only_where_traced(decorator) if name in REGION_NAMES else None
 
 
-def _where_traced(manager: ast.expr) -> ast.expr:
+def _only_where_traced(manager: ast.expr) -> ast.expr:
     test = ast.parse("torch.compiler.is_dynamo_compiling()", mode="eval").body
     nothing = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
     return ast.IfExp(test, manager, nothing)

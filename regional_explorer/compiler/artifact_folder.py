@@ -301,7 +301,7 @@ class ArtifactFolder:
         Return None if no artifact fits or can be loaded; a problem with a file is added to ``findings``.
         """
         problems = {}
-        for entry in self._fitting(wanted):
+        for entry in self._fitting_entries(wanted):
             if self.listed is not None and entry.sha256 not in self.listed:
                 continue
             path = self.path / _artifact_name(entry.sha256)
@@ -322,7 +322,7 @@ class ArtifactFolder:
         labels = [entry.label for entry in self._initial if entry.label.graph == wanted.graph]
         if wanted.key in self._damaged_keys:
             return
-        if any(entry in self._initial for entry in self._fitting(wanted)):
+        if any(entry in self._initial for entry in self._fitting_entries(wanted)):
             self._add_finding(
                 DiagnosticCode.ARTIFACT_DIFFERS,
                 f"Region {wanted.region!r} is compiled again: {self.path} has artifacts for it that the plan does not "
@@ -351,7 +351,7 @@ class ArtifactFolder:
 
         Other processes see it after ``finish``. If it cannot be written, a finding is added and None returned.
         """
-        for entry in self._fitting(label):
+        for entry in self._fitting_entries(label):
             if entry.sha256 not in self._unusable:
                 with contextlib.suppress(DamagedError):
                     self._read(self.path / _artifact_name(entry.sha256))
@@ -389,7 +389,7 @@ class ArtifactFolder:
         for entries in self._manifests.values():
             yield from entries
 
-    def _fitting(self, wanted: Label) -> list[Entry]:
+    def _fitting_entries(self, wanted: Label) -> list[Entry]:
         return [
             entry
             for entry in self._entries()

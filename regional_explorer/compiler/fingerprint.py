@@ -157,7 +157,7 @@ def has_strides_of(value: Any, layout: Layout) -> bool:
     return strides == sorted(strides, reverse=True)
 
 
-def laid_out(value: torch.Tensor, layout: Layout) -> torch.Tensor:
+def copy_in_layout(value: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Return a copy of ``value`` with the dtype and strides of ``layout``, including gaps: it may be a slice.
 
     For a value of another size, which dynamic sizes allow, only the order of the dimensions is the same.

@@ -15,7 +15,7 @@ from torch import fx
 from regional_explorer import __version__
 from regional_explorer.compiler.artifact import ArtifactStore, Sizes, failure_text
 from regional_explorer.compiler.artifact_folder import Machine
-from regional_explorer.compiler.fingerprint import TOKEN, Layout, laid_out
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, copy_in_layout
 from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
 from regional_explorer.record.artifact import ArtifactCompile
@@ -166,7 +166,7 @@ def _made_up_input(layout: Layout, value: torch.Tensor | None) -> torch.Tensor:
     if layout == TOKEN:
         return torch.empty(0)
     dtype = getattr(torch, layout.dtype.removeprefix("torch."))
-    return laid_out(torch.randn(layout.size).to(dtype) if value is None else value, layout)
+    return copy_in_layout(torch.randn(layout.size).to(dtype) if value is None else value, layout)
 
 
 def values_to_send(layouts: Sequence[Layout], args: Sequence[Any]) -> Values | None:

@@ -17,8 +17,8 @@ from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
+    copy_in_layout,
     is_as_recorded,
-    laid_out,
     layout_check,
     layout_problem,
     layouts_of,
@@ -203,9 +203,9 @@ class Switch:
     def _enter(self, mode: SwitchMode, implementation: BoxedCall) -> None:
         self.mode, self.implementation = mode, implementation
         if mode in (SwitchMode.TRYING, SwitchMode.SETTLED) and (weights := self.known_workpiece.weights) is not None:
-            self.implementation = self._unless_stale(weights, implementation)
+            self.implementation = self._with_weight_check(weights, implementation)
 
-    def _unless_stale(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
+    def _with_weight_check(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
         """Return a function that runs an artifact while the weights of the call are unchanged."""
         are_unchanged = weights.are_among()
 
@@ -357,7 +357,8 @@ class Switch:
             return results
         outputs = self.known_workpiece.outputs
         return tuple(
-            laid_out(value, outputs[index]) if index in wrong_outputs else value for index, value in enumerate(results)
+            copy_in_layout(value, outputs[index]) if index in wrong_outputs else value
+            for index, value in enumerate(results)
         )
 
     def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> tuple[Any, bool]:

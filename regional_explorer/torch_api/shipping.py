@@ -22,7 +22,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
 
 from regional_explorer.torch_api.prepared import FrozenPiece, InductorGraph
-from regional_explorer.torch_api.torch_config import undoing_changes
+from regional_explorer.torch_api.torch_config import defaults_of_changed_config
 
 
 class ShipmentError(Exception):
@@ -58,7 +58,7 @@ def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> PackedCode:
     try:
         code = artifact.serialize()
         with (
-            inductor_config.patch({**undoing_changes(), **settings}),
+            inductor_config.patch({**defaults_of_changed_config(), **settings}),
             mock.patch.object(CppCodeCache, "load_async", classmethod(recording_load)),
             # Otherwise loaded modules are not loaded again, and nothing is recorded.
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),

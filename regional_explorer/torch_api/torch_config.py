@@ -85,7 +85,7 @@ def changed_config(module: Any = inductor_config) -> dict[str, Any]:
     return read_config([key for key, value in copies if value != defaults[key]], module)
 
 
-def undoing_changes(module: Any = inductor_config) -> dict[str, Any]:
+def defaults_of_changed_config(module: Any = inductor_config) -> dict[str, Any]:
     """Return the defaults of the configs that differ from their default in this context."""
     return {key: _defaults(module)[key] for key in changed_config(module)}
 
@@ -255,8 +255,8 @@ class Settings:
         """
         before = Settings.now()
         with (
-            inductor_config.patch({**undoing_changes(), **self.inductor}),
-            functorch_config.patch({**undoing_changes(functorch_config), **self.functorch}),
+            inductor_config.patch({**defaults_of_changed_config(), **self.inductor}),
+            functorch_config.patch({**defaults_of_changed_config(functorch_config), **self.functorch}),
         ):
             try:
                 self._set_flags()

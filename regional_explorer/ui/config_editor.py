@@ -48,7 +48,7 @@ def key_summary(entry: ConfigKey) -> str:
     return f"{clean(allowed)}, default {clean(repr(entry.default))}"
 
 
-def no_effect(reason: str) -> Node:
+def no_effect_warning(reason: str) -> Node:
     """Return the warning that a key has no effect on this device."""
     return node("div", toned(f"No effect here: {reason}.", "warn"))
 
@@ -89,7 +89,7 @@ def _key_item(entry: ConfigKey, device: str, *, in_config: bool, busy: bool, fro
     if entry.refused:
         reasons = [node("div", toned(f"Cannot be set for one region: {entry.refused}.", "bad"))]
     elif inert:
-        reasons = [no_effect(inert)]
+        reasons = [no_effect_warning(inert)]
     else:
         facts += f" · can matter on {device}"
     add_button = button(
@@ -157,7 +157,9 @@ def _same_code_text(keys: Sequence[str]) -> str:
 
 def _key_field(key: str, value: Any, invalid: InvalidInput | None, *, inert: str, busy: bool) -> Node:
     entry = catalogue()[key]
-    facts = node("div", node("span", key_summary(entry), class_="rx-quiet"), *([no_effect(inert)] if inert else []))
+    facts = node(
+        "div", node("span", key_summary(entry), class_="rx-quiet"), *([no_effect_warning(inert)] if inert else [])
+    )
     remove = button("×", "unset", key, title=f"Remove {key} from the config", disabled=busy, class_="rxt-small")
     return node(
         "div",

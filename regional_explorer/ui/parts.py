@@ -209,7 +209,9 @@ def progress(shown: Shown) -> list[Node]:
     if job is None:
         saved = shown.state.saved
         news = note or (f"Saved to {saved}." if saved else "")
-        status = node("span", news or _standing(shown.session), role="status", class_=None if news else "rx-quiet")
+        status = node(
+            "span", news or _plan_state_text(shown.session), role="status", class_=None if news else "rx-quiet"
+        )
         return [status, *([button("Open", "file", saved, title="Open the file in a new tab")] if saved else [])]
     doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
     if job.cancelling:
@@ -221,7 +223,7 @@ def progress(shown: Shown) -> list[Node]:
     return [bar, node("span", doing, role="status"), *stop]
 
 
-def _standing(session: Session) -> str:
+def _plan_state_text(session: Session) -> str:
     """Return in words whether the plan is compiled and measured."""
     stale = sum(part.state is State.STALE for part in session.partitions)
     if stale:

@@ -46,7 +46,7 @@ def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> N
     control.edit(lambda ex: setattr(ex, "plan", step(control.state).plan), lambda state, _plan: step(state))
 
 
-def _use(control: Control, plan: Plan, shapes: str) -> None:
+def _set_plan(control: Control, plan: Plan, shapes: str) -> None:
     """Make ``plan`` the current plan, and trace the call again if the plan has another tracing."""
     control.edit(lambda ex: setattr(ex, "plan", plan.traced(ex.plan.tracing)))
     trace_again(control, shapes, plan.tracing)
@@ -54,13 +54,13 @@ def _use(control: Control, plan: Plan, shapes: str) -> None:
 
 def _use_measured_plan(control: Control, event: Event) -> None:
     run = next(run for run in control.runs if run_key(run) == event.of)
-    _use(control, run.plan, run.shapes)
+    _set_plan(control, run.plan, run.shapes)
 
 
 def _use_bar(control: Control, event: Event) -> None:
     plan = bars_of(control.session)[int(event.of)].plan
     assert plan is not None  # noqa: S101 - the event applies only to bars with a plan
-    _use(control, plan, control.session.shapes)
+    _set_plan(control, plan, control.session.shapes)
 
 
 def _apply_finding(control: Control, event: Event) -> None:

@@ -34,7 +34,7 @@ MAX_WAITING = 1000
 """The maximum number of a page's messages that wait for a missing message; then it counts as lost."""
 
 
-class InOrder:
+class OrderedMessages:
     """Passes the messages of each page on in the order of their numbers.
 
     ipykernel 7 handles messages of a widget on several threads: on the subshell that JupyterLab sends them to, or on
@@ -112,7 +112,7 @@ class SessionView(anywidget.AnyWidget):
         self._lines: LineNodes = ()
         self._partitions: Sequence[PartitionCode] = ()
         self._lock = threading.RLock()
-        self._in_order = InOrder(self._handle_in_order)
+        self._in_order = OrderedMessages(self._handle_in_order)
         self.on_msg(self.receive)
         if session is not None:
             self.set_session(session)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import has_strides_of, laid_out, layouts_of
+from regional_explorer.compiler.fingerprint import copy_in_layout, has_strides_of, layouts_of
 from regional_explorer.record.artifact import ArtifactCompile, CacheResult
 from tests.shared import programs
 from tests.shared.checks import codes, states
@@ -77,7 +77,7 @@ def test_strides_of_another_size_are_compared_by_their_order():
 def test_results_have_eagers_strides(asked):
     """Compiled code returns slices packed; what is compiled for the slice would refuse that."""
     (layout,) = layouts_of([asked])
-    made = laid_out(asked.contiguous(), layout)
+    made = copy_in_layout(asked.contiguous(), layout)
     assert torch.equal(made, asked)
     assert has_strides_of(made, layout) is (asked.stride() != (2, 1)), "an unfolded one cannot be written to"
 

@@ -27,7 +27,7 @@ from regional_explorer.ui import state, widget
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel import EVENTS, PARTS, Panel
 from regional_explorer.ui.state import PANES, PanelState
-from regional_explorer.ui.widget import MAX_WAITING, InOrder
+from regional_explorer.ui.widget import MAX_WAITING, OrderedMessages
 from tests.shared.panel import button, elements, enabled, make, message, nodes, pick, rows, text
 from tests.shared.sessions import HOSTILE
 
@@ -333,7 +333,7 @@ def test_a_panel_is_as_few_widgets_for_forty_regions_and_leaves_no_widget_and_no
 
 def test_early_messages_wait_for_the_missing_one() -> None:
     done: list[tuple[str, int]] = []
-    in_order = InOrder(lambda page, number, _message: done.append((page, number)))
+    in_order = OrderedMessages(lambda page, number, _message: done.append((page, number)))
     for page, number in (("one", 2), ("two", 1), ("one", 3), ("one", 1), ("two", 2)):
         in_order.receive(page, number, {})
     assert done == [("two", 1), ("one", 1), ("one", 2), ("one", 3), ("two", 2)]
@@ -341,7 +341,7 @@ def test_early_messages_wait_for_the_missing_one() -> None:
 
 def test_a_lost_message_is_not_waited_for_forever() -> None:
     done: list[int] = []
-    in_order = InOrder(lambda _page, number, _message: done.append(number))
+    in_order = OrderedMessages(lambda _page, number, _message: done.append(number))
     for number in range(2, MAX_WAITING + 3):
         in_order.receive("one", number, {})
     assert done == list(range(2, MAX_WAITING + 3))
