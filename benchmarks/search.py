@@ -69,7 +69,7 @@ class Denoising(nn.Module):
 MODELS: Mapping[str, Make] = {**TRACED, "dit": lambda: (Denoising(), torch.randn(4, 3, 32, 32))}
 
 
-def search_again(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
+def search_from_scratch(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
     """Search for a plan with an empty ledger, and return the record."""
     with tempfile.TemporaryDirectory() as folder:
         return ex.tune(search_s, ledger=Path(folder, "tries.jsonl"), **options).record
@@ -89,7 +89,7 @@ def exhaustive_rows(
     for name in models:
         model, x, _ = reset_and_make(SMALL[name])
         with rx.explore(model, (x,)) as ex:
-            search = search_again(ex, search_s)
+            search = search_from_scratch(ex, search_s)
             bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
             with bench.closing():
                 yield from _space_rows(name, bench, search, compile_s, rounds_s)
@@ -171,7 +171,7 @@ def search_cost_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row |
     """
     with quickstart() as ex:
         with fresh_cache():
-            search = search_again(ex, search_s)
+            search = search_from_scratch(ex, search_s)
         tried = [try_ for try_ in search.tries if try_.outcome in _COMPILED and try_.plan is not None]
         if not tried:
             yield f"no plan was compiled within {search_s:g} s"

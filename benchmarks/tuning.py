@@ -14,28 +14,28 @@ from torch import nn
 
 import regional_explorer as rx
 from benchmarks.row import Row, inference_calls, training_steps
-from benchmarks.search import MODELS, search_again
+from benchmarks.search import MODELS, search_from_scratch
 from benchmarks.traced import PLAIN, reset_and_make
 from regional_explorer.record.tuning import TORCH_COMPILE, NumericsRequirement
 
 SEARCH_S = 120.0
-"""The budget of each search."""
+"""The budget of each search, except for training."""
 
 
-def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = SEARCH_S) -> Iterator[Row]:
-    """Search for the plan of each model, then time training steps with it in rounds of their own."""
+def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = 300.0) -> Iterator[Row]:
+    """Search for the plan of each model with an empty ledger, then time training steps with it in other rounds."""
     ratios = []
     for name in models:
         model, x, leaves = reset_and_make(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            search = ex.tune(search_s, apply=True)
+            search = search_from_scratch(ex, search_s, apply=True)
             functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: torch.compile(model)}
             if search.plan is not None:
                 ex.compile()
-                functions[search.record.answer] = ex.compiled
+                functions[search.answer] = ex.compiled
             steps = training_steps(functions, x, leaves, budget_s=30.0)
         best = min(("eager", PLAIN), key=lambda name_: statistics.median(steps[name_]))
-        answer = PLAIN if search.record.answer == TORCH_COMPILE else search.record.answer
+        answer = PLAIN if search.answer == TORCH_COMPILE else search.answer
         row = Row(f"a step of {name} by the plan found: {answer}", best, steps[answer], steps[best], 1.01)
         ratios.append(row.ratio)
         yield row
@@ -52,7 +52,7 @@ def bitwise_rows(models: Sequence[str] = ("gated", "norms", "gpt-small"), search
     for name in models:
         model, x, leaves = reset_and_make(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            search = search_again(ex, search_s, numerics=NumericsRequirement.BITWISE, apply=True)
+            search = search_from_scratch(ex, search_s, numerics=NumericsRequirement.BITWISE, apply=True)
             assert search.answer != TORCH_COMPILE, "torch.compile was not compared to the bit"
             if search.plan is not None:
                 ex.compile()
@@ -91,7 +91,7 @@ def inference_rows(
             model, x, _ = reset_and_make(MODELS[name])
             model, x = model.eval().to(dtype), x.detach().to(dtype) if x.is_floating_point() else x
             with rx.explore(model, (x,), grad=False) as ex:
-                search = search_again(ex, search_s, apply=True)
+                search = search_from_scratch(ex, search_s, apply=True)
                 # Different options make Dynamo distinguish the two compiles; it reads this config before the options
                 # take effect.
                 frozen = torch.compile(copy.deepcopy(model), options={"freezing": True})
