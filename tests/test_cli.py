@@ -261,7 +261,7 @@ def test_incomparable_files_are_reported(saved: tuple[str, str], tmp_path: Path,
         return run(code, "compare", saved[0], save(other, tmp_path / "b.json"), "--fail-if-slower", "3%")
 
     assert "The numerics of B failed" in compare(EXIT_NO, changed(numerics=NumericsVerdict.FAILED))[0]
-    measure_again = f"{unknown} (too few rounds (5)): measure again with a larger --budget"
+    measure_again = f"{unknown} (too few rounds (5)) has no interval, so it cannot be compared: measure again with a"
     for code, other, message in (
         (EXIT_FAILED, replace(good, timings=()), "B was not measured"),
         (EXIT_NO_VERDICT, changed(median_s=few, speedup=None), measure_again),
