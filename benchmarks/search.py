@@ -162,7 +162,7 @@ def _why_missed(search: Tuning, titles: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- what it costs
 
 
-def search_cost_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | str]:
+def search_cost_rows(search_s: float = 300.0, sample: int = 6) -> Iterator[Row | str]:
     """Compare a search for the plan of the quickstart's GPT with compiling each of its plans by torch.compile.
 
     At the beginning of the search, and of each compile, all caches except the toolchain's are empty. Plans with equal
