@@ -106,7 +106,7 @@ def test_no_message_of_a_finding_names_an_exploration() -> None:
     for path in Path(regional_explorer.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match call:
-                case ast.Call(func=ast.Attribute(value=code, attr="found"), args=[message, *_]):
+                case ast.Call(func=ast.Attribute(value=code, attr="finding"), args=[message, *_]):
                     texts = [str(node.value) for node in ast.walk(message) if isinstance(node, ast.Constant)]
                     messages += bool(texts)
                     exempt = getattr(code, "attr", "") in OF_AN_EXPLORATION
