@@ -57,6 +57,7 @@ class Part:
 
 
 ABOVE: Mapping[str, Part] = {
+    "gone": Part(lambda _: [], {"class_": "rx-alert", "role": "alert"}),  # the page fills it when its kernel is gone
     "header": Part(header, {"class_": "rx-header"}),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
