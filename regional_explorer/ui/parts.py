@@ -195,7 +195,6 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
                 title=_VARIANT_TITLES.get(name),
             ),
             node("span", word(name)),
-            class_="rx-check",
         )
         for name in VariantName
     )
@@ -255,7 +254,6 @@ def tabs(shown: Shown) -> list[Node]:
             "pane",
             name,
             role="tab",
-            class_="rx-tab",
             title=_PANE_TITLES[name],
             aria_selected=str(name == shown.state.pane).lower(),
             tabindex="0" if name == shown.state.pane else "-1",

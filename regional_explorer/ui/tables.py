@@ -94,7 +94,7 @@ def _column_head(column: PanelColumn, sort: Sort | None) -> Node:
 
 
 def _class_of(column: PanelColumn) -> str:
-    return f"rxt-{column.key}{' rxt-figure' if column.right else ''}"
+    return f"rxt-{column.key}{' rx-figure' if column.right else ''}"
 
 
 def _region_row(row: RegionRow, *, picked: bool) -> Node:
@@ -245,7 +245,7 @@ def _config_cell(row: RegionRow) -> list[Node]:
             type="button",
             data_do="open",
             data_of=region.name,
-            class_="rx-chips",
+            class_="rx-flat",
             aria_expanded=str(row.opened).lower(),
             title=f"{'Close' if row.opened else 'Show and change'} the config of {clean(region.name)}",
         )
@@ -336,7 +336,7 @@ def _row_key(kind: ProfileKind, number: int) -> str:
 def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
-    head = node("tr", *(node("th", text, class_=None if text == kind else "rxt-figure") for text in heads))
+    head = node("tr", *(node("th", text, class_=None if text == kind else "rx-figure") for text in heads))
     body = (_share_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
     total = len(shares.by(kind))
@@ -362,12 +362,13 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
     ]
     word, title, label = "Marked" if marked else "Mark", f"Make {name} a region", f"Mark {name}"
     mark_button = button(word, "mark time", key, disabled=busy or marked, title=title, aria_label=label)
-    show_button = button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")
+    about = "Select its ops in the graph and in the source"
+    show_button = button(f"{name}{times}", "show time", key, title=about, class_="rx-flat")
     share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
     return node(
         "tr",
         node("td", show_button if row.ops else name),
-        node("td", percent(row.share), share_bar, class_="rxt-figure"),
-        node("td", duration(row.seconds.value), class_="rxt-figure", title="; ".join(filter(None, facts))),
+        node("td", percent(row.share), share_bar, class_="rx-figure"),
+        node("td", duration(row.seconds.value), class_="rx-figure", title="; ".join(filter(None, facts))),
         node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),
     )
