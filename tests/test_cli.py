@@ -172,7 +172,7 @@ def test_arguments_that_cannot_be_read_exit_with_2(arguments: list[str], capsys:
     assert "usage: regional-explorer" in capsys.readouterr().err
 
 
-def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(tmp_path: Path, run: Run) -> None:
+def test_a_file_is_read_in_its_declared_encoding(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "encoded.py"
     for data in (b"\xef\xbb\xbfname = 'caf\xc3\xa9'\n", b"# coding: latin-1\nname = 'caf\xe9'\n"):
         path.write_bytes(data)
@@ -188,17 +188,13 @@ def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(tmp_path: Path, 
         *((f"import sys\nsys.exit({code})\n", "line 2: the file ends the program here.") for code in ("0", "1", "")),
     ],
 )
-def test_a_file_that_raises_or_ends_the_program_names_its_line(
-    tmp_path: Path, run: Run, text: str, message: str
-) -> None:
+def test_the_error_names_the_line_at_which_a_file_ends(tmp_path: Path, run: Run, text: str, message: str) -> None:
     plan, file = written(tmp_path / "plan.json", '{"kind": "plan"}'), written(tmp_path / "of_mine.py", text)
     for command in (["run"], ["check", plan]):
         assert f"of_mine.py, {message}" in run(EXIT_FAILED, *command, file, "f(1)")[1]
 
 
-def test_the_arguments_of_the_command_are_not_those_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_does_not_see_the_commands_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (
         'import argparse, sys\np = argparse.ArgumentParser()\np.add_argument("--width", type=int, default=8)\n'
         "width, argv = p.parse_args().width, sys.argv\n"
@@ -403,7 +399,7 @@ def test_check_names_the_faster_variant() -> None:
     assert checked(0.8, full=1.1).slower_than == ("eager", "torch.compile")
 
 
-def test_busy_machine_makes_no_plan_slower() -> None:
+def test_a_busy_machine_gives_no_slower_verdict() -> None:
     session = measured(1.5, 1)
     timings = (*session.timings, replace(measured(1.9, 2).timings[1], variant="full"))
     assert plan_check(replace(session, timings=timings), "torch.compile").slower_than == ("torch.compile",)
@@ -447,7 +443,7 @@ def test_a_check_says_how_busy_the_machine_was() -> None:
     assert (plan_check(on_a_busy_machine(measured(0.8, 1)), "eager").busy, checked(0.8).busy) == (BUSY.sentence, "")
 
 
-def test_a_speed_that_cannot_be_compared_says_why() -> None:
+def test_a_check_says_why_a_speed_cannot_be_compared() -> None:
     wrong = checked(1.5, full=1.9, numerics="failed")
     assert "against torch.compile: withheld: numerics of full failed" in str(wrong).splitlines()
     assert wrong.slower_than == ()

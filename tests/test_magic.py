@@ -167,14 +167,14 @@ def test_every_form_of_call_is_captured(made: Made, call: str, title: str) -> No
     assert made(call).session.title.endswith(title)
 
 
-def test_arguments_are_those_of_the_call(run: Run, capsys: Output) -> None:
+def test_the_call_gets_its_own_arguments(run: Run, capsys: Output) -> None:
     run("def g(*args, **kwargs):\n    print(args[0] is xs[0], args[1:], kwargs)\n    return f(x)")
     capsys.readouterr()
     run("%regional_compile --no-bench g(*xs, 3, k=4, **{'j': 5});")
     assert "True (3,) {'k': 4, 'j': 5}" in capsys.readouterr().out
 
 
-def test_names_of_a_function_are_found(run: Run, shell: Any) -> None:
+def test_local_names_of_a_function_are_found(run: Run, shell: Any) -> None:
     run("def inside():\n    mine = torch.ones(3)\n    %regional_compile --no-bench -o ex f(mine)\ninside()")
     assert "ex" in shell.user_ns
 
@@ -190,12 +190,12 @@ def test_a_cell_runs_and_its_last_line_is_the_call(run: Run, shell: Any) -> None
     assert {source.line for source in sources} == {3, 4}  # as numbered in the cell, its magic included
 
 
-def test_annotations_in_a_cell_are_evaluated_as_in_any_other(run: Run, shell: Any) -> None:
+def test_annotations_in_a_cell_are_evaluated_as_in_plain_cells(run: Run, shell: Any) -> None:
     run("%%regional_compile --no-bench\ndef g(x: torch.Tensor):\n    return x.sin()\n\ng(x)")
     assert shell.user_ns["g"].__annotations__ == {"x": shell.user_ns["torch"].Tensor}
 
 
-def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: Output) -> None:
+def test_an_error_of_the_cell_shows_no_frames_of_ours(shell: Any, capsys: Output) -> None:
     done = shell.run_cell("%%regional_compile --no-bench\nz = 1 / 0\nf(x)", store_history=True)
     assert isinstance(done.error_in_exec, ZeroDivisionError)
     out, err = capsys.readouterr()
@@ -235,7 +235,7 @@ def test_a_region_of_that_name_comes_before_a_direction(made: Made) -> None:
     assert plan["act"].configs == ((None, {}),)
 
 
-def test_a_plan_is_taken_from_a_panel_or_a_file_and_the_session_saved(made: Made, tmp_path: Path) -> None:
+def test_plans_are_read_from_panel_lines_and_files(made: Made, tmp_path: Path) -> None:
     ex = made(f"--no-grad -r act=ops:aten.relu* -c act:max_fusion_size=4 --save '{tmp_path}/out.json' f(x)")
     assert json.loads((tmp_path / "out.json").read_text())["title"] == "f"
     assert not ex.session.grad
@@ -260,7 +260,7 @@ def test_call_without_region_is_profiled(run: Run, replace_benchmark: ReplaceBen
     assert [call.kwargs["variants"] for call in benchmark.call_args_list] == [("full",)], "it was asked for"
 
 
-def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: Output) -> None:
+def test_the_value_is_returned_only_if_it_is_assigned(run: Run, shell: Any, capsys: Output) -> None:
     assert run("%regional_compile --no-bench f(x)") is None
     run("ex = %regional_compile --no-bench f(x)")
     assert isinstance(shell.user_ns["ex"], Exploration)
@@ -275,7 +275,7 @@ def test_a_terminal_shows_the_text_once_and_no_html(run: Run, capsys: Output) ->
     assert (out.count("graph breaks"), out.count("ops:aten.relu*"), out.count("<")) == (1, 1, 0)
 
 
-def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
+def test_rx_last_finds_the_exploration_shown_in_a_terminal(run: Run) -> None:
     assert run("ex = %regional_compile --no-bench f(x)") is None
     assert rx.last() is run("ex")
 
@@ -320,7 +320,7 @@ def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
         ("--save nowhere/out.json f(x)", "there is no directory"),
     ],
 )
-def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, message: str) -> None:
+def test_every_bad_line_gives_a_one_line_error(refused: Refused, line: str, message: str) -> None:
     assert message in refused(f"%regional_compile {line}")
 
 
@@ -342,7 +342,7 @@ def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, messag
         ),
     ],
 )
-def test_every_bad_cell_gives_one_clear_line(refused: Refused, shell: Any, cell: str, message: str) -> None:
+def test_every_bad_cell_gives_a_one_line_error(refused: Refused, shell: Any, cell: str, message: str) -> None:
     assert message in refused(f"%%regional_compile {cell}")
     assert "z" not in shell.user_ns, "nothing of it was run"
 
@@ -369,7 +369,7 @@ def test_a_wrong_region_or_config_is_refused_before_the_cell_runs(
     assert "ran" not in shell.user_ns
 
 
-def test_a_config_of_a_region_in_the_source_or_the_plan_is_not_refused(made: Made, run: Run, tmp_path: Path) -> None:
+def test_configs_of_regions_in_source_or_plan_are_accepted(made: Made, run: Run, tmp_path: Path) -> None:
     run("import regional_explorer as rx\ndef marked(x):\n    with rx.region('act'):\n        return x.sin()")
     assert made("-c act:max_fusion_size=4 marked(x)").plan["act"].config == {"max_fusion_size": 4}
     plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
@@ -414,7 +414,7 @@ def test_interrupt_keeps_results(
     assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
 
 
-def test_an_interrupt_that_a_compiler_drops_still_ends_the_work(
+def test_an_interrupt_that_a_compiler_swallows_ends_the_work(
     run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
     came_to: list[str] = []
@@ -580,7 +580,7 @@ def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: O
     assert display.STATIC_COPY not in outputs.shown[-1]["text/html"], "no panel takes its place"
 
 
-def test_without_the_widget_progress_is_one_output_that_empties(
+def test_progress_without_the_widget_is_one_output_then_empty(
     run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
@@ -601,7 +601,7 @@ def test_without_the_widget_progress_is_one_output_that_empties(
     assert outputs.updates < 20
 
 
-def test_a_plain_cell_shows_a_line_that_goes_away_after_errors_too(
+def test_the_progress_line_of_a_plain_cell_is_removed(
     shell: Any, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts: list[str] = []
@@ -641,7 +641,9 @@ def test_drawing_shows_progress(run: Run, outputs: Outputs, monkeypatch: pytest.
         assert [WIDGET in data for data in shown] == results
 
 
-def test_static_copy_follows_the_panel(run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_static_copy_is_updated_with_the_panel(
+    run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on = threading.Event()
 
     def drawn_later(session: Session) -> str:
@@ -663,7 +665,9 @@ def test_static_copy_follows_the_panel(run: Run, outputs: Outputs, shell: Any, m
     assert "relus" in outputs.twin
 
 
-def test_static_copy_follows_the_cell(run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark) -> None:
+def test_the_static_copy_is_updated_by_its_cell(
+    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+) -> None:
     replace_benchmark(lambda ex, **_: ex.rename("act", "relus"))
     run("%regional_compile -r act=ops:aten.relu* f(x)")
     assert "relus" in outputs.twin
@@ -673,7 +677,7 @@ def newest_panel() -> Panel:
     return [widget for widget in _instances.values() if isinstance(widget, Panel)][-1]
 
 
-def test_a_panel_names_the_variable_of_its_exploration_and_no_other(run: Run, outputs: Outputs) -> None:
+def test_a_panel_shows_only_its_explorations_variable(run: Run, outputs: Outputs) -> None:
     run("one = %regional_compile --no-bench f(x)")
     named = newest_panel()
     assert "in Python: one" in text(named, "header")
@@ -703,7 +707,7 @@ def test_copied_python_runs_in_the_next_cell(run: Run, outputs: Outputs, importe
 
 
 @pytest.mark.parametrize("cell_ids", [("first", "second", "third"), ("", "", "")])
-def test_a_panel_follows_later_cells_whether_or_not_they_have_ids(
+def test_a_panel_is_updated_by_later_cells_without_ids_too(
     run: Run, outputs: Outputs, cell_ids: tuple[str, ...]
 ) -> None:
     panels = []
@@ -767,7 +771,7 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
     assert run(f"[region.name for region in {name}.plan.regions]") == ["made"]
 
 
-def test_regions_of_an_unmeasured_cell_are_named(
+def test_the_message_names_the_lost_regions_of_a_cell(
     run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
@@ -777,7 +781,7 @@ def test_regions_of_an_unmeasured_cell_are_named(
     assert "without the earlier region &#x27;made&#x27;" in str(outputs.shown)
 
 
-def test_a_job_goes_on_where_the_cell_of_its_panel_runs_again(run: Run, outputs: Outputs, shell: Any) -> None:
+def test_a_job_continues_when_its_panels_cell_runs_again(run: Run, outputs: Outputs, shell: Any) -> None:
     run("import regional_explorer as rx; own = rx.explore(f, (x,))")
     run("own.show()")
     exploration = shell.user_ns["own"]

@@ -112,7 +112,7 @@ BY_BACKWARD = {"node": {"nodes": ["0/backward:gelu_backward"]}, "op": {"ops": "a
 
 @pytest.mark.parametrize("dynamic", [None, True])  # with sizes among what is saved the backward is compiled ahead
 @pytest.mark.parametrize("selected", BY_BACKWARD.values(), ids=BY_BACKWARD)
-def test_a_region_picked_by_its_backward_has_its_forward_too(selected, dynamic, tmp_path):
+def test_a_region_of_backward_ops_has_their_forward_ops_too(selected, dynamic, tmp_path):
     x = torch.randn(4, 3, requires_grad=True)
     with rx.explore(smooth, (x,), dynamic=dynamic) as ex:
         ex.mark("g", **selected).compile()
@@ -156,7 +156,7 @@ def test_a_backward_only_region_is_not_reported_missing_in_the_forward(tmp_path)
     assert not rx.status(compiled).diagnostics
 
 
-def test_an_op_picked_by_its_backward_is_found_in_later_traces():
+def test_ops_selected_by_their_backward_are_found_in_later_traces():
     selectors = rx.Selector("ops", ("aten.gelu_backward",)), rx.Selector("ops", ("aten.tanh",))
     plan = rx.Plan((rx.Region("g", selectors, joined=True),))
     x, larger = (torch.randn(size, requires_grad=True) for size in (4, 6))
@@ -171,7 +171,7 @@ def test_an_op_picked_by_its_backward_is_found_in_later_traces():
     assert {"0/forward", "1/forward"} <= {part.graph for part in rx.status(compiled).partitions}
 
 
-def test_earlier_backward_does_not_pick_later_ops(tmp_path):
+def test_an_earlier_backward_selects_no_ops_of_later_graphs(tmp_path):
     def program(x):
         x = x.sin()  # with a cosine in its backward
         torch._dynamo.graph_break()
@@ -294,7 +294,7 @@ def test_results_equal_upstreams_regional_inductor_on_the_same_source():
 
 
 @pytest.mark.parametrize("draws", [False, True])
-def test_broken_graph_is_repaired_in_first_call(draws):
+def test_traced_graphs_that_fail_are_repaired_in_the_first_call(draws):
     linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
 
     def program(x):
@@ -370,7 +370,7 @@ def test_missing_regions_are_reported(x):
         rx.compile(lambda x: x.cos() * 2, strict=True)(x)
 
 
-def test_foreign_plan_is_reported(net, x, saved_plan):
+def test_a_plan_of_another_call_or_torch_is_reported(net, x, saved_plan):
     differs = r"\[plan-differs\] Region 'norm' gave 1 partition in the forward.*and 2 here"
     with pytest.warns(UserWarning, match=differs):
         rx.compile(programs.Stack(2), saved_plan)(x)
@@ -472,7 +472,7 @@ def test_the_backend_by_name_takes_options(net, x, saved_plan, tmp_path):
         torch.compile(programs.textbook, backend="regional_explorer_by_name", options={"plans": 1})(x, x)
 
 
-def test_functions_marked_alike_have_own_plans_under_the_named_backend(x):
+def test_the_named_backend_separates_plans_with_equal_region_names(x):
     def first(x):
         with rx.region("r", max_fusion_size=1):
             return x.sin() * 2
@@ -541,7 +541,7 @@ def test_a_plan_runs_in_a_process_without_pandas_notebook_packages_or_measuring(
     python(IMPORTS, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
 
 
-def test_a_raising_first_run_is_repeated():
+def test_first_runs_that_raise_are_repeated_by_the_next_call():
     embedding = nn.Embedding(4, 4)
 
     def looked_up(index):
@@ -588,7 +588,7 @@ def test_a_first_run_that_raises_draws_random_numbers_once():
 
 
 @torch.no_grad()
-def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
+def test_calls_with_other_sizes_do_not_make_the_plan_differ(tmp_path):
     linear = nn.Linear(8, 8)
 
     def activated(x):
@@ -673,7 +673,7 @@ def counted(x: torch.Tensor) -> torch.Tensor:
 counted.register_fake(torch.empty_like)
 
 
-def test_an_op_of_a_library_runs_once_in_the_first_call():
+def test_a_library_op_runs_once_in_the_first_call():
     def program(x):
         with rx.region("r"):
             return counted(x.sin()).cos() * 2
@@ -686,7 +686,7 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
     assert states(compiled) == {"compiled"}
 
 
-def test_compiling_in_the_first_call_does_not_rewind_the_global_random_numbers(net, x, monkeypatch):
+def test_compiling_in_the_first_call_does_not_rewind_global_generators(net, x, monkeypatch):
     drawn = []
 
     def compile_while_a_thread_draws(program):
@@ -708,7 +708,7 @@ refusing.register_fake(torch.empty_like)
 
 
 @pytest.mark.parametrize(("end", "error"), [(lambda x: x[torch.tensor([9])], IndexError), (refusing, RuntimeError)])
-def test_an_op_of_a_library_runs_once_in_a_first_call_that_raises(end, error):
+def test_a_library_op_runs_once_in_a_raising_first_call(end, error):
     def program(x):
         y = counted(x)
         with rx.region("r"):
@@ -778,7 +778,7 @@ def test_untraced_first_call_is_reported(x, strict):
 
 
 @pytest.mark.filterwarnings("error:.*traced nothing")
-def test_eager_first_call_is_no_finding(net, x):
+def test_an_eager_first_call_is_not_reported(net, x):
     compiled = rx.compile(net, strict=True)
     with torch.compiler.set_stance("force_eager"):
         compiled(x)
@@ -925,7 +925,7 @@ OTHER_MODES = {
 
 
 @pytest.mark.parametrize(("explored", "called", "said"), OTHER_MODES.values(), ids=OTHER_MODES)
-def test_different_mode_is_reported_once(explored, called, said, net, x, tmp_path):
+def test_another_autocast_or_grad_mode_is_reported_once(explored, called, said, net, x, tmp_path):
     compiled = rx.compile(net, explored_under(explored(), tmp_path / "plan.json"))
     with called():
         with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {said}"):
@@ -946,7 +946,7 @@ def test_different_dtypes_are_reported(net, x, saved_plan):
         rx.compile(net.double(), saved_plan)(x.double())
 
 
-def test_a_strict_call_in_another_mode_raises_each_time_and_other_calls_run(net, x, saved_plan):
+def test_strict_calls_under_another_autocast_raise_and_other_calls_run(net, x, saved_plan):
     strict = rx.compile(net, saved_plan, strict=True)
     for _ in range(2):
         torch.testing.assert_close(strict(x), net(x))
@@ -954,7 +954,7 @@ def test_a_strict_call_in_another_mode_raises_each_time_and_other_calls_run(net,
             strict(x)
 
 
-def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved_plan):
+def test_other_sizes_run_after_a_strict_call_under_another_autocast(net, saved_plan):
     strict = rx.compile(net, saved_plan, strict=True)
     with pytest.raises(PlanError, match="under autocast"), autocast():
         strict(torch.randn(4, 16))
@@ -962,18 +962,21 @@ def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved
     torch.testing.assert_close(strict(other), net(other))
 
 
-def test_evaluation_is_reported_and_explored_mode_fits(net, x, saved_plan, tmp_path):
+def test_a_call_without_gradients_is_reported_as_info(net, x, saved_plan):
     compiled = rx.compile(net, saved_plan, strict=True)
     with torch.no_grad():
         compiled(x)
     (noted,) = told(compiled, "plan-differs")
     assert (noted.severity, "with gradients, and a call here runs without" in noted.message) == ("info", True)
+
+
+def test_the_explored_autocast_is_accepted(net, x, tmp_path):
     path = explored_under(autocast(), tmp_path / "autocast.json")
     with autocast():
         rx.compile(net, path, strict="environment")(x)
 
 
-def test_plan_without_modes_fits_every_mode(net, x, saved_plan):
+def test_a_plan_without_recorded_modes_is_accepted_under_autocast(net, x, saved_plan):
     values = json.loads(saved_plan.read_text())
     assert values["explored"].pop("modes") == {"dtypes": ["float32"], "grad": True}
     saved_plan.write_text(json.dumps(values))
@@ -981,7 +984,7 @@ def test_plan_without_modes_fits_every_mode(net, x, saved_plan):
         rx.compile(net, saved_plan, strict=True)(x)
 
 
-def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
+def test_the_profiler_shows_regions_only_with_ranges(net, x):
     def profiled(**options):
         compiled = rx.compile(net, PLAN, **options)
         compiled(x).backward()

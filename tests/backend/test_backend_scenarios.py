@@ -108,7 +108,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize(("layers", "width"), MODELS.values(), ids=MODELS)
-def test_an_optimizer_follows_eagers_losses(layers, width):
+def test_losses_under_an_optimizer_match_eagers(layers, width):
     def losses(wrap):
         torch.manual_seed(0)
         model = nn.Sequential(*layers(), nn.Linear(width, 3))
@@ -156,7 +156,7 @@ def scaled(x):
 
 @pytest.mark.parametrize("function", [clamped, shifted, scaled])
 @pytest.mark.parametrize("dynamic", [None, True], ids=["for one size, then for all", "for all"])
-def test_numbers_computed_from_sizes_are_computed_anew_in_each_call(function, dynamic):
+def test_numbers_computed_from_sizes_are_recomputed_in_each_call(function, dynamic):
     compiled = rx.compile(function, dynamic=dynamic)
     for size in SIZES:
         x = torch.linspace(-9, 9, size)
@@ -171,7 +171,7 @@ def test_an_exploration_compiles_numbers_computed_from_sizes_for_all_sizes():
     assert [ex.compiled(torch.full((size,), 100.0))[0].item() for size in SIZES] == [2, 3, 4, 5, 6]
 
 
-def test_training_with_item_is_right_and_names_eager_ops():
+def test_training_with_item_is_right_and_lists_eager_ops():
     def loss(x, weight):
         sharpness = x.shape[0] ** -0.5
         with rx.region("r"):
@@ -189,7 +189,7 @@ def test_training_with_item_is_right_and_names_eager_ops():
     assert "leaves 1 op to eager: softplus_backward" in str(rx.status(compiled))
 
 
-def test_a_number_read_from_a_tensor_is_read_anew_in_each_call():
+def test_numbers_read_from_tensors_are_read_in_each_call():
     def softened(x, sharpness):
         beta = sharpness.item()
         with rx.region("r"):
@@ -223,7 +223,7 @@ def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])
-def test_storages_are_addressed_from_their_start(start):
+def test_as_strided_addresses_a_storage_from_its_start(start):
     def addressed(x):
         with rx.region("r"):
             return x.as_strided((2,), (1,), 6) * 2
@@ -248,7 +248,7 @@ def unused_dropout(x, w):
 
 
 @pytest.mark.parametrize("fn", [unused_draw, unused_dropout])
-def test_an_unused_random_op_draws_once_in_a_step(fn):
+def test_an_unused_random_op_runs_once_in_a_step(fn):
     """Torch's default partitioner repeats the unused op in the backward, or fails: docs/upstream.md."""
 
     def next_number(call):

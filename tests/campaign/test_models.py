@@ -77,7 +77,7 @@ def partitions(ex):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_session_and_plan_are_read_as_they_were_written(name, training, tmp_path):
+def test_session_and_plan_are_read_back_unchanged(name, training, tmp_path):
     with configured(name, training=training) as ex:
         session, path = ex.session, tmp_path / "session.json"
         assert session.partitions
@@ -158,7 +158,7 @@ def loaded(name, path):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_layer_dropout_of_a_speech_model_that_differs_when_traced_is_reported(masked):
+def test_layer_dropout_that_differs_in_the_trace_is_reported(masked):
     """HuBERT draws its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
     torch.manual_seed(0)
     sizes = {"conv_dim": (32, 32), "conv_stride": (4, 4), "conv_kernel": (8, 8), "num_feat_extract_layers": 2}

@@ -295,13 +295,13 @@ def test_edited_regions_keep_their_ops(steps, pattern, changes):
 
 @examples(300)
 @given(programs(writes=False, longest=30), assignments)
-def test_compiled_calls_match_the_uncut_graph(steps, pattern):
+def test_cut_calls_with_gradients_match_the_uncut_call(steps, pattern):
     check_call(steps, pattern, grad=True)
 
 
 @examples(100)
 @given(programs(writes=True, longest=30), assignments)
-def test_calls_that_write_to_their_inputs_compute_like_the_whole(steps, pattern):
+def test_cut_calls_that_write_to_inputs_match_the_uncut_call(steps, pattern):
     check_call(steps, pattern, grad=False)
 
 

@@ -97,7 +97,7 @@ def alive():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_200_steps_follow_eager(name):
+def test_200_training_steps_match_eager(name):
     make, batches, plan = CASES[name]
     torch.manual_seed(0)
     model = make()

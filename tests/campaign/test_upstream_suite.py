@@ -43,7 +43,7 @@ def test_our_cut_has_the_shape_of_upstreams():
     torch.testing.assert_close(gm(x), expected, rtol=0, atol=0)
 
 
-def test_a_graph_that_is_looked_at_is_cut_and_compared(monkeypatch):
+def test_a_graph_with_inspected_annotations_is_cut_and_compared(monkeypatch):
     gm = traced()
     assert "'inductor_region': 'r'" in upstream_shim.looked_at(gm)
 

@@ -54,7 +54,7 @@ def test_records_dynamo_forward_and_backward():
     assert [node.op for node in backward.ops if node.origin == origin] == ["mul", "mul"]
 
 
-def test_a_module_without_ops_does_not_hide_modules_of_its_class():
+def test_a_module_without_ops_leaves_its_class_traceable():
     x = torch.randn(3)
     with pytest.raises(CaptureError, match="Nothing was captured"):
         capture(nn.Sequential(), x)
@@ -179,7 +179,7 @@ def test_calls_that_cannot_be_explored_are_refused(fn, said):
     assert torch.equal(x.grad, torch.ones(3))
 
 
-def test_odd_calls_can_be_explored():
+def test_calls_with_unusual_tensors_can_be_explored():
     assert capture(makes_what_requires_grad, torch.ones(3), grad=False).graphs
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
     x = torch.ones(4, requires_grad=True)
@@ -192,7 +192,7 @@ def test_odd_calls_can_be_explored():
 
 
 @pytest.mark.parametrize("how", ["replaced", "frozen"])
-def test_replaced_or_frozen_parameters_end_gradients(how):
+def test_parameters_replaced_or_frozen_since_the_exploration_are_refused(how):
     model = nn.Linear(3, 3)
 
     def step(x):
@@ -234,7 +234,7 @@ def test_a_call_explored_without_autocast_repeats_without_it():
     assert set(ex.numerics.dtype) == {"float32"}
 
 
-def test_outputs_of_any_shape_are_carried():
+def test_tensors_in_nested_outputs_are_found():
     def many(x):
         return {"a": x + 1, "b": (x.sum(), 7, "text", x), "none": None}
 
@@ -253,7 +253,7 @@ def test_no_two_outputs_have_the_same_cotangent():
     assert draw_cotangents(((h + g).sum(), (h - g).expand(3)))["[0]"] == 1, "as in training"
 
 
-def test_the_gradients_of_several_modules_have_names_of_their_own():
+def test_gradients_of_several_modules_have_distinct_names():
     encoder, decoder, x = nn.Linear(8, 8), nn.Linear(8, 8), torch.randn(2, 8)
     names = Call(lambda x: decoder(encoder(x)).sum(), (x,)).gradient_names
     assert sorted(names) == ["grad decoder.bias", "grad decoder.weight", "grad encoder.bias", "grad encoder.weight"]
@@ -381,7 +381,7 @@ def test_a_user_module_with_a_torch_like_name_belongs_to_the_user():
     assert not is_internal(str(packages / "torchvision" / "models" / "resnet.py"))
 
 
-def test_lines_are_those_of_the_reloaded_module(tmp_path, monkeypatch):
+def test_source_lines_are_read_from_the_reloaded_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "reloaded_step.py"
 
@@ -457,7 +457,7 @@ class Model(torch.nn.Module):
     [("import torch", "# new\nimport torch"), ("helper(x)\n", "helper(x)\n        # new\n"), ("y * n", "y / n")],
     ids=["a line above", "a comment inside", "another operator"],
 )
-def test_source_edited_since_the_trace_is_not_shown_as_what_runs(tmp_path, monkeypatch, old, new):
+def test_source_edited_since_its_import_is_not_shown(tmp_path, monkeypatch, old, new):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"edited_{len(new)}"
     path = tmp_path / f"{name}.py"
@@ -483,7 +483,7 @@ def test_source_edited_since_the_trace_is_not_shown_as_what_runs(tmp_path, monke
     assert all(line.text for graph in again.session.graphs for node in graph.ops for line in node.stack)
 
 
-def test_cells_of_a_file_that_nothing_has_loaded_as_a_whole_are_not_called_edited(tmp_path, monkeypatch):
+def test_cells_run_one_by_one_are_not_reported_as_edited(tmp_path, monkeypatch):
     path = tmp_path / "cells.py"
     path.write_text("def cell():\n    def step(x):\n        return x.sin()\n    return step\n")
     module = types.ModuleType("cells")

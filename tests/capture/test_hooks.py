@@ -98,7 +98,7 @@ def test_guards_on_hook_state_hold_in_every_call(kind):
         assert set(ex.numerics.verdict) == {"ok"}
 
 
-def test_activations_collected_by_name_are_put_back():
+def test_activations_collected_by_name_are_restored_or_reported():
     model, by_name, by_module, lists = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {}, {}, defaultdict(list)
 
     def hook(module, inputs, output):
@@ -115,7 +115,7 @@ def test_activations_collected_by_name_are_put_back():
     assert len(lists["relu"]) == 1
 
 
-def test_a_running_mean_created_by_a_hook_is_named_as_kept():
+def test_a_running_mean_created_by_a_hook_is_reported():
     model, means = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {}
 
     def hook(module, _inputs, output):
@@ -129,7 +129,7 @@ def test_a_running_mean_created_by_a_hook_is_named_as_kept():
     assert means[model[1]] is first
 
 
-def test_a_counter_that_a_hook_continues_is_named_as_kept():
+def test_a_counter_that_a_hook_advances_is_reported():
     model, numbers = nn.Linear(4, 4), itertools.count()
     model.register_forward_hook(lambda *_: print(next(numbers)))
     call = Call(model, (X,))
@@ -168,7 +168,7 @@ def test_hook_only_modules_change_no_names():
 
 
 @pytest.mark.parametrize("is_around_first", [True, False])
-def test_hooks_of_saved_tensors_are_those_of_the_first_run(is_around_first):
+def test_every_run_has_the_saved_tensor_hooks_of_the_first(is_around_first):
     program, packed = Program(), []
 
     def pack(value):
@@ -202,7 +202,7 @@ def test_hooks_of_saved_tensors_are_those_of_the_first_run(is_around_first):
     assert current_saved_tensors_hooks() is None
 
 
-def test_global_hooks_of_the_call_are_removed_or_named():
+def test_global_hooks_of_the_call_are_removed_or_reported():
     model, before = nn.Linear(4, 4), len(all_modules._global_backward_hooks)
 
     def step(x):
@@ -225,7 +225,7 @@ COUNTING = "calls = 0\ndef hook(*_):\n    global calls\n    calls += 1\n"
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("calls_before", [0, 9])
-def test_unrestorable_state_does_not_make_results_wrong(calls_before):
+def test_unrestorable_state_does_not_fail_the_numerics(calls_before):
     fn, x, _ = collecting()
     fn.__closure__[0].cell_contents[0].register_forward_hook(library("counting", COUNTING).hook)
     ex = rx.explore(fn, (x,))

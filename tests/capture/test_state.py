@@ -37,7 +37,7 @@ def repeated(fn, *args):
     return ex
 
 
-def test_generators_of_the_users_own_repeat_their_numbers():
+def test_the_users_own_generators_repeat_their_numbers():
     torchs, numpys = torch.Generator().manual_seed(7), np.random.default_rng(7)
     older, pythons = np.random.RandomState(7), random.Random(7)  # noqa: S311 - for nobody's secrets
     draws = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
@@ -91,7 +91,7 @@ class Lazy(nn.Module):
         return x + self.table + self.memo["mask"]
 
 
-def test_state_made_by_first_call_stays_and_is_named():
+def test_state_made_by_the_first_call_stays_and_is_reported():
     model = Lazy()
     table = None
 
@@ -149,7 +149,7 @@ def freeze(model, x):
 @pytest.mark.parametrize(
     ("first", "kept"), [(write, "loc"), (write_data, "loc"), (assign_data, "loc"), (freeze, "frozen")]
 )
-def test_what_only_the_first_call_writes_is_not_restored(first, kept):
+def test_writes_of_the_first_call_alone_are_not_restored(first, kept):
     x = torch.randn(8, 4) + 3
     reference, model = FirstBatch(first), FirstBatch(first)
     want = reference(x)
@@ -160,7 +160,7 @@ def test_what_only_the_first_call_writes_is_not_restored(first, kept):
     assert model.seen.item() == 1, "what every call writes is restored"
 
 
-def test_a_kept_write_is_seen_by_the_users_own_graphs():
+def test_autograd_detects_a_kept_write_in_the_users_graphs():
     x = torch.randn(8, 4)
     model = FirstBatch(write)
     loss = model.loc.square().sum()
@@ -204,7 +204,7 @@ def test_a_module_gets_no_attribute_from_torch():
     assert [set(vars(module)) for module in (*model.modules(), compiled)] == before
 
 
-def test_lazy_modules_are_made_once():
+def test_lazy_modules_are_initialized_once():
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     repeated(model, X)
     assert model[0].weight.shape == (4, 4)
@@ -312,7 +312,7 @@ def writing_programs():
 
 
 @pytest.mark.parametrize("name", writing_programs())
-def test_attached_tensor_is_detached(name):
+def test_a_tensor_attached_to_autograd_by_a_write_is_detached(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args)
     call = ex.live.call
@@ -332,7 +332,7 @@ def test_attached_tensor_is_detached(name):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["argument", "row"])
-def test_attached_tensor_is_detached_from_variants(name):
+def test_tensors_attached_to_autograd_by_variants_are_detached(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args).mark("all", ops="*")
     ex.benchmark(budget_s=0.05)
@@ -364,7 +364,7 @@ def test_a_write_that_cannot_be_detached_is_refused_before_it_is_made():
     assert not row.requires_grad
 
 
-def test_a_tensor_attached_since_the_exploration_is_refused():
+def test_a_tensor_attached_to_autograd_since_exploring_is_refused():
     fn, args, written = writing_programs()["argument"]
     ex = rx.explore(fn, args)
     fn(*args)
@@ -374,7 +374,7 @@ def test_a_tensor_attached_since_the_exploration_is_refused():
     ex.benchmark(variants=("eager",), budget_s=0.05)
 
 
-def test_a_view_of_a_leaf_under_no_grad_as_output_is_no_error():
+def test_leaf_views_made_under_no_grad_can_be_outputs():
     x = torch.randn(3, 4, requires_grad=True)
     assert rx.explore(lambda x: x.t(), (x,), grad=False).session.graphs
 
@@ -389,7 +389,7 @@ def test_a_view_of_a_leaf_under_no_grad_as_output_is_no_error():
     assert torch.equal(gradient, 2 * draw_cotangents(step(x))["[1]"])
 
 
-def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
+def test_a_benchmark_restores_a_counter_and_traces_once():
     model = Counts()
     ex = rx.explore(model, (X,))
     ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.05)
@@ -417,7 +417,7 @@ def test_assignments_in_users_modules_are_restored(tmp_path, monkeypatch):
     assert "state-kept" not in codes(ex)
 
 
-def test_list_elements_that_an_op_returns_are_not_taken_for_new_tensors():
+def test_writes_to_inputs_that_an_op_returns_are_restored():
     def step(a, b):
         c, d = torch.broadcast_tensors(a, b)
         a.add_(1)
@@ -440,7 +440,7 @@ def cached(n):
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
-def test_a_function_under_lru_cache_is_searched_and_its_cache_is_named():
+def test_an_lru_cache_that_the_call_fills_is_reported():
     cached.cache_clear()
     ex = repeated(lambda x: x * cached(2), X)
     assert "cached.cache" in only(ex, "state-kept").message
@@ -449,7 +449,7 @@ def test_a_function_under_lru_cache_is_searched_and_its_cache_is_named():
     cached.cache_clear()
 
 
-def test_hooks_that_the_call_registers_are_removed_or_named():
+def test_hooks_that_the_call_registers_are_removed_or_reported():
     model, weight = nn.Linear(4, 4), torch.ones(4, requires_grad=True)
 
     def each(x):
@@ -482,7 +482,7 @@ class Unreadable:
 GONE, UNREADABLE = weakref.proxy(Gone()), Unreadable()
 
 
-def test_unreadable_state_is_left_out():
+def test_unreadable_state_is_ignored():
     def step(x):
         return x * 2 if x.dim() else (GONE, UNREADABLE)
 

@@ -189,7 +189,7 @@ HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS,
     error=st.sampled_from([ValueError, KeyboardInterrupt]),
 )
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_everything_that_a_call_writes_is_restored_or_named(writes, hooks, ends_in_run, error):
+def test_everything_that_a_call_writes_is_restored_or_reported(writes, hooks, ends_in_run, error):
     owned, runs, x = Owned(), itertools.count(1), torch.ones(2, 4)
     kept = [HOLDERS[holder]() for _, holder, _ in hooks]
 

@@ -151,7 +151,7 @@ def test_artifacts_are_loaded_by_later_processes(net, x, folder):
     assert facts(rx.status(third)) == facts(rx.status(second))
 
 
-def test_dynamic_sizes_keep_their_guards(net, saved):
+def test_loaded_artifacts_keep_the_guards_of_dynamic_sizes(net, saved):
     compiled = rx.compile(net, PLAN, artifacts=saved[1], dynamic=True)
     for size in (4, 5, 9):
         x = torch.randn(size, 8)
@@ -397,7 +397,7 @@ def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("times", COUNTS)
-def test_bytes_that_were_changed_are_noticed(saved, tmp_path, times):
+def test_changed_bytes_of_any_file_are_detected(saved, tmp_path, times):
     """A damaged file loads as it was written, or is reported, whichever file it is."""
     _, folder = saved
     entries, files = listed(folder), sorted(folder.iterdir())
@@ -574,7 +574,7 @@ def test_file_as_directory_is_refused(net, explored, tmp_path):
         assert_refused("directory", net, explored[0], wrong)
 
 
-def test_unnamed_directory_is_never_loaded(net, x, filled, monkeypatch):
+def test_the_working_directory_is_not_searched_for_artifacts(net, x, filled, monkeypatch):
     monkeypatch.chdir(filled)
     compiled = rx.compile(net, PLAN)
     compiled(x)
@@ -584,7 +584,7 @@ def test_unnamed_directory_is_never_loaded(net, x, filled, monkeypatch):
 # ------------------------------------------------------------------------------------------------- whose code is loaded
 
 
-def test_only_listed_artifacts_are_loaded(net, x, explored, filled, tmp_path):
+def test_only_artifacts_that_the_plan_lists_are_loaded(net, x, explored, filled, tmp_path):
     ex, folder = explored[0], filled
     plan = ex.save_plan(tmp_path / "plan.json")
     assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))
@@ -656,7 +656,7 @@ def creating(device: str) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
-def test_an_artifact_is_labelled_with_the_gpu_that_its_partition_runs_on(monkeypatch):
+def test_an_artifacts_label_has_the_gpus_of_its_partition(monkeypatch):
     """Not only if an input is there, and not with whichever GPU is current."""
     current = 0
 

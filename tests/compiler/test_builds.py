@@ -92,7 +92,7 @@ def test_the_environment_variable_turns_warming_off(monkeypatch, value, expected
 
 
 @posix
-def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(surroundings, monkeypatch):
+def test_the_process_starts_once_and_leaves_no_zombie(surroundings, monkeypatch):
     compiler(surroundings, monkeypatch, "exit 1")
     monkeypatch.setattr(toolchain, "fill_caches", os.getpid)
     build = toolchain.ToolchainBuild()
@@ -138,7 +138,7 @@ def test_concurrent_compile_shares_builds(surroundings, monkeypatch):
 # ------------------------------------------------------------------------------------------- beside the lowering
 
 
-def test_time_is_counted_once_however_many_builds_there_are():
+def test_the_time_of_overlapping_builds_is_counted_once():
     assert covered_s([]) == 0
     assert covered_s([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
 

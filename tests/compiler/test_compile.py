@@ -43,7 +43,7 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
 
 
-def test_a_call_under_other_autocast_gives_the_same_results():
+def test_compiling_under_another_autocast_does_not_change_results():
     weight, x = torch.randn(64, 64), torch.randn(64, 64)
 
     def product(x):
@@ -259,7 +259,7 @@ def test_cached_code_is_recognized_for_other_numbers():
 
 @pytest.mark.parametrize("seen", [0, 1, 2])
 @pytest.mark.parametrize("function", [picked, counted])
-def test_a_size_or_number_that_the_call_computes_may_be_zero_or_one(function, seen):
+def test_a_computed_size_or_number_may_be_zero_or_one(function, seen):
     x = torch.randn(4)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
         ex = rx.explore(function, (x, torch.arange(4) < seen))
@@ -441,7 +441,7 @@ def test_all_variants_run_with_one_number_of_threads():
             assert torch.get_num_threads() == explored_with
 
 
-def test_a_run_says_with_how_many_threads_it_was_measured(tmp_path):
+def test_a_run_records_its_number_of_threads(tmp_path):
     ex, threads = rx.explore(programs.textbook, programs.pair(grad=False)), torch.get_num_threads()
     ex.benchmark(("regional",), 0.05, regions=False)
     with torch_threads(threads + 1), warnings.catch_warnings(record=True):  # the plan may be slower than eager
@@ -525,7 +525,7 @@ def test_other_strides_run_eagerly_and_are_reported():
     assert "refused" in last.refusal
 
 
-def test_an_input_that_dynamo_guards_is_checked_by_the_code_alone():
+def test_inputs_guarded_by_dynamo_are_checked_only_by_the_code():
     x = torch.randn(8, 8)
     ex = rx.explore(chain, (x,))
     ex.compile()

@@ -183,7 +183,7 @@ def planted(*_args):
     raise ZeroDivisionError("planted")
 
 
-def test_indescribable_partitions_are_not_stale(monkeypatch):
+def test_partitions_without_a_fingerprint_are_failed_not_stale(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     assert set(ex.partitions.state) == {"stale"}
     monkeypatch.setattr(workpiece, "fingerprint", planted)
@@ -208,7 +208,7 @@ class CancelledAt(SameThread):
         return work()
 
 
-def test_a_check_that_is_cancelled_keeps_the_results_before_it():
+def test_a_cancelled_check_keeps_earlier_results():
     ex = rx.explore(lambda x: x.sin(), (torch.randn(8),))
     threads = CancelledAt(3)
     ex.benchmark(["eager", "aot_eager"], 0.05, run=rx.Run(threads=threads))
@@ -269,7 +269,7 @@ def explored():
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, torch.OutOfMemoryError])
-def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
+def test_compiled_code_that_raises_fails_only_its_region(explored, error):
     ex, errors = explored
     errors.append(error("planted"))
     x = torch.randn(8)
@@ -281,7 +281,7 @@ def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
     assert list(failed(ex)) == ["a"]
 
 
-def test_later_failure_is_found_by_the_next_call(explored):
+def test_a_region_that_raises_later_runs_eagerly_from_then_on(explored):
     ex, errors = explored
     x = torch.randn(8)
     ex.compiled(x)
@@ -320,7 +320,7 @@ def test_raising_region_stays_eager_after_undo(explored):
     assert b.artifact is not None
 
 
-def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
+def test_errors_that_eager_raises_too_do_not_fail_the_region():
     def f(table, index):
         with rx.region("r"):
             return torch.nn.functional.embedding(index, table).sin()
@@ -340,7 +340,7 @@ def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
     [OSError(errno.ENOSPC, "No space left on device"), PermissionError(errno.EACCES, "denied"), MemoryError("planted")],
     ids=["disk full", "cache directory", "memory"],
 )
-def test_machine_failure_is_reported_and_retried(monkeypatch, error):
+def test_disk_and_memory_failures_are_reported_and_retried(monkeypatch, error):
     original, planted = torch._inductor.standalone_compile, [error]
 
     def standalone_compile(*args, **kwargs):

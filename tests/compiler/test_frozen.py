@@ -103,7 +103,7 @@ def test_equal_layers_have_equal_code():
     assert_as_eager(ex, net, x)
 
 
-def test_weights_that_were_equal_are_constants_of_their_own(x):
+def test_equal_weights_that_change_become_separate_constants(x):
     net = programs.Stack(3)  # the norms of a new model are equal, and have one artifact
     ex = frozen(net, x, plan=programs.plan_of(norm="layers.*.norm"))
     ex.compile()
@@ -189,7 +189,7 @@ def test_a_changed_weight_is_reported_and_its_old_value_never_used(compiled, cha
     assert_as_eager(ex, net, x)
 
 
-def test_a_counted_write_to_a_weight_makes_the_partition_stale_before_a_call(compiled):
+def test_a_weight_write_that_torch_counts_makes_the_partition_stale(compiled):
     ex, net, x = compiled
     with torch.no_grad():
         net.layers[0].up.bias.add_(1)
@@ -268,7 +268,7 @@ class Shows(nn.Module):
         return x @ self.weight * self.scale, self.weight.t(), self.weight * 2
 
 
-def test_a_returned_view_is_of_the_weight_and_never_of_a_constant():
+def test_a_returned_view_aliases_the_weight_not_the_constant():
     net, x = Shows(), torch.randn(4, 8)
     ex = frozen(net, x)
     ex.compile()
@@ -340,7 +340,7 @@ def test_frozen_belongs_to_the_plan(net, x):
     assert not ex.plan.tracing.frozen
 
 
-def test_a_key_without_effect_says_what_freezes(net, x):
+def test_the_message_about_the_freezing_key_names_frozen(net, x):
     keys = {"freezing": True, "max_autotune": True}
     ex = rx.explore(net, (x,), plan=LAYERS, grad=False).configure("layer", keys)
     assert [found.message.count("frozen=True") for found in ex.diagnostics if found.code == "config-inert"] == [1, 1]
@@ -349,7 +349,7 @@ def test_a_key_without_effect_says_what_freezes(net, x):
     assert "freezing=True has no effect" in found.message
 
 
-def test_a_search_tries_frozen_weights_for_inference_alone():
+def test_a_search_tries_frozen_weights_only_for_inference():
     assert [way for way in ways(grad=False) if way.frozen] == [FROZEN]
     assert not any(way.frozen for way in ways(grad=True))
 

@@ -140,7 +140,7 @@ def empty_kernel_tables():
 
 
 @pytest.mark.usefixtures("empty_kernel_tables")
-def test_kernels_of_the_users_count_by_their_source_configs_and_constants(monkeypatch):
+def test_the_key_depends_on_a_kernels_source_configs_and_constants(monkeypatch):
     triton = pytest.importorskip("triton")
 
     def tuned(*warps):

@@ -50,7 +50,7 @@ def ran_in(call):
     return set(ran)
 
 
-def test_two_plans_are_timed_in_one_run_and_each_runs_its_own_code(beside):
+def test_two_plans_timed_together_each_run_their_own_code(beside):
     ex, second, ran = beside
     program, variants, plan = ex.live.program, ex.live.variants, ex.plan
     own, other = set(program.keys().values()), set(second.keys().values())

@@ -264,7 +264,7 @@ def as_torch_compile(fn, args, config=None):
 
 
 @pytest.mark.compiles
-def test_autograd_notices_write_to_viewed_result():
+def test_autograd_detects_writes_to_saved_weights():
     """Code of torch.compile alone does not: it returns views of the weight that the backward takes as they are."""
     x, w = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True)
     for function in (transposed, as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
@@ -276,7 +276,7 @@ def test_autograd_notices_write_to_viewed_result():
 
 
 @pytest.mark.compiles
-def test_autograd_notices_a_write_to_a_result_of_which_a_view_is_kept():
+def test_autograd_detects_writes_to_results_with_saved_views():
     x, w = torch.randn(4, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
     for function in (returned_and_kept, as_torch_compile(returned_and_kept, (x, w)).compiled):
         y, z = function(x, w)
@@ -312,7 +312,7 @@ def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
     assert {part.state for part in rx.status(compiled).partitions} == {"compiled"}
 
 
-def test_equal_graphs_of_different_tracings_are_compiled_anew():
+def test_equal_graphs_of_different_tracings_are_compiled_separately():
     x = torch.randn(8)
     one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
     prints = [[switch.known.fingerprint for switch in ex.live.program.stale().values()] for ex in (one, other)]

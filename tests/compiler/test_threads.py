@@ -83,7 +83,7 @@ def held_elsewhere(lock):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("rounds", "threads"), [(1, 2), pytest.param(20, 4, marks=pytest.mark.slow)])
-def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds, threads):
+def test_threads_explore_and_compile_beside_a_plain_compile(rounds, threads):
     """Explorations of their own and one for all, with Inductor's caches empty of them and filled."""
     options = ("--rounds", str(rounds), "--threads", str(threads))
     done = python(Path(__file__).with_name("threads.py"), *options, timeout=3600)
@@ -114,7 +114,7 @@ def test_waiting_is_reported_and_cancellable(which):
 
 
 @pytest.mark.compiles
-def test_compile_between_regions_is_waited_for():
+def test_ex_compile_waits_between_regions_for_another_compile():
     explored().compile()  # from here on no kernel has to be built: what has begun is done
     ex, told, holds = explored(), [], []
 
@@ -130,7 +130,7 @@ def test_compile_between_regions_is_waited_for():
 
 
 @pytest.mark.compiles
-def test_a_waiting_panel_shows_that_and_can_be_cancelled():
+def test_a_panel_shows_that_it_waits_and_can_be_cancelled():
     ex = explored()
     control = control_of(ex)
     doing = []
@@ -328,7 +328,7 @@ def test_a_thread_that_waits_for_a_new_trace_continues_with_it():
     assert ex.session.profile is not None
 
 
-def test_closing_waits_until_another_thread_has_traced_the_call_again():
+def test_closing_waits_for_a_retrace_on_another_thread():
     norm = torch.nn.BatchNorm1d(4)
     threads, begun, go_on = [], threading.Event(), threading.Event()
 
@@ -440,7 +440,7 @@ def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
     assert backwards_use_threads()
 
 
-def test_generated_code_may_be_forgotten_while_lines_of_files_are_checked(monkeypatch, tmp_path):
+def test_linecache_may_lose_generated_code_while_it_is_checked(monkeypatch, tmp_path):
     """Another thread does so, or the garbage collector; Python 3.11 raises KeyError if all are checked at once."""
     source, generated = str(tmp_path / "file.py"), "<eval_with_key>.test"
     stat = os.stat
@@ -651,7 +651,7 @@ def many_nodes_made():
 
 
 @pytest.mark.parametrize("of", [lambda x: x, torch.sin])
-def test_gradients_pass_values_of_own_threads(of):
+def test_gradients_pass_values_computed_on_the_calls_own_threads(of):
     """Its nodes have smaller numbers than those that this thread made before the call."""
     many_nodes_made()
     runs = []

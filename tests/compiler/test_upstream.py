@@ -70,7 +70,7 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
 
 
 @compiles
-def test_variants_of_torch_recompile_under_other_settings():
+def test_full_and_upstream_recompile_when_inductor_config_changes():
     """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
     ex = rx.explore(programs.two, (torch.ones(4),))
 

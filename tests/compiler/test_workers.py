@@ -27,7 +27,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has th
 
 
 @posix
-def test_a_process_answers_raises_or_is_lost():
+def test_a_process_returns_a_result_raises_or_is_lost():
     assert run_alone(str, [1, 2], never_cancelled) == "[1, 2]"
     with pytest.raises(TypeError, match="no len"):
         run_alone(len, 3, never_cancelled)
@@ -168,7 +168,7 @@ def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(sent):
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
-def test_other_versions_and_machines_refuse_each_other(sent, monkeypatch):
+def test_shipments_of_another_version_or_machine_are_refused(sent, monkeypatch):
     wanted, _, content = sent
     refused = shipment.receive(shipment.compile_shipment(content.replace(b"pieces 1", b"pieces 2")))
     assert "pieces 2" in refused.refusal
@@ -191,7 +191,7 @@ def test_other_versions_and_machines_refuse_each_other(sent, monkeypatch):
         (ZeroDivisionError("of Inductor's"), False),
     ],
 )
-def test_a_lack_of_memory_is_the_fault_of_a_piece_and_other_lacks_are_the_workers(sent, monkeypatch, error, of_worker):
+def test_running_out_of_memory_fails_the_piece_not_the_worker(sent, monkeypatch, error, of_worker):
     def fail(_shipment):
         raise error
 
@@ -201,7 +201,7 @@ def test_a_lack_of_memory_is_the_fault_of_a_piece_and_other_lacks_are_the_worker
 
 
 @pytest.mark.compiles
-def test_compiled_code_that_raises_unlike_its_eager_piece_is_a_failure(sent, monkeypatch):
+def test_compiled_code_that_raises_where_eager_does_not_fails(sent, monkeypatch):
     _, _, content = sent
     compile_piece = shipment.compile_piece
 

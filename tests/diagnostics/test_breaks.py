@@ -49,7 +49,7 @@ def exploring(model, *args):
 # ------------------------------------------------------------------------------------------------ where, and what helps
 
 
-def test_a_break_in_a_module_of_torch_names_the_module_and_torchs_line():
+def test_the_message_of_breaks_in_torch_names_module_and_line():
     found = only(exploring(averaging()), "graph-break")
     assert re.search(r"in module '1' \(BatchNorm1d\), at batchnorm\.py:\d+ in forward: Unsupp", found.message)
     assert [line.text for line in found.where] == ["return rx.explore(lambda x: model(x).sin().sum(), args or (X,))"]
@@ -63,7 +63,7 @@ def test_the_advice_about_a_momentum_helps_and_torchs_hint_does_not():
         assert "graph-break" in codes(exploring(averaging()))
 
 
-def test_library_break_repeats_torchs_hint():
+def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
     adaptive, target = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3, 6]), torch.tensor([1, 2, 4, 8])
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
@@ -82,7 +82,7 @@ def test_library_break_repeats_torchs_hint():
         ("register_forward_hook", Printer().method, "forward hook"),
     ],
 )
-def test_break_in_a_hook_names_its_modules(register, hook, kind):
+def test_the_message_of_a_break_in_hooks_names_their_modules(register, hook, kind):
     found = only(exploring(layers(0, 1, register=register, hook=hook)), "graph-break")
     assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
     assert [line.text for line in found.where] == ['print("a graph break")']
@@ -90,7 +90,7 @@ def test_break_in_a_hook_names_its_modules(register, hook, kind):
     assert "reorderable_logging_functions" in found.remedy
 
 
-def test_a_hook_of_all_modules_is_named_as_such_a_hook():
+def test_the_message_names_a_hook_of_all_modules_as_global():
     handle = nn.modules.module.register_module_forward_hook(printing)
     try:
         found = only(exploring(layers()), "graph-break")
@@ -99,7 +99,7 @@ def test_a_hook_of_all_modules_is_named_as_such_a_hook():
     assert "in a global forward hook: Failed" in found.message
 
 
-def test_removing_the_hook_helps():
+def test_removing_the_hook_removes_the_break():
     model = layers()
     handle = model[0].register_forward_hook(printing)
     assert "graph-break" in codes(exploring(model))
@@ -108,14 +108,14 @@ def test_removing_the_hook_helps():
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-def test_backward_hook_is_named_without_harmful_hint():
+def test_a_break_in_a_backward_hook_has_no_harmful_hint():
     model = layers(1, register="register_full_backward_hook", hook=lambda *_: None)
     found = only(exploring(model), "graph-break")
     assert "in a backward hook of module '1' (Linear), at module.py:" in found.message
     assert found.remedy == "Remove the hook while you explore: handle.remove(), on what registering it returned."
 
 
-def test_a_break_in_the_users_own_module_names_it():
+def test_the_message_of_a_break_names_the_users_own_module():
     class Branching(nn.Module):
         def forward(self, x):
             return x.sin() if x.abs().sum() > 0 else x
@@ -143,7 +143,7 @@ def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
     assert "The call has 3 graphs." in found.message
 
 
-def test_a_region_lost_to_a_hook_names_the_hook():
+def test_the_message_of_a_lost_region_names_the_hook():
     model = nn.Identity()
     model.register_forward_hook(printing)
 
@@ -159,7 +159,7 @@ def test_a_region_lost_to_a_hook_names_the_hook():
         rx.explore(marked, (X,))
 
 
-def test_hook_that_breaks_the_whole_call_is_named():
+def test_the_error_names_a_hook_that_breaks_the_whole_call():
     model = nn.Identity()
     model.register_forward_hook(printing)
     with pytest.raises(rx.CaptureError, match=r"Remove the hook(?s:.)*in a forward hook of module Identity"):
@@ -188,7 +188,7 @@ def test_traced_ops_after_a_break_are_not_counted():
     assert only(ex, "graph-break").message.endswith("The call has 2 graphs."), "not those of later calls"
 
 
-def test_a_function_left_to_plain_python_is_named():
+def test_the_message_names_a_function_left_to_plain_python():
     found = only(rx.explore(lambda x: loop(x.exp()).cos(), (X,)), "graph-break")
     assert re.search(r"outside of them, 3 ops run eagerly because of this: function loop\.", found.message)
 
@@ -232,7 +232,7 @@ def breaks_elsewhere(x):
         (lambda x: plain(x.exp()).sin(), {"plain": 2}, {}),
     ],
 )
-def test_ops_have_a_break_as_their_cause_only_if_it_is_the_only_one(call, known, unknown):
+def test_eager_ops_have_a_known_cause_only_after_one_break(call, known, unknown):
     ex = rx.explore(call, (X,))
     counts = Counter()
     for item in ex.session.breaks:
@@ -305,13 +305,13 @@ def test_mark_on_untraced_line_explains_why():
         rx.explore(call, (X,)).mark("r", lines="call:2")
 
 
-def test_a_mark_that_matches_nothing_is_not_blamed_on_a_graph_break():
+def test_the_error_about_an_unknown_module_mentions_no_graph_break():
     with pytest.raises(SelectorError) as told:
         exploring(averaging()).mark("act", modules="7")
     assert "broke" not in str(told.value)
 
 
-def test_break_of_older_torch_is_reported():
+def test_a_graph_break_without_details_has_a_place_and_advice():
     found = GraphBreak("call to print")
     assert found.place == "in the call itself"
     assert found.advice == "Move this line out of the call if a region should reach across it."

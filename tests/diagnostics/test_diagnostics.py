@@ -71,7 +71,7 @@ PROGRAMS = diagnostics_programs.page_programs()
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
-def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code: str, tmp_path: Path) -> None:
+def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found = told(ex, code)
     if code == "backward-only" and not REGION_IDS:
@@ -323,7 +323,7 @@ def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
             assert value == expected
 
 
-def test_split_after_break_names_its_graph() -> None:
+def test_the_remedy_of_splits_after_breaks_names_the_graph() -> None:
     def behind(x: torch.Tensor) -> torch.Tensor:
         x = x.sin()
         print("a graph break")
@@ -338,7 +338,7 @@ def test_split_after_break_names_its_graph() -> None:
     assert len(ex.mark("r", nodes="1/inference:exp").partitions) == 1
 
 
-def test_shared_body_names_its_callers() -> None:
+def test_the_message_about_a_shared_body_names_its_callers() -> None:
     class Block(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -373,7 +373,7 @@ def test_nothing_captured_is_an_error() -> None:
         rx.explore(X.sum().item, ())
 
 
-def test_lost_block_names_its_region_of_the_plan() -> None:
+def test_a_lost_block_is_reported_under_the_plans_region_name() -> None:
     def unnamed(size: int) -> Any:
         return annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": size}}})
 
@@ -396,7 +396,7 @@ def test_lost_block_names_its_region_of_the_plan() -> None:
 
 
 @needs_region_ids
-def test_unmarked_forward_names_its_region_of_the_plan(tmp_path: Path) -> None:
+def test_an_unmarked_forward_is_reported_under_the_plans_region_name(tmp_path: Path) -> None:
     source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
     before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
     ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
@@ -407,7 +407,7 @@ def test_unmarked_forward_names_its_region_of_the_plan(tmp_path: Path) -> None:
     ("block", "op"),
     [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
 )
-def test_copies_and_sums_have_gradients(block, op) -> None:
+def test_a_gradient_that_passes_unchanged_is_explained(block, op) -> None:
     def copies(x):
         with rx.region("r"):
             y = block(x)
@@ -420,7 +420,7 @@ def test_copies_and_sums_have_gradients(block, op) -> None:
     assert gradient.abs().sum() > 0, "one does flow"
 
 
-def test_unmarked_backward_of_branch_has_a_gradient() -> None:
+def test_an_unmarked_backward_of_a_branch_is_explained() -> None:
     def branched(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))  # type: ignore[no-any-return]
 
@@ -440,7 +440,7 @@ def imul(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("write", [mul_, imul])
-def test_unmarked_backward_of_write_has_a_gradient(write) -> None:
+def test_an_unmarked_backward_of_a_write_is_explained(write) -> None:
     def writes(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         write(y[1:])
@@ -463,7 +463,7 @@ def test_the_later_mark_wins_with_a_diagnostic() -> None:
     assert all(item.where for item in empty), "the lines of what it asked for"
 
 
-def test_repeated_ops_of_several_backwards_are_shown_in_one(tmp_path: Path) -> None:
+def test_repeated_ops_of_several_backwards_are_shown_in_one_graph(tmp_path: Path) -> None:
     def one(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return (x @ x).sigmoid() + 1
@@ -484,7 +484,7 @@ def test_repeated_ops_of_several_backwards_are_shown_in_one(tmp_path: Path) -> N
     assert rx.load(tmp_path / "session.json").session.diagnostics == ex.session.diagnostics
 
 
-def test_a_checkpoint_that_saves_nothing_of_a_region_is_not_called_partial() -> None:
+def test_a_checkpoint_that_saves_nothing_is_not_reported_as_partial() -> None:
     def block(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return (x @ x).sin()
@@ -505,7 +505,7 @@ def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
     assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
 
 
-def test_folded_ops_after_break_name_their_graph() -> None:
+def test_region_grown_after_a_graph_break_names_its_graph() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x = x.sin() * y
         print("a graph break")
@@ -518,7 +518,7 @@ def test_folded_ops_after_break_name_their_graph() -> None:
     assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
 
 
-def test_gradient_sums_amid_region_are_named(tmp_path: Path) -> None:
+def test_gradient_sums_inside_a_region_are_listed(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
     assert only(ex, "backward-unmarked").nodes == ("add", "add_1")
 
@@ -531,7 +531,7 @@ def inner_block(x: torch.Tensor) -> torch.Tensor:
         return x.exp()
 
 
-def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
+def test_ops_added_by_an_edit_are_not_reported_as_merged() -> None:
     def followed(x: torch.Tensor) -> torch.Tensor:
         with rx.region("s"):
             x = x.cos()
@@ -544,7 +544,7 @@ def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
     assert "region-merged" not in codes(ex)
 
 
-def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
+def test_the_message_of_a_conflict_names_the_plans_config(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
     assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
     ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
@@ -583,7 +583,7 @@ def test_a_nested_config_has_one_remedy() -> None:
     assert "config-nested" not in codes(ex.configure("i", {"max_fusion_size": 3}))
 
 
-def test_reassigned_ops_are_not_nested() -> None:
+def test_config_nested_disappears_after_edits_of_the_nested_regions() -> None:
     ex = rx.explore(inner_block, (X,))
     nested = ex.plan
     for edit in (lambda: ex.unmark("outer"), lambda: ex.unmark("inner"), lambda: ex.mark("later", ops="cos")):
@@ -606,7 +606,7 @@ def test_a_config_that_was_tried_without_effect_is_reported() -> None:
 
 
 @pytest.mark.compiles
-def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() -> None:
+def test_a_value_is_inert_only_against_a_compiled_default() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for size in (7, 6):
         ex.configure("middle", {"max_fusion_size": size})
@@ -614,7 +614,7 @@ def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() 
     assert codes(ex) == []
 
 
-def test_recompiled_is_one_per_region_and_guard() -> None:
+def test_recompiled_is_reported_once_per_region_and_guard() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
         ex.live.capture.run(torch.ones(size))
@@ -629,7 +629,7 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
-def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
+def test_a_guard_that_fails_with_changing_values_is_reported_once() -> None:
     numbers = itertools.count(1)
 
     def counted(x: torch.Tensor) -> torch.Tensor:
@@ -644,7 +644,7 @@ def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
     assert "numbers" in found.message
 
 
-def test_forgotten_trace_names_its_cause() -> None:
+def test_the_message_about_a_forgotten_trace_names_the_reset() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),))
     ex.compile()
     torch._dynamo.reset()
@@ -659,7 +659,7 @@ def test_forgotten_trace_names_its_cause() -> None:
     assert {part.graph for part in ex.session.partitions} == {"0/inference"}
 
 
-def test_value_guard_is_one_line() -> None:
+def test_the_message_about_a_value_guard_is_one_line() -> None:
     def branching(x: torch.Tensor) -> torch.Tensor:
         with rx.region("a"):
             y = x.sin() * 2
@@ -673,7 +673,7 @@ def test_value_guard_is_one_line() -> None:
     assert not re.search(r"\n|  |User stack", found.message)
 
 
-def test_recompiled_without_regions_names_none() -> None:
+def test_recompiled_without_regions_has_no_region() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):
         ex.live.capture.run(torch.ones(size))
@@ -780,7 +780,7 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
     )
 
 
-def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_of_the_checks_grows_linearly_with_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Evidence] = []
 
     def keep(evidence: Evidence) -> list[Diagnostic]:

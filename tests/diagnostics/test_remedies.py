@@ -336,7 +336,7 @@ def test_applying_a_remedy_removes_its_diagnostic(name: str, tmp_path: Path) -> 
     assert code not in codes(ex)
 
 
-def test_numbers_drawn_after_the_region_do_not_split_it() -> None:
+def test_random_numbers_after_a_region_do_not_split_it() -> None:
     def call(x: torch.Tensor, *, between: bool) -> tuple[torch.Tensor, torch.Tensor]:
         dropout = torch.nn.functional.dropout
         with rx.region("r"):
@@ -380,7 +380,7 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         ("slower", lambda region: not region.enabled),
     ],
 )
-def test_measured_finding_applies_to_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
+def test_applying_a_measured_finding_changes_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
     ex = of_mlp()
     assert ex.apply(slower_and_wrong()[name]) is ex
     assert holds(ex.plan["mlp"])

@@ -402,7 +402,7 @@ def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
     assert main(["run", str(tmp_path), "f(x)"]) == EXIT_MISUSED
 
 
-def test_dispatch_mode_without_trace_is_named():
+def test_the_error_names_the_dispatch_mode_that_prevents_tracing():
     with FlopCounterMode(display=False), pytest.raises(rx.CaptureError, match="does not trace under _FlopCounterMode"):
         rx.explore(doubled_sine, (X,))
 

@@ -35,7 +35,7 @@ def ex() -> Iterator[rx.Exploration]:
     found.close()
 
 
-def test_the_graphs_are_new_and_the_plan_stays(ex: rx.Exploration) -> None:
+def test_retrace_makes_new_graphs_and_keeps_the_plan(ex: rx.Exploration) -> None:
     plan = ex.plan
     assert not symbolic(ex)
     assert ex.session.shapes == "static"
@@ -74,7 +74,7 @@ def test_retrace_keeps_results_and_artifacts(ex: rx.Exploration) -> None:
 
 
 @pytest.mark.compiles
-def test_functions_of_earlier_trace_give_advice(ex: rx.Exploration) -> None:
+def test_functions_of_an_earlier_trace_raise_with_advice(ex: rx.Exploration) -> None:
     compiled = ex.compiled
     outputs = compiled(*pair())
     ex.retrace(dynamic=True)
@@ -121,7 +121,7 @@ def test_impossible_retrace_is_refused(ex: rx.Exploration) -> None:
         ex.retrace(dynamic=True)
 
 
-def test_a_region_marked_by_names_that_are_other_ops_is_reported(ex: rx.Exploration) -> None:
+def test_node_names_of_other_ops_after_a_retrace_are_reported(ex: rx.Exploration) -> None:
     assert not ex.diagnostics
     ex.mark("named", nodes=["0/forward:sin", "0/forward:mul"])
     ex.retrace(dynamic=True)

@@ -107,7 +107,7 @@ def test_the_users_own_frames_stay(ex):
     assert "in trains" in by_training
 
 
-def test_a_cause_inside_this_package_is_not_shown_and_kept(ex):
+def test_a_cause_inside_this_package_is_kept_but_not_shown(ex):
     error = traceback_of(MISTAKES["load"], ex)
     assert isinstance(error.__context__, FileNotFoundError)
     assert "FileNotFoundError" not in "".join(traceback.format_exception(error))

@@ -48,7 +48,7 @@ def test_without_a_name_the_only_region_is_used(compiled_alone):
 @pytest.mark.parametrize(
     "of", [*ONE_REGION, lambda ex: ex.code(target="h100"), lambda ex: ex.repro(), lambda ex: ex.results.code()]
 )
-def test_several_regions_are_listed(compiled, of):
+def test_the_error_without_a_name_lists_several_regions(compiled, of):
     with pytest.raises(rx.UnknownRegionError, match=r"^Which region\? up, down$"):
         of(compiled)
 
@@ -99,7 +99,7 @@ def test_without_a_region_the_error_says_how_to_mark_one(method):
         getattr(ex, method)()
 
 
-def test_uncompiled_regions_are_refused_by_name():
+def test_the_error_names_the_uncompiled_region():
     ex = rx.explore(step, (torch.ones(3),))
     for method in (ex.kernel_times, ex.diagnose):
         with pytest.raises(rx.NotCompiledError, match=r"Region 'up' has no code yet.*Call ex\.compile\(\)"):

@@ -575,7 +575,7 @@ def test_swapped_source_is_invisible_to_other_threads(shared):
     assert gate.__code__ is code
 
 
-def test_functions_that_gc_freeze_set_aside_are_changed_too(shared):
+def test_functions_hidden_by_gc_freeze_are_changed_too(shared):
     gc.freeze()
     try:
         assert "+    with torch.fx.traceback.annotate(" in shared.ex.to_source()
@@ -633,7 +633,7 @@ COMPUTED = """
     """
 
 
-def test_computed_mark_stays_and_is_named(program):
+def test_a_computed_mark_stays_and_is_reported(program):
     one = program(COMPUTED, lambda ex: None)
     assert one.ex.to_source(apply=True) == "# In the source already: 'r'.\n"
     assert one.path.read_bytes() == one.before
@@ -666,7 +666,7 @@ OTHER_ANNOTATIONS = """
     """
 
 
-def test_a_mark_with_other_annotations_is_left_alone_and_named(program):
+def test_a_mark_with_other_annotations_stays_and_is_reported(program):
     one = program(OTHER_ANNOTATIONS, lambda ex: ex.configure("r", FEW))
     assert "its mark in the source has other annotations, too: change it there" in one.ex.to_source(apply=True)
     one.ex.unmark("r")
@@ -692,7 +692,7 @@ OTHER_SPELLINGS = """
     """
 
 
-def test_differently_spelled_mark_is_named(program):
+def test_a_mark_in_an_unknown_spelling_stays_and_is_reported(program):
     one = program(OTHER_SPELLINGS, lambda ex: None)
     assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
     one.ex.unmark("r").unmark("s")
@@ -796,7 +796,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_region_that_no_mark_can_express_is_named(explored, case):
+def test_a_region_that_no_mark_can_express_is_reported(explored, case):
     text, mark, reason = REFUSED[case]
     one = explored(text)
     one.ex.plan = rx.Plan()
@@ -807,7 +807,7 @@ def test_a_region_that_no_mark_can_express_is_named(explored, case):
     assert one.path.read_bytes() == one.before
 
 
-def test_cut_beyond_marks_is_reported(shared):
+def test_a_cut_that_marks_cannot_express_is_reported(shared):
     shared.ex.plan = rx.Plan(shared.ex.plan.regions, cut="marked")
     assert "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n" in shared.ex.to_source()
 
@@ -894,7 +894,7 @@ def test_a_notebook_cell_is_returned_as_new_text(name):
         ex.to_source(apply=True)
 
 
-def test_shared_line_names_other_modules():
+def test_a_line_shared_by_several_modules_is_reported():
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()

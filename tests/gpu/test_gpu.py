@@ -61,7 +61,7 @@ def test_small_ops_are_launch_bound_and_large_ones_are_not(clock):
     assert launch_share(TimedCall("large", products(4, 8192)), clock) < LAUNCH_BOUND
 
 
-def test_the_allocator_has_the_exact_peak():
+def test_the_allocator_reports_the_exact_peak():
     gauge = gauge_for("cuda:0 (whatever it is called)")
     assert isinstance(gauge, AllocatorGauge)
     found = measure_peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)

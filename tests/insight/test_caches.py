@@ -75,7 +75,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("changed", "around", "said"), CHANGES.values(), ids=CHANGES)
-def test_changed_part_is_named_with_both_values(changed, around, said):
+def test_a_changed_part_is_listed_with_both_values(changed, around, said):
     before = content_of()
     assert before == content_of()
     with around or contextlib.nullcontext():
@@ -232,7 +232,7 @@ def test_cached_compile_lowers_nothing():
 
 
 @pytest.mark.compiles
-def test_cache_bypass_and_disabled_caches_are_named():
+def test_a_bypassed_cache_and_disabled_caches_are_reported():
     with inductor_config.patch(post_grad_custom_pre_pass=same):
         row = cache_row()
     assert row["answer"] == "bypass"
@@ -244,7 +244,7 @@ def test_cache_bypass_and_disabled_caches_are_named():
 
 @pytest.mark.compiles
 @pytest.mark.skipif(BEFORE_2_13, reason="torch does not say yet when they run")
-def test_pre_grad_passes_are_reported_with_when_they_run():
+def test_pre_grad_passes_are_reported_before_or_after_the_lookup():
     with inductor_config.patch(pre_grad_custom_pass=Known()):
         assert cache_row()["pre_grad_passes"] == "after the look-up: skipped on a hit"
     with inductor_config.patch(pre_grad_custom_pass=same):

@@ -129,7 +129,7 @@ def test_code_is_lowered_on_first_request_only(read):
     assert part.code.kernels == cold.code.kernels, "out of the cache they are the same"
 
 
-def test_code_follows_a_cold_recompile():
+def test_code_is_updated_by_a_cold_compile():
     ex, added = explored(), "\nchosen = 'otherwise'\n"
     before = ex.code("r").partitions[0]
 
@@ -144,7 +144,7 @@ def test_code_follows_a_cold_recompile():
     assert part.text.endswith(added)
 
 
-def test_code_is_of_the_plan_before_another_thread_edits_it(monkeypatch):
+def test_code_belongs_to_the_plan_before_another_threads_edit(monkeypatch):
     ex = uncompiled()
     record_layouts, threads = Program.record_layouts, []
 
@@ -229,7 +229,7 @@ def test_kernels_of_dynamic_sizes_are_linked():
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
 
 
-def test_refused_fusions_name_reason_and_shared_bytes():
+def test_refused_fusions_have_a_reason_and_shared_bytes():
     def around_a_product(x, w):
         y = torch.sin(x)
         return (y @ w) * y
@@ -282,7 +282,7 @@ def test_different_code_on_relowering_is_reported():
         assert "Inductor wrote other code" in shown
 
 
-def test_compile_works_after_code_was_read():
+def test_compiling_works_after_reading_code():
     ex = explored()
     ex.code("r")
     warm_toolchain("cpu")
@@ -324,7 +324,7 @@ def test_option_without_effect_is_reported(norm):
     assert "Nothing changed" in diff._repr_mimebundle_()["text/html"]
 
 
-def test_the_generated_code_is_the_code_that_would_be_compiled(norm):
+def test_code_under_a_config_equals_the_compiled_code(norm):
     (seen,) = first = norm.code("r", config={"max_fusion_size": 1})
     norm.configure("r", {"max_fusion_size": 1})
     norm.compile()
@@ -349,7 +349,7 @@ def test_kernels_are_matched_by_code_then_by_nodes():
     assert "changed" in words.values()
 
 
-def test_an_unknown_config_and_a_difference_from_no_code_are_refused(norm):
+def test_unknown_configs_and_diffs_with_no_code_are_refused(norm):
     with pytest.raises(rx.UnknownConfigKeyError, match="Did you mean"):
         norm.code("r", config={"max_fusion_sizes": 1})
     with pytest.raises(rx.InvalidArgumentError, match=r"ex\.code"):

@@ -91,7 +91,7 @@ def test_a_region_without_kernels_launches_none():
         (BoundBy.MATRIX, "90.0 µs for their matrix products (90%)", "Compute less"),
     ],
 )
-def test_code_at_its_limit_has_a_remedy(bound_by, needs, remedy):
+def test_code_at_its_bound_has_a_remedy(bound_by, needs, remedy):
     (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
     assert f"Of the 100 µs (100 µs to 100 µs) of region 'r', its kernels need at least {needs}" in item.message
     assert item.remedy.startswith(remedy)
@@ -144,7 +144,7 @@ def one_thread():
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
-def test_erf_three_times_is_found_and_the_remedy_was_measured():
+def test_recomputed_erf_is_found_with_a_measured_remedy():
     ex = compiled(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message
@@ -253,7 +253,7 @@ def test_a_faster_remedy_replaces_the_kernel_bound_finding(loops, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
-def test_a_refused_fusion_is_found_and_its_remedy_was_measured():
+def test_a_refused_fusion_is_found_with_a_measured_remedy():
     """Nothing is planted: in one loop ``x`` is read once instead of eight times."""
 
     def statistics(x):
@@ -275,7 +275,7 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, monkeypatch):
+def test_a_remedy_with_wrong_results_is_not_recommended(wrong, loops, monkeypatch):
     twin = Program.twin
 
     def wrong_twin(program, switch, config):

@@ -74,7 +74,7 @@ def test_generating_gpu_code_leaves_the_process_unchanged(ex):
 
 
 @pytest.mark.slow
-def test_registers_are_those_of_the_code_that_triton_assembled(ex):
+def test_registers_are_read_from_the_code_that_triton_assembled(ex):
     """Its flags change registers and spills, so that ptxas is not run a second time without them."""
     from triton import knobs
 
@@ -89,7 +89,7 @@ def test_registers_are_those_of_the_code_that_triton_assembled(ex):
     assert "registers" not in ex.code("r").kernels
 
 
-def test_a_cache_between_l2_and_memory_is_named():
+def test_the_note_names_a_cache_between_l2_and_memory():
     assert "4.00 MiB of L2 cache or 256 MiB of Infinity Cache moves faster" in _gpu_note(GPU_TARGETS["mi300x"])
     assert "50.0 MiB of L2 cache moves faster" in _gpu_note(GPU_TARGETS["h100"])
 
@@ -116,7 +116,7 @@ def test_training_has_gpu_code_for_forward_and_backward():
 
 
 @pytest.mark.slow
-def test_amd_gets_assembly_of_its_own(ex):
+def test_amd_targets_have_amdgcn_assembly(ex):
     (part,) = ex.code("r", target="mi300x")
     assert part.code.problem is None
     gpu = part.kernels[0].kernel.gpu
@@ -125,7 +125,7 @@ def test_amd_gets_assembly_of_its_own(ex):
 
 
 @pytest.mark.parametrize("name", ["h100", "a100", "mi300x"])
-def test_peaks_agree_with_those_that_torch_knows(name):
+def test_peaks_agree_with_torchs(name):
     from torch._inductor.analysis.device_info import lookup_device_info
 
     target = GPU_TARGETS[name]
@@ -159,7 +159,7 @@ def test_torch_has_the_bandwidth_of_an_h100_for_an_l4():
         ("mi300x", 128, 0, 4, 0.5),
     ],
 )
-def test_occupancy_is_that_of_the_makers_calculators(target, registers, shared, warps, expected):
+def test_occupancy_matches_the_vendors_calculators(target, registers, shared, warps, expected):
     """Counted by the rules of NVIDIA's occupancy calculator, and for AMD waves per SIMD by vector registers."""
     assert occupancy(GPU_TARGETS[target], registers, shared, warps) == expected
 
@@ -182,7 +182,7 @@ def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex):
         pytest.param(torch.bfloat16, True, marks=pytest.mark.slow),
     ],
 )
-def test_attention_goes_to_the_op_that_a_gpu_has(dtype, masked):
+def test_attention_uses_the_op_that_the_gpu_has(dtype, masked):
     pytest.importorskip("triton")
     mask = torch.zeros(16, 16, dtype=dtype) if masked else None
 
@@ -203,7 +203,7 @@ def test_attention_goes_to_the_op_that_a_gpu_has(dtype, masked):
 
 
 @pytest.mark.slow
-def test_sizes_that_a_gpu_would_try_to_pad():
+def test_sizes_that_inductor_would_pad_on_a_gpu_have_code():
     """Inductor times padded products on the GPU itself, which is not there."""
     pytest.importorskip("triton")
     ex = rx.explore(rx.region("r")(lambda x, w: torch.relu(x @ w)), (torch.randn(1023, 1023), torch.randn(1023, 1023)))

@@ -90,7 +90,7 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed):
         assert one.noise.rounds > 0, "fixed work stands around each round"
 
 
-def test_build_with_clocks_leaves_nothing():
+def test_the_build_with_clocks_changes_nothing_else():
     x, w = inputs()
     ex = rx.explore(block, (x, w))
     ex.benchmark(("eager", "regional"), 0.1)
@@ -149,7 +149,7 @@ def on_a_gpu(ex, monkeypatch):
         (on_a_gpu, "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels", 2),
     ],
 )
-def test_code_that_cannot_be_timed_says_why(spoil, problem, partitions, monkeypatch):
+def test_the_problem_says_why_code_cannot_be_timed(spoil, problem, partitions, monkeypatch):
     ex = compiled()
     ex.code("r")
     spoil(ex, monkeypatch)
@@ -239,7 +239,7 @@ def test_clock_overhead_is_subtracted(monkeypatch):
     assert notes.parts(0, (10.0, 15.0)) == {0: 2.5, 1: 0.0, "between": 0.75}
 
 
-def test_a_clock_stands_around_each_launch_and_nothing_else_changes():
+def test_only_a_clock_around_each_launch_is_added():
     code = ArtifactCode(
         "def call(args):\n    a = 1\n    k0(a)\n    extern_kernels.mm(a,\n        a)\n",
         (Kernel("k0", KernelKind.POINTWISE, called=3), Kernel("extern_kernels.mm", KernelKind.EXTERN, called=4)),
@@ -289,7 +289,7 @@ def test_faster_kernel_raises_the_rate():
         assert rates.seconds(traffic_work(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_the_rate_of_a_size_is_that_of_the_largest_measured_step_within_it():
+def test_a_size_has_the_rate_of_the_largest_step_within():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic_work(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), (
@@ -322,7 +322,7 @@ def test_one_slow_measurement_does_not_lower_a_rate(disturbed, monkeypatch):
     assert planted.seconds(product_work(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
 
 
-def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
+def test_rates_are_measured_with_explicit_dtypes_and_device(monkeypatch):
     moved = set()
 
     def seconds(_device, call, calls, _limit_s=0.0):
@@ -398,7 +398,7 @@ def kernels_of(function, *args):
     return [kernel for part in ex.code("r") for kernel in part.code.kernels]
 
 
-def test_product_has_its_operands_dtype():
+def test_matmul_kernels_have_their_operands_dtype():
     halves = kernels_of(lambda x, w: (x.bfloat16() @ w.bfloat16()).float(), torch.randn(64, 64), torch.randn(64, 64))
     assert [kernel.dtype for kernel in halves if kernel.kind is KernelKind.EXTERN] == ["bfloat16"]
     convolved = kernels_of(torch.conv2d, torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3))

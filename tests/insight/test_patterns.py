@@ -48,7 +48,7 @@ def test_a_trace_without_patterns_has_no_row():
 
 
 @pytest.mark.compiles
-def test_region_of_all_ops_finds_attention_whether_compiled_or_cached():
+def test_the_attention_pattern_matches_in_new_and_cached_code():
     ex = rx.explore(attention, heads(grad=False)).mark("all", ops="*")
     ex.compile()
     code = ex.code("all")  # says it of code from a cache, too
@@ -60,7 +60,7 @@ def test_region_of_all_ops_finds_attention_whether_compiled_or_cached():
 
 
 @pytest.mark.compiles
-def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
+def test_the_remedy_restores_a_pattern_lost_at_a_border(tmp_path):
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()["pattern-lost"], tmp_path)
         assert row_of(ex, ATTENTION) == {"pattern": ATTENTION, "trace": 0, "regions": {"r": 0}, "torch_compile": 1}

@@ -112,7 +112,7 @@ PROGRAMS = {
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("fn", "args", "said", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
-def test_every_region_has_its_time_divided(fn, args, said, remedy, monkeypatch):
+def test_diagnose_divides_the_time_of_every_region(fn, args, said, remedy, monkeypatch):
     plant_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(fn, args).mark("r", ops="*")
     ex.compile()
@@ -185,7 +185,7 @@ def test_a_warning_belongs_to_its_region_and_appears_once_for_equal_partitions()
 
 
 @pytest.mark.compiles
-def test_warnings_of_cached_code_need_lowering():
+def test_warnings_of_cached_code_appear_after_lowering():
     for _ in range(2):
         ex = rx.explore(lambda a, b: a - b, complex_pair()).mark("r", ops="*")
         ex.compile()

@@ -154,14 +154,14 @@ def test_dynamic_sizes_bodies_and_shared_storages_are_written(scripts):
     assert "storage_0.as_strided((4, 4), (12, 1), 8)" in scripts["inputs that share a storage"]
 
 
-def test_a_script_compiles_as_the_partition_was(scripts):
+def test_a_script_compiles_like_its_partition(scripts):
     assert ["standalone_compile" in scripts[name] for name in ("a module", "as torch.compile")] == [True, False]
     ways = [(name, "joint_graph_passes(gm)" in scripts[name]) for name in ("as torch.compile", "decomposed alone")]
     assert ways == [("as torch.compile", False), ("decomposed alone", True)]
     assert "is_inference=False, is_backward=True" in scripts["as torch.compile"]
 
 
-def test_a_region_that_fails_fails_the_same_way(outputs):
+def test_the_repro_of_a_failing_region_raises_its_error(outputs):
     ex = rx.explore(does_not_compile, (torch.randn(4, 4),))
     ex.compile()
     found = only(ex, "region-failed")

@@ -68,7 +68,7 @@ def explored():
         (Verdict.UNKNOWN, "full may not be faster"),
     ],
 )
-def test_full_is_called_no_faster_only_if_certain(verdict, text):
+def test_only_a_sure_verdict_says_that_full_is_no_faster(verdict, text):
     timings = tuple(
         timing(name, seconds, 1e-3 / seconds, phase=Phase.FORWARD, verdict=verdict)
         for name, seconds in (("eager", 1e-3), ("regional", 1e-3), ("full", 2e-3))
@@ -113,7 +113,7 @@ def test_a_share_is_the_median_over_rounds_with_its_interval():
 HALF_EXACTLY = Figure(0.5, 0.5, 0.5)
 
 
-def test_intervals_of_shares_have_their_coverage():
+def test_share_intervals_have_nominal_coverage():
     chance, covered = np.random.default_rng(0), []
     for _ in range(500):
         drift = chance.uniform(1.0, 1.5, 20)
@@ -217,7 +217,7 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_cancelled_roofline_says_so(monkeypatch):
+def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
     ex, told = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
@@ -240,7 +240,7 @@ def test_cancelled_roofline_says_so(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_full_with_all_ops_left_to_eager_is_bitwise_equal_with_or_without_marks():
+def test_full_with_all_ops_eager_is_bitwise_equal_despite_marks():
     """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
 
@@ -268,7 +268,7 @@ def test_users_own_compile_is_not_compared():
 
 
 @pytest.mark.compiles
-def test_incomparable_results_do_not_count_in_trials():
+def test_bitwise_trials_skip_results_that_cannot_be_compared():
     x = torch.ones(4)
     with_opaque = rx.explore(lambda x: (x + 1, iter([1])), (x,))
     (trial,) = bitwise_trials(with_opaque.live.variants, ({},), Run())
@@ -276,7 +276,7 @@ def test_incomparable_results_do_not_count_in_trials():
     assert not BitwiseTrial({}).equal, "nothing was compared"
 
 
-def test_many_results_take_memory_by_their_number_not_by_its_square():
+def test_memory_grows_linearly_with_the_number_of_results():
     def peak(number):
         names = [f"sin_{position}" for position in range(number)]
         spec = TensorSpec("bfloat16", (8,), (1,), "cpu")

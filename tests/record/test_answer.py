@@ -94,7 +94,7 @@ def figures(answer: Answer) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def test_the_drawn_sessions_have_every_answer_state() -> None:
+def test_the_random_sessions_have_every_answer_state() -> None:
     states = Counter(answer.state for _, answer in answers())
     assert set(states) == set(AnswerState) - {AnswerState.FAILED}
     assert min(states.values()) > 3
@@ -116,7 +116,7 @@ def test_meaningless_ratio_is_left_out() -> None:
     assert all(interval_ends(ratio)[2] <= WIDEST * interval_ends(ratio)[0] for ratio in ratios)
 
 
-def test_no_gain_exceeds_the_whole() -> None:
+def test_no_gain_exceeds_the_time_of_the_call() -> None:
     for _, answer in answers():
         for finding in answer.findings:
             if finding.gain_s and answer.times:
@@ -171,7 +171,7 @@ def test_wrong_results_have_no_speed() -> None:
             assert not answer.results.withholds_speedup
 
 
-def test_only_faster_plans_are_repaid() -> None:
+def test_only_faster_plans_repay_their_compile_time() -> None:
     repaid = 0
     for _, answer in answers():
         if answer.repaid_after is not None:
@@ -211,7 +211,7 @@ def test_findings_are_ordered_by_gain() -> None:
         assert all(one.share.value >= LEAST_SHARE for one in answer.findings if one.share is not None)
 
 
-def test_every_finding_has_an_action_and_says_how_its_gain_is_known() -> None:
+def test_findings_have_an_action_and_a_basis_of_the_gain() -> None:
     for session, answer in answers():
         text = " ".join(str(ShownAnswer.of(session)).split())
         for one in answer.findings:
@@ -231,7 +231,7 @@ def test_missing_verdict_gives_advice() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "advised"), [(0.01, "ex.benchmark() "), (1.5, "ex.benchmark(budget_s=120) ")])
-def test_first_benchmark_is_as_long_as_a_verdict_takes(step_s: float, advised: str) -> None:
+def test_the_advised_benchmark_is_long_enough_for_a_verdict(step_s: float, advised: str) -> None:
     profiled = sessions.profiled(sessions.trained(1))
     assert profiled.profile
     session = replace(profiled, profile=replace(profiled.profile, step=Figure(step_s)))
@@ -257,7 +257,7 @@ def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:
     assert len(told) >= 3
 
 
-def test_a_control_that_differs_keeps_the_plan_from_a_verdict_against_torch_compile_too() -> None:
+def test_differing_control_samples_leave_no_verdict_against_torch_compile() -> None:
     measured = sessions.measured()
     assert measured.conditions
     assert plan_speed(measured, VariantName.FULL).verdict == Verdict.FASTER
@@ -267,7 +267,7 @@ def test_a_control_that_differs_keeps_the_plan_from_a_verdict_against_torch_comp
     assert "as eager differs from itself by up to 900.0 %" in speed.why
 
 
-def test_rounds_of_different_code_give_no_verdict_against_either() -> None:
+def test_rounds_of_different_code_give_no_verdict() -> None:
     measured = sessions.measured()
     other = tuple(replace(one, verdict=Verdict.NONE) if one.variant == "regional" else one for one in measured.timings)
     session = replace(measured, timings=other)

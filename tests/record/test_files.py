@@ -260,7 +260,7 @@ def test_missing_file_is_reported(path: Any) -> None:
             read(path)
 
 
-def test_wrong_kind_of_file_is_named() -> None:
+def test_the_error_names_the_kind_of_a_wrong_file() -> None:
     for read, error, kind, what in ((load, SessionError, "plan", "session"), (load_plan, PlanError, "session", "plan")):
         with pytest.raises(error, match=f"^The text is not a saved {what}"):
             read(f'{{"kind":"{kind}"}}')
@@ -304,6 +304,6 @@ TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "
 NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_folder.ARTIFACT_FORMAT}
 
 
-def test_the_table_of_formats_has_every_one() -> None:
+def test_the_table_of_formats_is_complete() -> None:
     rows = re.findall(r"^\| (\w+) \| .*? \| (\d+) \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [(kind, int(number)) for kind, number in rows] == [*NEWEST.items()]

@@ -68,7 +68,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_its_own(
+def test_new_files_have_default_permissions_replaced_ones_keep_theirs(
     mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The umask is shared by all threads: what another one creates while it is changed would be open to everybody."""

@@ -33,7 +33,7 @@ def with_cut(ex, cut):
     return ex
 
 
-def test_pieces_that_an_edit_does_not_change_are_used_again():
+def test_pieces_that_an_edit_does_not_change_are_reused():
     ex = rx.explore(programs.two, (torch.ones(3),))
     before = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
     ex.rename("a", "first").mark("added", ops="exp")
@@ -44,7 +44,7 @@ def test_pieces_that_an_edit_does_not_change_are_used_again():
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_mutual_feeding_splits_the_later_region(tmp_path):
+def test_regions_that_feed_each_other_split_the_later_one(tmp_path):
     ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
     cut = cut_by_region(ex, "0/inference")
     assert cut["a"] == [["sin", "mul"]]
@@ -62,7 +62,7 @@ def drop(x):
     [torch.compiler.nested_compile_region(drop), lambda x: checkpoint(drop, x, use_reentrant=False)],
     ids=["in a body", "in a checkpoint"],
 )
-def test_random_numbers_are_drawn_in_the_order_of_the_program(draw):
+def test_random_numbers_keep_the_order_of_the_program(draw):
     def draws(x):
         with rx.region("r"):
             a = F.dropout(x, 0.5)
@@ -340,7 +340,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize(("target", "args", "keywords", "expected"), WRITES.values(), ids=WRITES)
-def test_writes_order_ops(target, args, keywords, expected):
+def test_ops_keep_their_order_around_writes(target, args, keywords, expected):
     graph = fx.Graph()
     values = {name: graph.placeholder(name) for name in ("x", "y", "z", "mean", "variance")}
     for node in values.values():

@@ -176,7 +176,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("text", "shown"), TOGETHER)
-def test_selectors_within_and_without_others_are_kept_in_plans(ex: rx.Exploration, text: str, shown: str) -> None:
+def test_plans_keep_selectors_with_within_and_without(ex: rx.Exploration, text: str, shown: str) -> None:
     every = {f"{graph.id}:{op.name}" for graph in ex.session.graphs for op in graph.ops if op.origin is not None}
 
     def nodes(*selector: str) -> set[str]:
@@ -199,7 +199,7 @@ def test_selectors_within_and_without_others_are_kept_in_plans(ex: rx.Exploratio
     assert ex.plan == plan
 
 
-def test_ops_that_are_left_out_separate_instances(ex: rx.Exploration) -> None:
+def test_excluded_ops_separate_instances(ex: rx.Exploration) -> None:
     ex.mark("chains", "-ops:linear")
     parts = ex.partitions.query("graph == '0/forward'")
     assert len(parts) == 7, "the norm and the gelu of each of three layers, and the end"
@@ -249,7 +249,7 @@ CHOICES: list[tuple[list[str], SelectorKind | None, str, str, int]] = [
 
 
 @pytest.mark.parametrize(("nodes", "clicked", "this", "alike", "count"), CHOICES)
-def test_a_selection_is_stored_as_this_one_or_all_alike(
+def test_a_selection_has_selectors_for_itself_and_all_alike(
     ex: rx.Exploration, nodes: list[str], clicked: SelectorKind | None, this: str, alike: str, count: int
 ) -> None:
     choice = choice_for(nodes, ex.session.graphs, clicked)

@@ -162,7 +162,7 @@ def test_an_unconnected_part_of_a_region_stays_one_piece():
         assert [len(parts) for parts in cut_by_region(ex, "0/inference").values()] == [1, 1]
 
 
-def test_instances_of_other_ops_stay_whole():
+def test_a_split_leaves_instances_without_its_op_whole():
     model = nn.Sequential(
         nn.Sequential(nn.Linear(4, 4), nn.GELU()), nn.ReLU(), nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     )
@@ -182,7 +182,7 @@ def test_a_region_without_ops_cannot_be_split(ex):
             draft.split("gone", at=at)
 
 
-def test_a_name_that_two_graphs_have_is_not_enough():
+def test_a_node_name_in_two_graphs_is_refused():
     ex = rx.explore(programs.with_break, programs.pair(), plan=rx.Plan()).mark("all", lines="with_break:1-9")
     with pytest.raises(rx.SelectorError, match=r"Several nodes .* 0/forward:mul, 1/forward:mul"):
         ex.split("all", at="mul")
@@ -203,7 +203,7 @@ def test_an_uncarved_op_is_a_member_again(ex):
         ex.uncarve("layer", nodes="gelu_1")
 
 
-def test_a_carve_holds_for_its_region_alone(ex):
+def test_a_carve_applies_only_to_its_region(ex):
     ex.mark("one", modules="layers.0").mark("two", modules="layers.1").carve("one", ops="aten.gelu*")
     assert [ops(ex, name) for name in ("one", "two")] == [["nm", "ma"], ["nmgma"]]
     ex.merge("one", "two", name="both")

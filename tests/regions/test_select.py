@@ -46,7 +46,7 @@ PICKED = [
 
 
 @pytest.mark.parametrize(("selectors", "nodes", "partitions"), PICKED)
-def test_selectors_pick_nodes(ex, selectors, nodes, partitions):
+def test_selectors_match_nodes(ex, selectors, nodes, partitions):
     ex.mark("r", **selectors)
     assert names(ex, "r") == nodes
     assert ex.partitions.query("graph == '0/forward'").shape[0] == partitions
@@ -154,13 +154,13 @@ def test_equal_layers_are_suggested_by_one_glob(ex, pattern):
     assert not re.search(r"layers\.\d", str(refused.value))
 
 
-def test_layers_of_other_classes_are_suggested_by_their_paths():
+def test_layers_of_different_classes_are_suggested_by_path():
     ex = rx.explore(nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU()), (torch.ones(3),))
     with pytest.raises(SelectorError, match=r"Examples of modules: 0, 1, 2\."):
         ex.mark("x", modules="layers.*")
 
 
-def test_a_glob_keeps_the_number_that_tells_classes_apart():
+def test_a_glob_keeps_the_index_that_separates_classes():
     assert equal_layers({"a.0.mlp.0": "L", "a.0.mlp.1": "G", "a.1.mlp.0": "L", "a.1.mlp.1": "G", "a.0": "B"}) == {
         "a.*.mlp.0": ["a.0.mlp.0", "a.1.mlp.0"],
         "a.*.mlp.1": ["a.0.mlp.1", "a.1.mlp.1"],
@@ -169,7 +169,7 @@ def test_a_glob_keeps_the_number_that_tells_classes_apart():
     assert equal_layers({"0": "A", "1": "B", "2": "A"}) == {"0": ["0"], "1": ["1"], "2": ["2"]}
 
 
-def test_a_path_with_glob_characters_picks_that_module():
+def test_a_path_with_glob_characters_selects_that_module():
     acts = {"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()}
     ex = rx.explore(named(acts=named(**acts)), (torch.ones(3),))
     found = {"acts.a[0]": "relu", "acts.a0": "tanh", "acts.x*": "sigmoid", "acts.xy": "gelu"}
@@ -197,7 +197,7 @@ class Averaging(nn.Module):
         return self.down(x).sin()
 
 
-def test_marking_a_module_left_eager_by_a_graph_break_names_the_break(tmp_path):
+def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
     ex = rx.explore(Averaging(), (torch.randn(8, 4),))
     first = next(item.stack[-1] for item in ex.session.breaks)
     for pattern, (line, module, broken) in {
@@ -255,7 +255,7 @@ def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
     ex.mark("x", lines="two_file.py:4")
 
 
-def test_backward_only_pattern_picks_backward_ops():
+def test_a_pattern_of_backward_ops_selects_their_forward_ops():
     def picked(ex, *patterns):
         found = ex.mark("r", ops=patterns).session.members["r"]["0/dynamo"]
         ex.unmark("r")
@@ -354,7 +354,7 @@ def test_modules_are_found_wherever_they_are():
     assert names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
 
 
-def test_modules_of_several_models_stay_apart_where_their_paths_are_equal():
+def test_modules_of_several_models_with_equal_paths_stay_apart():
     student, teacher = programs.Stack(depth=2), programs.Stack(depth=2)
     ex = rx.explore(lambda x: student(x) - teacher(x), (torch.randn(4, 16),), grad=False)
     norm = ex.session.graphs[0].ops[0].modules[-1]
@@ -450,7 +450,7 @@ def test_marks_without_an_id_are_one_region_while_their_configs_agree():
 
 
 @pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes", "subgraphs"])
-def test_long_patterns_are_refused_unread_and_in_short(ex, kind):
+def test_long_patterns_are_refused_quickly_with_a_short_error(ex, kind):
     for pattern in ("*a" * 500_000, "f:" + "1" * 1_000_000):
 
         def mark(pattern=pattern):

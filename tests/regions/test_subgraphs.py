@@ -117,7 +117,7 @@ def test_bodies_are_compiled_and_give_eagers_results(asking):
 
 @pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
 @pytest.mark.compiles
-def test_the_directions_of_the_options_are_those_of_the_region():
+def test_forward_and_backward_options_become_the_regions_configs():
     backward = {"fallback_by_default": True}
     ex = explored(options=options(ASKED, bw_inductor_config_patches=backward))
     assert [dict(config) for _, config in ex.plan["Block"].configs] == [ASKED, backward]
@@ -139,7 +139,7 @@ def test_functions_with_different_options_are_separate_regions():
     assert len(ex.session.partitions) == 2
 
 
-def test_a_body_with_options_is_no_part_of_a_marked_block_around_it():
+def test_a_body_with_options_is_separate_from_a_surrounding_block():
     g = sine(options=options(ASKED))
 
     def f(x):
@@ -175,7 +175,7 @@ def test_a_global_config_key_of_a_body_is_left_out():
 # ------------------------------------------------------------------------------------------- options no plan can hold
 
 
-def test_a_partitioner_and_decompositions_in_the_options_are_followed():
+def test_a_partitioner_and_decompositions_in_the_options_are_used():
     """Decompositions shape the trace, and only that of the body."""
 
     def tanh(x):
@@ -260,7 +260,7 @@ def test_inlined_body_is_reported():
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 
 
-def test_bodies_of_other_ops_are_no_subgraphs():
+def test_branches_of_cond_are_not_subgraphs():
     ex = rx.explore(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), (torch.ones(3),))
     assert codes(ex) == []
     with pytest.raises(rx.SelectorError):

@@ -117,7 +117,7 @@ def test_closing_one_exploration_keeps_the_other() -> None:
     assert len(second.session.graphs) == graphs, "traced again"
 
 
-def test_a_function_kept_from_a_closed_exploration_says_so() -> None:
+def test_calling_a_function_of_a_closed_exploration_is_refused() -> None:
     for fn in (straight, broken, Net()):
         ex = rx.explore(fn, pair())
         compiled = ex.compiled
