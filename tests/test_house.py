@@ -45,7 +45,7 @@ The names of operators below ``torch.ops`` are public, whatever they begin with.
 
 # ------------------------------------------------------------------------------------------------------ what loads what
 
-IMPORT_ROOMS = """
+IMPORT_PACKAGES = """
 import importlib, pkgutil, sys
 
 for name in ("torch", "IPython", "ipywidgets", "anywidget"):
@@ -67,7 +67,7 @@ HEAVY = {"torch", "numpy", "pandas", "IPython", "ipywidgets", "anywidget", "grap
 
 
 def test_records_and_views_import_without_torch() -> None:
-    python(IMPORT_ROOMS, "record", "style", "tables", "picture", "page")
+    python(IMPORT_PACKAGES, "record", "style", "tables", "picture", "page")
 
 
 def test_the_package_imports_nothing_heavy() -> None:

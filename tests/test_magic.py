@@ -99,8 +99,8 @@ def shell(one_shell: Any) -> Iterator[Any]:
 
 
 Run = Callable[..., Any]
-Made = Callable[[str], Exploration]
-Refused = Callable[[str], str]
+ExploreLine = Callable[[str], Exploration]
+Refusal = Callable[[str], str]
 Output = pytest.CaptureFixture[str]
 
 
@@ -117,7 +117,7 @@ def run(shell: Any) -> Run:
 
 
 @pytest.fixture
-def made(run: Run, shell: Any) -> Made:
+def explore_line(run: Run, shell: Any) -> ExploreLine:
     """Run the magic on a line of options and a call, measuring nothing, and return the exploration."""
 
     def made(line: str) -> Exploration:
@@ -129,7 +129,7 @@ def made(run: Run, shell: Any) -> Made:
 
 
 @pytest.fixture
-def refused(shell: Any, capsys: Output) -> Refused:
+def refusal(shell: Any, capsys: Output) -> Refusal:
     """Run a cell that has to be refused, and return the line that says why."""
 
     def refused(cell: str) -> str:
@@ -163,8 +163,8 @@ def refused(shell: Any, capsys: Output) -> Refused:
         ("f({'a': x}[f'{key}'])", "f"),  # names in braces, which IPython would expand
     ],
 )
-def test_every_form_of_call_is_captured(made: Made, call: str, title: str) -> None:
-    assert made(call).session.title.endswith(title)
+def test_every_form_of_call_is_captured(explore_line: ExploreLine, call: str, title: str) -> None:
+    assert explore_line(call).session.title.endswith(title)
 
 
 def test_the_call_gets_its_own_arguments(run: Run, capsys: Output) -> None:
@@ -223,25 +223,27 @@ def test_an_error_of_the_cell_shows_no_frames_of_ours(shell: Any, capsys: Output
         ),
     ],
 )
-def test_regions_and_configs_of_the_line_are_applied(made: Made, line: str, configs: dict[str, Any]) -> None:
-    assert {region.name: region.configs for region in made(line).plan.regions} == configs
+def test_regions_and_configs_of_the_line_are_applied(
+    explore_line: ExploreLine, line: str, configs: dict[str, Any]
+) -> None:
+    assert {region.name: region.configs for region in explore_line(line).plan.regions} == configs
 
 
-def test_a_region_of_that_name_comes_before_a_direction(made: Made) -> None:
+def test_a_region_of_that_name_comes_before_a_direction(explore_line: ExploreLine) -> None:
     both = "-r act=ops:aten.relu* -r act.backward=ops:aten.sum*"
     with pytest.warns(UserWarning, match=r"the region called 'act.backward', not the backward config of 'act'"):
-        plan = made(f"{both} -c act.backward:max_fusion_size=2 f(x)").plan
+        plan = explore_line(f"{both} -c act.backward:max_fusion_size=2 f(x)").plan
     assert plan["act.backward"].config == {"max_fusion_size": 2}
     assert plan["act"].configs == ((None, {}),)
 
 
-def test_plans_are_read_from_panel_lines_and_files(made: Made, tmp_path: Path) -> None:
-    ex = made(f"--no-grad -r act=ops:aten.relu* -c act:max_fusion_size=4 --save '{tmp_path}/out.json' f(x)")
+def test_plans_are_read_from_panel_lines_and_files(explore_line: ExploreLine, tmp_path: Path) -> None:
+    ex = explore_line(f"--no-grad -r act=ops:aten.relu* -c act:max_fusion_size=4 --save '{tmp_path}/out.json' f(x)")
     assert json.loads((tmp_path / "out.json").read_text())["title"] == "f"
     assert not ex.session.grad
     ex.save_plan(tmp_path / "plan.json")
     for plan in (plan_line(ex.plan), f"{tmp_path}/plan.json"):
-        assert made(f"--plan {plan} f(x)").plan == ex.plan
+        assert explore_line(f"--plan {plan} f(x)").plan == ex.plan
 
 
 def test_requested_variants_are_measured(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
@@ -320,8 +322,8 @@ def test_rx_last_finds_the_exploration_shown_in_a_terminal(run: Run) -> None:
         ("--save nowhere/out.json f(x)", "there is no directory"),
     ],
 )
-def test_every_bad_line_gives_a_one_line_error(refused: Refused, line: str, message: str) -> None:
-    assert message in refused(f"%regional_compile {line}")
+def test_every_bad_line_gives_a_one_line_error(refusal: Refusal, line: str, message: str) -> None:
+    assert message in refusal(f"%regional_compile {line}")
 
 
 @pytest.mark.parametrize(
@@ -342,8 +344,8 @@ def test_every_bad_line_gives_a_one_line_error(refused: Refused, line: str, mess
         ),
     ],
 )
-def test_every_bad_cell_gives_a_one_line_error(refused: Refused, shell: Any, cell: str, message: str) -> None:
-    assert message in refused(f"%%regional_compile {cell}")
+def test_every_bad_cell_gives_a_one_line_error(refusal: Refusal, shell: Any, cell: str, message: str) -> None:
+    assert message in refusal(f"%%regional_compile {cell}")
     assert "z" not in shell.user_ns, "nothing of it was run"
 
 
@@ -362,33 +364,35 @@ def test_every_bad_cell_gives_a_one_line_error(refused: Refused, shell: Any, cel
     ],
 )
 def test_a_wrong_region_or_config_is_refused_before_the_cell_runs(
-    made: Made, refused: Refused, shell: Any, tmp_path: Path, options: str, message: str
+    explore_line: ExploreLine, refusal: Refusal, shell: Any, tmp_path: Path, options: str, message: str
 ) -> None:
-    plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
-    assert message in refused(f"%%regional_compile {options.format(plan=plan)}\nran = True\nf(x)")
+    plan = explore_line("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
+    assert message in refusal(f"%%regional_compile {options.format(plan=plan)}\nran = True\nf(x)")
     assert "ran" not in shell.user_ns
 
 
-def test_configs_of_regions_in_source_or_plan_are_accepted(made: Made, run: Run, tmp_path: Path) -> None:
+def test_configs_of_regions_in_source_or_plan_are_accepted(explore_line: ExploreLine, run: Run, tmp_path: Path) -> None:
     run("import regional_explorer as rx\ndef marked(x):\n    with rx.region('act'):\n        return x.sin()")
-    assert made("-c act:max_fusion_size=4 marked(x)").plan["act"].config == {"max_fusion_size": 4}
-    plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
-    both = made(f"--plan {plan} -r up=ops:sin -c act.backward:max_fusion_size=4 -c up:max_fusion_size=2 f(x)").plan
+    assert explore_line("-c act:max_fusion_size=4 marked(x)").plan["act"].config == {"max_fusion_size": 4}
+    plan = explore_line("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
+    both = explore_line(
+        f"--plan {plan} -r up=ops:sin -c act.backward:max_fusion_size=4 -c up:max_fusion_size=2 f(x)"
+    ).plan
     assert both["act"].backward_config == {"max_fusion_size": 4}
     assert both["up"].config == {"max_fusion_size": 2}
 
 
-def test_earlier_results_survive_an_error(made: Made, refused: Refused, shell: Any) -> None:
-    earlier = made("f(x)")
-    refused("%regional_compile --no-bench -o ex f(xx)")
+def test_earlier_results_survive_an_error(explore_line: ExploreLine, refusal: Refusal, shell: Any) -> None:
+    earlier = explore_line("f(x)")
+    refusal("%regional_compile --no-bench -o ex f(xx)")
     assert shell.user_ns["ex"] is earlier
 
 
 def test_failed_save_keeps_results(
-    refused: Refused, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refusal: Refusal, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Exploration, "save", Mock(side_effect=SessionError("Cannot write: no space left on device.")))
-    assert "no space left" in refused(f"%regional_compile --no-bench -o ex --save {tmp_path / 'x.html'} f(x)")
+    assert "no space left" in refusal(f"%regional_compile --no-bench -o ex --save {tmp_path / 'x.html'} f(x)")
     assert isinstance(shell.user_ns["ex"], Exploration)
 
 
@@ -400,7 +404,7 @@ def test_verbose_shows_the_traceback(shell: Any, capsys: Output) -> None:
 
 
 def test_interrupt_keeps_results(
-    run: Run, refused: Refused, shell: Any, replace_benchmark: ReplaceBenchmark, capsys: Output
+    run: Run, refusal: Refusal, shell: Any, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
     replace_benchmark(Mock(side_effect=KeyboardInterrupt))
     run("%regional_compile -r act=ops:aten.relu* -o ex f(x)")
@@ -411,23 +415,23 @@ def test_interrupt_keeps_results(
     run("%regional_compile -r act=ops:aten.relu* f(x);")
     assert capsys.readouterr().out == "Interrupted. The results so far are kept.\n"
     run("def stops(x):\n    raise KeyboardInterrupt")
-    assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
+    assert "Interrupted while capturing" in refusal("%regional_compile stops(x)")
 
 
 def test_an_interrupt_that_a_compiler_swallows_ends_the_work(
     run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
-    came_to: list[str] = []
+    outcomes: list[str] = []
 
-    def drops(self: Exploration, *, run: rx.Run, **_: Any) -> None:
+    def swallow_interrupt(self: Exploration, *, run: rx.Run, **_: Any) -> None:
         with self.exclusive_use.turn(run) as run:
             with contextlib.suppress(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
-            came_to.append("cancelled" if run.cancelled() else "not told")
+            outcomes.append("cancelled" if run.cancelled() else "not told")
 
-    replace_benchmark(drops)
+    replace_benchmark(swallow_interrupt)
     run("%regional_compile -r act=ops:aten.relu* f(x)")
-    assert came_to == ["cancelled"]
+    assert outcomes == ["cancelled"]
     assert "Interrupted" in capsys.readouterr().err
 
 
@@ -465,9 +469,9 @@ lazy = Lazy()  # of the user's objects no attribute is read
 """
 
 
-def test_completion_offers_options_paths_keys_and_values(made: Made, run: Run, shell: Any) -> None:
+def test_completion_offers_options_paths_keys_and_values(explore_line: ExploreLine, run: Run, shell: Any) -> None:
     run(LAYERS)
-    made("-r known=ops:aten.relu* f(x);")
+    explore_line("-r known=ops:aten.relu* f(x);")
     for line, expected in (
         ("%regional_compile --no-b", {"--no-bench"}),
         ("%%regional_compile --no-w", {"--no-widget"}),
@@ -487,18 +491,18 @@ def test_completion_offers_options_paths_keys_and_values(made: Made, run: Run, s
 def test_completions_are_ordered_by_likelihood(run: Run, shell: Any) -> None:
     run(LAYERS)
 
-    def offered(before: str, after: str = "") -> list[str]:
+    def offers(before: str, after: str = "") -> list[str]:
         line = f"%regional_compile {before}"
         return completions(shell.user_ns, line, line + after)
 
-    assert offered("")[:2] == ["-r", "--region"]
+    assert offers("")[:2] == ["-r", "--region"]
     paths = ["layers.*", "layers.*.up", "layers", "layers.0", "layers.0.up", "layers.1", "layers.1.up"]
-    assert offered("-r a=modules:", " net(x)") == paths
-    anything = offered("-r a=modules:")
+    assert offers("-r a=modules:", " net(x)") == paths
+    anything = offers("-r a=modules:")
     assert anything[:2] == paths[:2]
     assert {*paths, "0"} <= set(anything), "the modules of all that the notebook holds"
     values = ("-r a=ops:", "-c a:epilogue_fusion=", "-c a:max_fusion_size=", "-c a:no_such_key=")
-    assert [offered(before) for before in values] == [[], ["False", "True"], ["64"], []]
+    assert [offers(before) for before in values] == [[], ["False", "True"], ["64"], []]
 
 
 def test_unloading_takes_the_magic_away(shell: Any) -> None:
@@ -586,12 +590,12 @@ def test_progress_without_the_widget_is_one_output_then_empty(
     monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
     during: list[str] = []
 
-    def shown(_self: Exploration, *, run: Any, **_: Any) -> None:
+    def show_progress(_self: Exploration, *, run: Any, **_: Any) -> None:
         for number in range(1000):
             run.progress(f"round {number}", number / 1000)
         during.append(outputs.shown[-1]["text/plain"])
 
-    replace_benchmark(shown)
+    replace_benchmark(show_progress)
     run("%regional_compile --no-widget -r act=ops:aten.relu* f(x)")
     of_exploring, of_drawing, of_result, of_measuring = outputs.shown
     assert of_exploring == of_drawing == of_measuring == {}
@@ -646,7 +650,7 @@ def test_the_static_copy_is_updated_with_the_panel(
 ) -> None:
     go_on = threading.Event()
 
-    def drawn_later(session: Session) -> str:
+    def draw_later(session: Session) -> str:
         go_on.wait(10)
         return session_svg(session)
 
@@ -657,7 +661,7 @@ def test_the_static_copy_is_updated_with_the_panel(
     updates = outputs.updates
     run("1 + 1")
     assert outputs.updates == updates
-    monkeypatch.setattr(display, "session_svg", drawn_later)
+    monkeypatch.setattr(display, "session_svg", draw_later)
     control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
     assert "disabled" not in outputs.twin
     go_on.set()
@@ -772,12 +776,12 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
 
 
 def test_the_message_names_the_lost_regions_of_a_cell(
-    run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+    run: Run, refusal: Refusal, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
-    refused("%regional_compile --variants full -o ex f(x)")
+    refusal("%regional_compile --variants full -o ex f(x)")
     run("ex.mark('made', ops='sin');")
-    refused("%regional_compile --variants full -o ex f(x)")
+    refusal("%regional_compile --variants full -o ex f(x)")
     assert "without the earlier region &#x27;made&#x27;" in str(outputs.shown)
 
 
@@ -860,14 +864,14 @@ def run_notebook(*cells: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def ran() -> list[Any]:
+def notebook_outputs() -> list[Any]:
     """The outputs of a notebook's cells: one call, three that clear its panel, and those that use values."""
     setup = f"%load_ext regional_explorer\n{SETUP}"
     return run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET, *VALUES)[1:]
 
 
-def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(ran: list[Any]) -> None:
-    made, name, last, differs = ran[4:]
+def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(notebook_outputs: list[Any]) -> None:
+    made, name, last, differs = notebook_outputs[4:]
     assert name[0].data["text/plain"] == "'Exploration'"
     shown = [output.data["text/plain"] for output in last if output.output_type == "execute_result"]
     assert shown == ["f: displayed above."]
@@ -875,9 +879,9 @@ def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(ran: list[An
     assert sum("text/html" in output.get("data", {}) for output in made) == 1
 
 
-def test_cleared_panels_are_closed(ran: list[Any]) -> None:
-    outputs = [output for output in ran[0] if output.get("data") != {}]
-    assert len(outputs) < len(ran[0]), "that torch was imported is told, and not kept"
+def test_cleared_panels_are_closed(notebook_outputs: list[Any]) -> None:
+    outputs = [output for output in notebook_outputs[0] if output.get("data") != {}]
+    assert len(outputs) < len(notebook_outputs[0]), "that torch was imported is told, and not kept"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data

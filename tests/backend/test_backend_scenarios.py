@@ -21,22 +21,22 @@ pytestmark = pytest.mark.compiles
 SCENARIOS = Programs()
 
 
-def marked(region, **configs):
+def annotation(region, **configs):
     return {"compile_with_inductor": {"inductor_configs": configs, "inductor_region": region}}
 
 
 @SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
 def annotated(x, y):
     z = x.sin()
-    with annotate(marked("middle", max_fusion_size=4)):
+    with annotate(annotation("middle", max_fusion_size=4)):
         z = z * y
-        with annotate(marked("inner", max_fusion_size=2)):
+        with annotate(annotation("inner", max_fusion_size=2)):
             z = z.sin() + z.cos()
         z = z + 1
     return z.exp()
 
 
-@annotate_fn(marked("function"))
+@annotate_fn(annotation("function"))
 def inner(x, y):
     return (x * y).relu() + x
 
@@ -47,11 +47,11 @@ def annotated_function(x, y):
 
 
 @SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
-def dropped_out(x, y):
-    with annotate(marked("drops", fallback_random=True)):
+def dropout_in_and_between_regions(x, y):
+    with annotate(annotation("drops", fallback_random=True)):
         z = F.dropout(x * y, 0.5)
     z = F.dropout(z, 0.5)
-    with annotate(marked("drops again", fallback_random=True)):
+    with annotate(annotation("drops again", fallback_random=True)):
         return F.dropout(z.cos(), 0.5) + y
 
 
@@ -234,7 +234,7 @@ def test_as_strided_addresses_a_storage_from_its_start(start):
         torch.testing.assert_close(compiled(x), addressed(x))
 
 
-def unused_draw(x, w):
+def unused_random(x, w):
     v = x.sin()
     with rx.region("r"):
         y = w.sin()
@@ -247,7 +247,7 @@ def unused_dropout(x, w):
         return w.sin(), x
 
 
-@pytest.mark.parametrize("fn", [unused_draw, unused_dropout])
+@pytest.mark.parametrize("fn", [unused_random, unused_dropout])
 def test_an_unused_random_op_runs_once_in_a_step(fn):
     """Torch's default partitioner repeats the unused op in the backward, or fails: docs/upstream.md."""
 

@@ -90,22 +90,22 @@ def views_in_and_out(x):
     return c.cos().sum(0), b[::2]
 
 
-def normed():
+def norm_net():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
 
 
-@STATE(lambda: (tensor(16, 8, grad=False),), net=normed)
+@STATE(lambda: (tensor(16, 8, grad=False),), net=norm_net)
 def batch_norm(net, x):
     with rx.region("net"):
         x = net(x)
     return x.sin()
 
 
-def normed_pictures():
+def image_norm_net():
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
 
 
-@STATE(lambda: (tensor(2, 2, 6, 6, grad=False),), net=normed_pictures)
+@STATE(lambda: (tensor(2, 2, 6, 6, grad=False),), net=image_norm_net)
 def batch_norm_at_rest(net, x):
     with rx.region("net"):
         return net(x)

@@ -13,7 +13,7 @@ import pytest
 
 import regional_explorer as rx
 from regional_explorer.record.graph import GraphKind
-from tests.campaign.libraries import CASES, quiet
+from tests.campaign.libraries import CASES, silence_libraries
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 
@@ -30,16 +30,16 @@ MOST_PARTITIONS, MOST_DISTINCT, MOST_OPS = 40, 5, 400
 def check(case, *, training):
     """Compile a call and compare it, with regions by module and by op; return a line about each."""
     mode = "training" if training else "inference"
-    with quiet():
+    with silence_libraries():
         model, args, kwargs = case.make(training=training)
         ex = rx.explore(model, args, kwargs, grad=training)
-        plain, draw = ex.plan, random.Random(f"{SEED} {case.name} {mode}")  # noqa: S311 - no secret
+        plain, chance = ex.plan, random.Random(f"{SEED} {case.name} {mode}")  # noqa: S311 - no secret
         lines = []
         for kind, globs in (("modules", modules(model)), ("ops", ops(ex))):
             ex.plan = plain
-            mark(ex, kind, globs, draw)
+            mark(ex, kind, globs, chance)
             ex.benchmark(("aot_eager", "regional"), BUDGET_S, regions=False)
-            lines.append(f"{mode}, {judged(ex)}")
+            lines.append(f"{mode}, {assert_nothing_failed(ex)}")
         ex.close()
     return lines
 
@@ -57,10 +57,10 @@ def ops(ex):
     return sorted(f"{target.rpartition('.')[0]}.*" for target in targets if target.startswith("aten."))
 
 
-def mark(ex, kind, globs, draw):
+def mark(ex, kind, globs, chance):
     """Mark regions drawn among globs."""
     plain = ex.plan
-    draw.shuffle(globs)
+    chance.shuffle(globs)
     for choice in globs:
         if len(ex.plan.regions) == REGIONS:
             return
@@ -69,19 +69,19 @@ def mark(ex, kind, globs, draw):
             ex.mark(choice, **{kind: choice})
         except rx.SelectorError:
             continue  # a module without ops of its own
-        if too_much(ex.session):
+        if is_too_large(ex.session):
             ex.plan = before
     assert ex.plan != plain, f"nothing to mark among {kind}"
 
 
-def too_much(session):
+def is_too_large(session):
     graphs = {graph.id: graph.by_name for graph in session.graphs}
     parts = [[graphs[part.graph][name] for name in part.nodes] for part in session.partitions]
     distinct = {tuple((node.target, node.values) for node in part) for part in parts}
     return len(parts) > MOST_PARTITIONS or len(distinct) > MOST_DISTINCT or sum(map(len, parts)) > MOST_OPS
 
 
-def judged(ex):
+def assert_nothing_failed(ex):
     """Return what came of the regions in words; nothing is wrong, and everything that was cut was compiled."""
     session, numerics = ex.session, ex.numerics[ex.numerics.variant == "regional"]
     told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)

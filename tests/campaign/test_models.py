@@ -28,7 +28,7 @@ CONFIG = {"max_fusion_size": 8}
 """Given to every region, so that a config that gets lost shows."""
 
 
-def compared(name, *, training):
+def compile_and_compare(name, *, training):
     """Compile a model and compare it; return the counts of verdicts and of diagnostics."""
     ex = explore(name, training=training)
     ex.benchmark(("aot_eager", "regional"), 0.2, regions=False)
@@ -50,7 +50,7 @@ def compared(name, *, training):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_is_right(name):
-    verdicts, told = compared(name, training=True)
+    verdicts, told = compile_and_compare(name, training=True)
     # It draws its masks from NumPy, for which Dynamo takes torch's random numbers: no variant is what eager is.
     differs = name == "wav2vec2"
     assert ("trace-differs" in told) is differs
@@ -59,11 +59,11 @@ def test_training_is_right(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_inference_is_right(name):
-    verdicts, _ = compared(name, training=False)
+    verdicts, _ = compile_and_compare(name, training=False)
     assert "failed" not in verdicts
 
 
-def configured(name, *, training):
+def explore_configured(name, *, training):
     ex = explore(name, training=training)
     for region in ex.plan.regions:
         ex.configure(region.name, CONFIG)
@@ -78,7 +78,7 @@ def partitions(ex):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_session_and_plan_are_read_back_unchanged(name, training, tmp_path):
-    with configured(name, training=training) as ex:
+    with explore_configured(name, training=training) as ex:
         session, path = ex.session, tmp_path / "session.json"
         assert session.partitions
         path.write_text(dump_session(session))
@@ -105,17 +105,17 @@ NOT_WRITTEN = {"t5", "clip", "swin", "segformer", "resnet", "convnext"}
 def test_plans_are_written_into_the_source(name, tmp_path):
     """A plan is written into a copy of the model's files, which has the same partitions under the same configs."""
     gc.unfreeze()  # functions are found among what the collector sees
-    with configured(name, training=True) as ex:
+    with explore_configured(name, training=True) as ex:
         patch = source_patch(ex.live.program)
         print(f"{name}: {len(patch.refused)} of {len(ex.plan.regions)} regions refused, {patch.refused}")
     assert bool(patch.refused) is (name in NOT_WRITTEN), patch.refused
     before = {}
     for training in (True, False):
-        with configured(name, training=training) as ex:
+        with explore_configured(name, training=training) as ex:
             for refused in patch.refused:
                 ex.unmark(refused)
             before[training] = partitions(ex)
-    with copied(patch, tmp_path):
+    with patched_copy(patch, tmp_path):
         for training, wanted in before.items():
             with unmarked(name, training=training) as ex:
                 # In inference wav2vec2 has no graph breaks between its layers, which a decorator then joins.
@@ -123,7 +123,7 @@ def test_plans_are_written_into_the_source(name, tmp_path):
 
 
 @contextmanager
-def copied(patch, folder):
+def patched_copy(patch, folder):
     """Context manager: run the modules of the patched files from a patched copy."""
     before, known = dict(sys.modules), dict(ARCHITECTURES)
     by_file = {getattr(module, "__file__", None): name for name, module in before.items() if name != "__main__"}
@@ -133,7 +133,7 @@ def copied(patch, folder):
             name = by_file[changed.file.path]
             path = folder / f"{number}_{changed.path.name}"
             path.write_bytes(changed.content()[1])
-            old, new = before[name], loaded(name, path)
+            old, new = before[name], load_module(name, path)
             for holder in list(sys.modules.values()):
                 for key, value in list(getattr(holder, "__dict__", {}).items()):
                     if isinstance(value, type) and value.__module__ == name and vars(old).get(key) is value:
@@ -147,7 +147,7 @@ def copied(patch, folder):
         ARCHITECTURES.update(known)
 
 
-def loaded(name, path):
+def load_module(name, path):
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

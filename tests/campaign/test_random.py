@@ -135,7 +135,7 @@ assignments = st.lists(st.sampled_from([None, *REGIONS]), min_size=1, max_size=2
 """Who has the first node, the second, …; starts over where the list ends."""
 
 
-def traced(steps):
+def trace_steps(steps):
     """Return the program as a graph that still writes in place, as AOTAutograd's never do but at their end."""
     with preserve_node_meta():
         gm = make_fx(function(steps), tracing_mode="fake")(*inputs(grad=False))
@@ -155,12 +155,12 @@ def plan_of(named):
     )
 
 
-def assigned(graph, pattern):
+def plan_of_single_nodes(graph, pattern):
     """Return regions over single nodes, with no respect for what hangs together."""
     return plan_of(zip(itertools.cycle(pattern), (node.name for node in graph.ops), strict=False))
 
 
-def annotated(graph):
+def plan_of_own_marks(graph):
     """Return the regions of the program's own marks."""
     return plan_of((node.annotation["inductor_region"], node.name) for node in graph.ops if node.annotated)
 
@@ -199,8 +199,8 @@ def run(gm):
 @examples(2000)
 @given(programs(writes=True, longest=30), assignments)
 def test_cut_graphs_match_the_uncut_graph(steps, pattern):
-    gm, graph = traced(steps)
-    for plan in (assigned(graph, pattern), annotated(graph)):
+    gm, graph = trace_steps(steps)
+    for plan in (plan_of_single_nodes(graph, pattern), plan_of_own_marks(graph)):
         check_cut(gm, graph, plan)
 
 
@@ -208,7 +208,7 @@ tracings = st.builds(rx.Tracing, st.sampled_from(PARTITIONERS), st.booleans(), s
 """How a program is traced."""
 
 
-def explored(steps, *, grad, tracing=AS_UPSTREAM):
+def explore(steps, *, grad, tracing=AS_UPSTREAM):
     torch.manual_seed(0)
     try:
         return rx.explore(function(steps), inputs(grad=grad), **asdict(tracing))
@@ -219,7 +219,7 @@ def explored(steps, *, grad, tracing=AS_UPSTREAM):
 
 def check_call(steps, pattern, *, grad):
     """The whole way, with gradients: the program's own marks first, then marks over single nodes of any graph."""
-    ex = explored(steps, grad=grad)
+    ex = explore(steps, grad=grad)
     assert_eager_pieces_are_bitwise(ex)
     ops = [(graph, node) for graph in ex.session.graphs for node in graph.ops]
     named = zip(itertools.cycle(pattern), ops, strict=False)
@@ -284,9 +284,9 @@ def edited(graph, plan, steps):
 @given(programs(writes=True, shortest=6, longest=30), assignments, edits)
 def test_edited_regions_keep_their_ops(steps, pattern, changes):
     """No edit gives away an op or takes one; what is cut computes the same."""
-    gm, graph = traced(steps)
+    gm, graph = trace_steps(steps)
     graph = replace(graph, kind=GraphKind.DYNAMO)
-    before = assigned(graph, pattern)
+    before = plan_of_single_nodes(graph, pattern)
     plan = edited(graph, before, changes)
     wanted, found = (assign([graph], each) for each in (before, plan))
     assert found.owners.keys() == wanted.owners.keys()
@@ -311,10 +311,10 @@ def check_compiled(steps, tracing, *, whole, grad):
     A program is left out if upstream's way of tracing has other results, which is told: AOTAutograd leaves out a
     dropout that nothing reads, and the next one draws its numbers.
     """
-    upstreams = explored(steps, grad=grad)
+    upstreams = explore(steps, grad=grad)
     if find_reference(upstreams.live.call, upstreams.live.program).diagnostics:
         reject()
-    ex = explored(steps, grad=grad, tracing=tracing)
+    ex = explore(steps, grad=grad, tracing=tracing)
     if whole:
         ex.mark("whole", ops="*")
     if ex.plan.regions:

@@ -145,7 +145,7 @@ def yields(x):
     yield x + 1
 
 
-def makes_what_requires_grad(x):
+def creates_a_leaf(x):
     return (x.detach().clone().requires_grad_() * 2).sum()
 
 
@@ -160,7 +160,7 @@ REFUSED = [
     (lambda x: asynchronous(x + 0), "returns a coroutine of asynchronous, whose body has not run"),
     (yields, "returns a generator of yields, whose body has not run"),
     (lambda x: x.detach() + 1, "no-gradient.*no output depends on a tensor that requires grad"),
-    (makes_what_requires_grad, "no-gradient.*The call creates these tensors itself"),
+    (creates_a_leaf, "no-gradient.*The call creates these tensors itself"),
     (
         lambda x: torch.nested.as_nested_tensor([x[None], x[None]], layout=torch.jagged),
         r"no-gradient. The call returns a nested tensor \(output\).*grad=False",
@@ -180,7 +180,7 @@ def test_calls_that_cannot_be_explored_are_refused(fn, said):
 
 
 def test_calls_with_unusual_tensors_can_be_explored():
-    assert capture(makes_what_requires_grad, torch.ones(3), grad=False).graphs
+    assert capture(creates_a_leaf, torch.ones(3), grad=False).graphs
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
     x = torch.ones(4, requires_grad=True)
     assert Call(lambda x: x.to(torch.float8_e4m3fn), (x,)).gradient_names
@@ -286,7 +286,7 @@ def test_saved_value_of_autograd_function_is_no_leaf():
 RUNS: list[object] = []
 
 
-def unseen(gm, _inputs):
+def kernel_backend(gm, _inputs):
     """Run a graph as kernels run, whose writes no dispatch mode sees."""
 
     def run(*args):
@@ -297,7 +297,7 @@ def unseen(gm, _inputs):
     return run
 
 
-class Normed(nn.Module):
+class NormNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(4)
@@ -306,29 +306,29 @@ class Normed(nn.Module):
         return self.norm(x)
 
 
-def called_inside(model):
-    compiled = torch.compile(model, backend=unseen)
+def function_around_compiled(model):
+    compiled = torch.compile(model, backend=kernel_backend)
     return lambda x: compiled(x) * 2
 
 
 def compiled_in_place(model):
-    model.compile(backend=unseen)
+    model.compile(backend=kernel_backend)
     return model
 
 
 COMPILED = {
-    "module": lambda model: torch.compile(torch.compile(model, backend="eager"), backend=unseen),
-    "function": lambda model: torch.compile(lambda x: model(x) * 2, backend=unseen),
-    "method": lambda model: torch.compile(model.forward, backend=unseen),
+    "module": lambda model: torch.compile(torch.compile(model, backend="eager"), backend=kernel_backend),
+    "function": lambda model: torch.compile(lambda x: model(x) * 2, backend=kernel_backend),
+    "method": lambda model: torch.compile(model.forward, backend=kernel_backend),
     "in place": compiled_in_place,
     "torch's own in place": lambda model: compiled_in_place(model.norm),
-    "inside": called_inside,
+    "inside": function_around_compiled,
 }
 
 
 @pytest.mark.parametrize("how", COMPILED)
 def test_compiled_function_is_explored_uncompiled(how):
-    model, x = Normed(), torch.randn(8, 4)
+    model, x = NormNet(), torch.randn(8, 4)
     fn = COMPILED[how](model)
     RUNS.clear()
     ex = rx.explore(fn, (x,)).mark("norm", ops="*batch_norm*")
@@ -347,7 +347,7 @@ def test_compiled_function_is_explored_uncompiled(how):
 def test_gradients_pass_operators_that_compile_themselves():
     scale, x = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
     branches = lambda x: x * scale, lambda x: x - scale
-    choose = torch.compile(lambda x: torch.cond(x.sum() > 0, *branches, (x,)), backend=unseen, fullgraph=True)
+    choose = torch.compile(lambda x: torch.cond(x.sum() > 0, *branches, (x,)), backend=kernel_backend, fullgraph=True)
     assert sorted(Call(lambda x: choose(x).sum(), (x,)).gradient_names) == ["grad args[0]", "grad scale"]
 
 

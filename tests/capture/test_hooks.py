@@ -29,7 +29,7 @@ def repeat(call):
             call.run()
 
 
-def assert_put_back(kind, holder, form):
+def assert_hook_state_is_restored(kind, holder, form):
     program, (keep, read) = Program(), HOLDERS[holder]()
     with registered(kind, program, FORMS[form](keep)):
         unused = read()
@@ -47,22 +47,22 @@ def assert_put_back(kind, holder, form):
 @pytest.mark.parametrize("holder", ["list", "tensor"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_of_every_hook_kind_is_restored(kind, holder):
-    assert_put_back(kind, holder, "function")
+    assert_hook_state_is_restored(kind, holder, "function")
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("kind", ["forward", "leaf"])
 def test_hook_state_is_restored_in_every_place(kind, holder):
-    assert_put_back(kind, holder, "function")
+    assert_hook_state_is_restored(kind, holder, "function")
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["forward", "leaf", "load state dict pre", "full backward of all"])
 def test_state_of_every_hook_form_is_restored(kind, form):
-    assert_put_back(kind, "list", form)
+    assert_hook_state_is_restored(kind, "list", form)
 
 
-def collecting():
+def activation_collector():
     """The activations of a model, collected by a hook, and a sum of it that is near zero: rounding shows."""
     torch.manual_seed(20)
     model, kept = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), []
@@ -72,7 +72,7 @@ def collecting():
 
 @pytest.mark.compiles
 def test_a_list_of_activations_is_restored_after_every_step():
-    fn, x, kept = collecting()
+    fn, x, kept = activation_collector()
     fn(x)
     before = [*kept]
     ex = rx.explore(fn, (x,)).mark("all", ops="*")
@@ -137,7 +137,7 @@ def test_a_counter_that_a_hook_advances_is_reported():
     repeat(call)
 
 
-def library(name, source):
+def fake_package(name, source):
     """A function ``hook`` of an installed package."""
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, f"/site-packages/{name}.py", "exec"), vars(module))  # noqa: S102 - what is tested
@@ -145,7 +145,7 @@ def library(name, source):
 
 
 def test_state_of_library_hook_is_restored():
-    calls, log = [], library("logs", "def make(log):\n    return lambda *args: log.append(args)\n")
+    calls, log = [], fake_package("logs", "def make(log):\n    return lambda *args: log.append(args)\n")
     model = nn.Linear(4, 4)
     model.register_forward_hook(log.make(calls))
     call = Call(model, (X,))
@@ -226,8 +226,8 @@ COUNTING = "calls = 0\ndef hook(*_):\n    global calls\n    calls += 1\n"
 @pytest.mark.compiles
 @pytest.mark.parametrize("calls_before", [0, 9])
 def test_unrestorable_state_does_not_fail_the_numerics(calls_before):
-    fn, x, _ = collecting()
-    fn.__closure__[0].cell_contents[0].register_forward_hook(library("counting", COUNTING).hook)
+    fn, x, _ = activation_collector()
+    fn.__closure__[0].cell_contents[0].register_forward_hook(fake_package("counting", COUNTING).hook)
     ex = rx.explore(fn, (x,))
     for _ in range(calls_before):  # after eight, Dynamo runs the call in plain Python
         ex.live.capture.run(x)

@@ -25,7 +25,7 @@ CALLS = 3
 X = torch.randn(2, 4)
 
 
-def repeated(fn, *args):
+def explore_and_repeat(fn, *args):
     """Explore a call, repeat it as measuring does, and return the exploration."""
     ex = rx.explore(fn, args)
     call = ex.live.call
@@ -42,7 +42,7 @@ def test_the_users_own_generators_repeat_their_numbers():
     older, pythons = np.random.RandomState(7), random.Random(7)  # noqa: S311 - for nobody's secrets
     draws = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
     for draw in draws:
-        ex = repeated(lambda x: x * draw(), X)
+        ex = explore_and_repeat(lambda x: x * draw(), X)
         assert ex.live.call.draws
         with ex.live.call.restoring():
             first = ex.live.call.forward()
@@ -52,7 +52,7 @@ def test_the_users_own_generators_repeat_their_numbers():
     Call(lambda x: x * system.random(), (X,))  # its numbers cannot be repeated
 
 
-class Counts(nn.Module):
+class CallCounter(nn.Module):
     total = 0
 
     def __init__(self):
@@ -66,12 +66,12 @@ class Counts(nn.Module):
         self.calls += 1
         self.log.append(self.calls)
         self.stats["n"] += 1
-        Counts.total += 1
+        CallCounter.total += 1
         self.eval()
         return self.linear(x) * self.calls
 
 
-class Lazy(nn.Module):
+class LazyModel(nn.Module):
     def __init__(self):
         super().__init__()
         self.ready = False
@@ -92,7 +92,7 @@ class Lazy(nn.Module):
 
 
 def test_state_made_by_the_first_call_stays_and_is_reported():
-    model = Lazy()
+    model = LazyModel()
     table = None
 
     def step(x):
@@ -101,7 +101,7 @@ def test_state_made_by_the_first_call_stays_and_is_reported():
         table = model.table if table is None else table
         return found
 
-    ex = repeated(step, X)
+    ex = explore_and_repeat(step, X)
     assert model.ready
     assert table is model.table is not None
     assert list(model.memo) == ["mask"]
@@ -206,16 +206,16 @@ def test_a_module_gets_no_attribute_from_torch():
 
 def test_lazy_modules_are_initialized_once():
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
-    repeated(model, X)
+    explore_and_repeat(model, X)
     assert model[0].weight.shape == (4, 4)
     assert type(model[0]) is nn.Linear
 
 
-def trains(model):
+def training_call(model):
     return lambda x: model(x).sum().backward()
 
 
-def captures_nothing(model):
+def untraceable_call(model):
     lock = threading.Lock()
 
     def step(x):
@@ -225,7 +225,7 @@ def captures_nothing(model):
     return step
 
 
-@pytest.mark.parametrize("call_of", [trains, captures_nothing])
+@pytest.mark.parametrize("call_of", [training_call, untraceable_call])
 def test_lazy_modules_work_after_a_refused_call(call_of):
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     with pytest.raises(CaptureError, match=r"call-trains|nothing-captured"):
@@ -390,10 +390,10 @@ def test_leaf_views_made_under_no_grad_can_be_outputs():
 
 
 def test_a_benchmark_restores_a_counter_and_traces_once():
-    model = Counts()
+    model = CallCounter()
     ex = rx.explore(model, (X,))
     ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.05)
-    assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
+    assert (model.calls, model.log, model.stats, CallCounter.total, model.training) == (0, [], {"n": 0}, 0, True)
     assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
     assert set(ex.numerics.verdict) == {"ok"}
     breaks = {"graph-break"} if BEFORE_2_13 else set()
@@ -412,7 +412,7 @@ def test_assignments_in_users_modules_are_restored(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     step, state = importlib.import_module("stepping").step, importlib.import_module("kept.state")
-    ex = repeated(step, X).mark("net", modules="0")
+    ex = explore_and_repeat(step, X).mark("net", modules="0")
     assert (state.calls, state.bumps) == (0, 0)
     assert "state-kept" not in codes(ex)
 
@@ -425,7 +425,7 @@ def test_writes_to_inputs_that_an_op_returns_are_restored():
 
     a = torch.zeros(2)
     with torch.inference_mode():  # where such ops are not taken apart
-        repeated(step, a, torch.zeros(2))
+        explore_and_repeat(step, a, torch.zeros(2))
     assert not a.any()
 
 
@@ -442,7 +442,7 @@ def cached(n):
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
 def test_an_lru_cache_that_the_call_fills_is_reported():
     cached.cache_clear()
-    ex = repeated(lambda x: x * cached(2), X)
+    ex = explore_and_repeat(lambda x: x * cached(2), X)
     assert "cached.cache" in only(ex, "state-kept").message
     assert cached.cache_info().currsize == 1
     assert CACHED == 1
@@ -503,7 +503,7 @@ def test_all_changes_of_arguments_by_a_call_are_restored():
 
     x, cache = torch.ones(2, 3), {"old": torch.ones(3), "seen": []}
     spaces = [kind(n=1, inner=kind(log=[])) for kind in (SimpleNamespace, argparse.Namespace)]
-    repeated(change, x, cache, *spaces)
+    explore_and_repeat(change, x, cache, *spaces)
     assert torch.equal(x, torch.ones(2, 3))
     assert list(cache) == ["old", "seen"]
     assert cache["seen"] == []
@@ -556,5 +556,5 @@ def test_torch_flags_that_the_call_sets_are_restored(ends_in_run):
         return y + 1
 
     with nullcontext() if ends_in_run is None else pytest.raises(KeyboardInterrupt):
-        repeated(step, X)
+        explore_and_repeat(step, X)
     assert {name: read() for name, (read, _) in FLAGS.items()} == before

@@ -44,7 +44,7 @@ class Net(nn.Module):
         self.register_buffer("seen", torch.zeros(4))
 
 
-class Owned:
+class UserState:
     """The state that a user owns in one of the drawn programs."""
 
     def __init__(self):
@@ -87,16 +87,16 @@ def content(tensor):
     return values.tolist(), version_of(tensor), tensor.requires_grad, tensor.is_leaf
 
 
-def at(tensor):
+def address_and_content(tensor):
     return tensor.data_ptr(), content(tensor)
 
 
 def without_grad(write):
-    def written(owned, x):
+    def write_without_grad(owned, x):
         with torch.no_grad():
             write(owned, x)
 
-    return written
+    return write_without_grad
 
 
 # What a program does, how what it writes is read, and the name by which it is told if it stays.
@@ -139,11 +139,15 @@ WRITES = {
         "hooks of owned.weight",
     ),
     "grad": (lambda o, x: setattr(o.weight, "grad", x[0].detach().clone()), lambda o: o.weight.grad, ""),
-    "data": (lambda o, _: setattr(o.weight, "data", o.weight.data * 2), lambda o: at(o.weight), ""),
+    "data": (lambda o, _: setattr(o.weight, "data", o.weight.data * 2), lambda o: address_and_content(o.weight), ""),
     "grad replaced": (lambda o, x: setattr(o.graded, "grad", x[0].clone()), lambda o: o.graded.grad.tolist(), ""),
-    "set_": (lambda o, _: o.set.set_(o.set * 2), lambda o: at(o.set), ""),
+    "set_": (lambda o, _: o.set.set_(o.set * 2), lambda o: address_and_content(o.set), ""),
     "resize_": (lambda o, _: o.resized.resize_(1 << 12).zero_(), lambda o: content(o.resized), ""),
-    "data reshaped": (lambda o, _: setattr(o.reshaped, "data", torch.zeros(2, 4)), lambda o: at(o.reshaped), ""),
+    "data reshaped": (
+        lambda o, _: setattr(o.reshaped, "data", torch.zeros(2, 4)),
+        lambda o: address_and_content(o.reshaped),
+        "",
+    ),
     "requires_grad": (lambda o, _: o.other.requires_grad_(), lambda o: o.other.requires_grad, ""),
     "sparse": (without_grad(lambda o, _: o.sparse.mul_(2)), lambda o: content(o.sparse), ""),
     "sparse rows": (without_grad(lambda o, _: o.rows.mul_(2)), lambda o: content(o.rows), ""),
@@ -160,7 +164,7 @@ WRITES = {
 }
 
 
-def with_each(test):
+def with_write_examples(test):
     """Let each be written in a call that succeeds, and in one that is interrupted while it is traced."""
     names = sorted(WRITES)
     for first, (ends_in_run, error) in itertools.product(range(8), [(None, ValueError), (2, KeyboardInterrupt)]):
@@ -168,7 +172,7 @@ def with_each(test):
     return test
 
 
-def hooked(test):
+def with_hook_examples(test):
     """Let hooks of each kind, in each form, keep what they see somewhere."""
     rows = list(zip(KINDS, itertools.cycle(HOLDERS), itertools.cycle(FORMS), strict=False))
     for first in range(4):
@@ -179,8 +183,8 @@ def hooked(test):
 HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS, FORMS)))
 
 
-@with_each
-@hooked
+@with_write_examples
+@with_hook_examples
 @example(["hook of a module"], [], None, ValueError)  # runs twice, and is refused by the trace: nobody would name it
 @given(
     writes=st.lists(st.sampled_from(sorted(WRITES)), max_size=6, unique=True),
@@ -190,7 +194,7 @@ HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS,
 )
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_everything_that_a_call_writes_is_restored_or_reported(writes, hooks, ends_in_run, error):
-    owned, runs, x = Owned(), itertools.count(1), torch.ones(2, 4)
+    owned, runs, x = UserState(), itertools.count(1), torch.ones(2, 4)
     kept = [HOLDERS[holder]() for _, holder, _ in hooks]
 
     @torch._dynamo.disable

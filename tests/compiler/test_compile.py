@@ -26,7 +26,7 @@ from tests.shared.work import torch_threads
 pytestmark = pytest.mark.compiles
 
 
-def compiles(ex):
+def compile_count(ex):
     """Return how many times Inductor runs during one ``compile()``."""
     before = ex.live.program.store.compiles
     ex.compile()
@@ -74,23 +74,25 @@ def test_editing_one_of_several_regions_compiles_that_one_alone():
     for name in set(ex.partitions.region) - {"r03", "r04", "r05"}:  # three are enough to compile
         ex.disable(name)
     ex.compile()
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     ex.configure("r05", {"max_fusion_size": 7})
     stale = ex.partitions.query("state == 'stale'")
     assert set(stale.region) == {"r05"}
-    assert compiles(ex) == len(stale) == 2, "one forward, one backward"
+    assert compile_count(ex) == len(stale) == 2, "one forward, one backward"
     ex.configure("r05", {"max_fusion_size": rx.DEFAULT})
-    assert compiles(ex) == 0, "a config tried before needs no compile"
+    assert compile_count(ex) == 0, "a config tried before needs no compile"
     ex.disable("r03").enable("r03")
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     ex.rename("r04", "renamed")
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
 
 
 def test_equal_pieces_are_compiled_once():
     ex = rx.explore(programs.Stack(depth=4), (torch.randn(4, 16),))
     ex.mark("layers", modules="layers.*")
-    assert compiles(ex) == 3, "one forward piece; one backward piece, but for the first layer's: x needs no gradient"
+    assert compile_count(ex) == 3, (
+        "one forward piece; one backward piece, but for the first layer's: x needs no gradient"
+    )
     assert len(ex.partitions) == 8
     assert_compiled_is_right(ex)
 
@@ -98,14 +100,14 @@ def test_equal_pieces_are_compiled_once():
 def test_thread_count_makes_artifacts_stale():
     """Dynamo guards on it too: what has to be compiled then is what the next call will run."""
     ex = rx.explore(programs.textbook, programs.pair())
-    assert compiles(ex) == 2
+    assert compile_count(ex) == 2
     with torch_threads(torch.get_num_threads() + 1):
         assert ex.partitions.state.tolist() == ["stale", "stale"]
-        assert compiles(ex) == 2
+        assert compile_count(ex) == 2
         with warnings.catch_warnings(action="error"):
             assert_compiled_is_right(ex)
             assert all(switch.artifact is not None for switch in ex.live.program.switches)
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     assert_compiled_is_right(ex)
 
 
@@ -201,7 +203,7 @@ def test_a_dynamic_number_may_be_zero_or_negative(number):
     assert ex.partitions.state.tolist() == ["compiled"]
 
 
-def with_artifact(**changes):
+def with_changed_artifact(**changes):
     """Return a switch that runs a changed artifact, an input of its call, and the call."""
     ex = rx.explore(lambda x: x.sin() * 2, (torch.randn(4, 3),)).mark("r", ops="*")
     ex.compile()
@@ -215,7 +217,7 @@ def test_empty_input_runs_eagerly_once():
         assert args[0].numel(), "expected size"
         return (args[0].sin() * 2,)
 
-    ex, switch, call = with_artifact(call=full)
+    ex, switch, call = with_changed_artifact(call=full)
     noted = []
     switch.on_eager = noted.append
     assert call(torch.randn(0, 3)).shape == (0, 3)
@@ -227,23 +229,23 @@ def test_empty_input_runs_eagerly_once():
 
 
 def test_eager_first_call_does_not_settle_outputs():
-    answers = [False, True, True]
+    guard_results = [False, True, True]
 
     def transposed(args):
         return ((args[0].sin() * 2).t().contiguous().t(),)
 
-    _, _, call = with_artifact(call=transposed, guard=lambda _args: answers.pop(0))
+    _, _, call = with_changed_artifact(call=transposed, guard=lambda _args: guard_results.pop(0))
     x = torch.randn(4, 3)
     assert [call(x).stride() for _ in range(3)] == [(3, 1)] * 3
 
 
-def picked(x, mask):
+def size_from_mask(x, mask):
     found = x[mask].float()
     with rx.region("r"):
         return found.sin() * 2
 
 
-def counted(x, mask):
+def number_from_mask(x, mask):
     count = mask.sum().item()
     with rx.region("r"):
         return (x * count + torch.ones(count).sum()).sin()
@@ -252,13 +254,13 @@ def counted(x, mask):
 def test_cached_code_is_recognized_for_other_numbers():
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         for seen in (3, 2):
-            ex = rx.explore(counted, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
+            ex = rx.explore(number_from_mask, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
             ex.compile()
             assert ex.code("r").partitions[0].code.problem is None
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])
-@pytest.mark.parametrize("function", [picked, counted])
+@pytest.mark.parametrize("function", [size_from_mask, number_from_mask])
 def test_a_computed_size_or_number_may_be_zero_or_one(function, seen):
     x = torch.randn(4)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
@@ -410,7 +412,7 @@ def test_plain_torch_compile_is_not_charged_for_the_toolchain():
     assert ex.compile_costs.what.tolist() == ["toolchain (once per process)", "full"]
 
 
-def broken(x):
+def with_graph_break(x):
     x = x.sin() * 2
     torch._dynamo.graph_break()
     return x.cos() + BROKEN["constant"]
@@ -421,7 +423,7 @@ BROKEN = {"constant": 1.0}
 
 def test_full_compile_is_cold_if_any_graph_is():
     def cost():
-        ex = rx.explore(broken, (torch.randn(3, 5, 7),), plan=rx.Plan())
+        ex = rx.explore(with_graph_break, (torch.randn(3, 5, 7),), plan=rx.Plan())
         ex.benchmark(variants=("eager", "full"), budget_s=0.2)
         return ex.compile_costs.cache.tolist()[-1]
 
@@ -543,7 +545,7 @@ def test_compiling_continues_without_warnings_after_a_dynamo_reset(recwarn):
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
     torch._dynamo.reset()
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     ex.mark("last", ops="aten.add.*")
     ex.compiled(torch.randn(64))
     assert not [found for found in recwarn if "traced again" in str(found.message)]

@@ -64,7 +64,7 @@ class Recurrent(nn.Module):
         return self.out(h).mean()
 
 
-def written_attention(x):
+def manual_attention(x):
     q, k, v = x.unbind(1)
     return (((q @ k.transpose(-2, -1)) / 8.0).softmax(-1) @ v).square().mean()
 
@@ -86,7 +86,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "experts": (Experts, lambda: (floats(12, 16),)),
     "recurrent": (Recurrent, lambda: (floats(4, 3, 16),)),
     "attention": (Attention, lambda: (floats(2, 16, 32),)),
-    "written attention": (lambda: written_attention, lambda: (floats(2, 3, 2, 16, 64),)),
+    "manual attention": (lambda: manual_attention, lambda: (floats(2, 3, 2, 16, 64),)),
     "distances": (lambda: distances, lambda: (floats(6, 8), floats(6, 8))),
 }
 """Models and their arguments."""
@@ -95,7 +95,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
 
 
 @contextlib.contextmanager
-def lowering_alone(codes):
+def without_building(codes):
     """Context manager: let Inductor generate code, added to ``codes``, without building it."""
 
     def not_built(*_args, **_kwargs):
@@ -115,7 +115,7 @@ def code_of_torch_compile(fn, args):
 
     def lower(gm, inputs):
         forward = gm.forward
-        with lowering_alone(codes):
+        with without_building(codes):
             compile_fx(gm, inputs)
         return forward
 
@@ -196,7 +196,7 @@ CASES = [
     for grad in (False, True)
     for dynamic in (False, True)
     if (name, grad, dynamic)
-    != ("written attention", True, True)  # torch.compile's pattern fixes the size, ours does not
+    != ("manual attention", True, True)  # torch.compile's pattern fixes the size, ours does not
 ]
 
 
@@ -214,7 +214,7 @@ def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
         theirs, ours = code_of_torch_compile(fn, args), code_of_region(fn, args, grad=grad)
     assert list(map(normalized, ours)) == list(map(normalized, theirs))
     has_sizes = re.search(r"\bs\d+\b", ours[0]) is not None
-    assert has_sizes is dynamic or name == "written attention", "its pattern fixes the size"
+    assert has_sizes is dynamic or name == "manual attention", "its pattern fixes the size"
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="the code was not compared with that of this torch")
@@ -256,7 +256,7 @@ def parts_kept(x, w):
     return (y.sin() * z.cos()).sum()
 
 
-def as_torch_compile(fn, args, config=None):
+def explore_as_torch_compile(fn, args, config=None):
     ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*").configure("r", config or {})
     ex.compile()
     assert {part.state for part in ex.session.partitions} == {"compiled"}
@@ -267,7 +267,7 @@ def as_torch_compile(fn, args, config=None):
 def test_autograd_detects_writes_to_saved_weights():
     """Code of torch.compile alone does not: it returns views of the weight that the backward takes as they are."""
     x, w = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True)
-    for function in (transposed, as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
+    for function in (transposed, explore_as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
         loss = function(x, w)
         with torch.no_grad():
             w += 1
@@ -278,7 +278,7 @@ def test_autograd_detects_writes_to_saved_weights():
 @pytest.mark.compiles
 def test_autograd_detects_writes_to_results_with_saved_views():
     x, w = torch.randn(4, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
-    for function in (returned_and_kept, as_torch_compile(returned_and_kept, (x, w)).compiled):
+    for function in (returned_and_kept, explore_as_torch_compile(returned_and_kept, (x, w)).compiled):
         y, z = function(x, w)
         with torch.no_grad():
             y += 1
@@ -289,7 +289,7 @@ def test_autograd_detects_writes_to_results_with_saved_views():
 @pytest.mark.compiles
 def test_only_results_that_can_be_written_are_made_views():
     args = (floats(4, 8), floats(6, 8))
-    ex = as_torch_compile(parts_kept, args)
+    ex = explore_as_torch_compile(parts_kept, args)
     expected = torch.autograd.grad(parts_kept(*args), args)
     torch.testing.assert_close(torch.autograd.grad(ex.compiled(*args), args), expected)
     forward = ex.live.program.switches[0]
@@ -302,7 +302,7 @@ def test_only_results_that_can_be_written_are_made_views():
 @pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=pytest.mark.slow)])
 def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
     args = (floats(4, 8), floats(6, 8))
-    ex = as_torch_compile(transposed, args, config)
+    ex = explore_as_torch_compile(transposed, args, config)
     assert all(("CppWrapper" in artifact.code) is bool(config) for artifact in ex.live.program.store.artifacts.values())
     folder, plan = ex.save_artifacts(tmp_path / "artifacts"), ex.save_plan(tmp_path / "plan.json")
     monkeypatch.setattr(inductor, "lower_as_it_is", mock.Mock(side_effect=AssertionError("nothing is to be compiled")))

@@ -116,14 +116,14 @@ def test_diagnose_compares_the_initial_config():
 
 
 def test_the_largest_key_sets_without_effect_in_all_partitions_are_reported():
-    def of(*sets):
+    def partition(*sets):
         return Partition("r", "r", 0, "0/inference", (), State.COMPILED, same_without=sets)
 
     assert keys_of_same_code([]) == []
-    assert keys_of_same_code([of(("a",), ("b",), ("a", "b"))]) == [("a", "b")]
-    assert keys_of_same_code([of(("a",), ("a", "b")), of(("a",))]) == [("a",)]
-    assert keys_of_same_code([of(("a",), ("b",)), of(("b",), ("a",))]) == [("a",), ("b",)]
-    assert keys_of_same_code([of(("a",)), of()]) == []
+    assert keys_of_same_code([partition(("a",), ("b",), ("a", "b"))]) == [("a", "b")]
+    assert keys_of_same_code([partition(("a",), ("a", "b")), partition(("a",))]) == [("a",)]
+    assert keys_of_same_code([partition(("a",), ("b",)), partition(("b",), ("a",))]) == [("a",), ("b",)]
+    assert keys_of_same_code([partition(("a",)), partition()]) == []
 
 
 def test_cuda_graphs_are_never_without_effect():

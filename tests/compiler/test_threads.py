@@ -34,11 +34,11 @@ from tests.shared.processes import python, until
 WAITING = "waiting for another thread of this process that compiles"
 
 
-def explored():
+def explore():
     return rx.explore(programs.two, (torch.randn(8, requires_grad=True),))
 
 
-def started(*works):
+def start_threads(*works):
     """Start a thread for each of ``works``, and return them."""
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
@@ -48,11 +48,11 @@ def started(*works):
 
 def run_together(*works):
     """Run each of ``works`` on a thread of its own, and wait for all."""
-    for thread in started(*works):
+    for thread in start_threads(*works):
         thread.join()
 
 
-def raised_elsewhere(work):
+def errors_on_another_thread(work):
     """Return what ``work`` raises on another thread, if anything, in a list."""
     with ThreadPoolExecutor(1) as pool:
         error = pool.submit(work).exception()
@@ -60,7 +60,7 @@ def raised_elsewhere(work):
 
 
 @contextmanager
-def held_elsewhere(lock):
+def held_by_another_thread(lock):
     """Context manager: another thread holds ``lock``."""
     taken, release = threading.Event(), threading.Event()
 
@@ -69,7 +69,7 @@ def held_elsewhere(lock):
             taken.set()
             release.wait(60)
 
-    (thread,) = started(hold)
+    (thread,) = start_threads(hold)
     taken.wait()
     try:
         yield release.set
@@ -96,18 +96,18 @@ def test_threads_explore_and_compile_beside_a_plain_compile(rounds, threads):
 @pytest.mark.compiles
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
 def test_waiting_is_reported_and_cancellable(which):
-    ex, told = explored(), []
+    ex, told = explore(), []
     assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
     def lock():
         return convert_frame.compile_lock if which == "any compile" else ex.exclusive_use.turn(PLAIN_RUN)
 
     run = rx.Run(cancelled=lambda: bool(told), progress=lambda doing, _fraction: told.append(doing))
-    with held_elsewhere(lock()):
+    with held_by_another_thread(lock()):
         assert ex.compile(run=run).empty
     assert told == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
-    with held_elsewhere(lock()) as release:
+    with held_by_another_thread(lock()) as release:
         threading.Timer(0.3, release).start()
         ex.compile()
     assert set(ex.partitions.state) == {"compiled"}
@@ -115,13 +115,13 @@ def test_waiting_is_reported_and_cancellable(which):
 
 @pytest.mark.compiles
 def test_ex_compile_waits_between_regions_for_another_compile():
-    explored().compile()  # from here on no kernel has to be built: what has begun is done
-    ex, told, holds = explored(), [], []
+    explore().compile()  # from here on no kernel has to be built: what has begun is done
+    ex, told, holds = explore(), [], []
 
     def progress(doing, fraction):
         told.append(doing)
         if fraction > 0 and not holds:
-            holds.append(others.enter_context(held_elsewhere(compile_lock())))
+            holds.append(others.enter_context(held_by_another_thread(compile_lock())))
 
     with ExitStack() as others:
         ex.compile(run=rx.Run(cancelled=lambda: told[-1:] == [WAITING], progress=progress))
@@ -131,11 +131,11 @@ def test_ex_compile_waits_between_regions_for_another_compile():
 
 @pytest.mark.compiles
 def test_a_panel_shows_that_it_waits_and_can_be_cancelled():
-    ex = explored()
+    ex = explore()
     control = control_of(ex)
     doing = []
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
-    with held_elsewhere(convert_frame.compile_lock):
+    with held_by_another_thread(convert_frame.compile_lock):
         control.jobs.start("compile", lambda ex, _, run: ex.compile(run=run))
         until(lambda: WAITING in doing)
         control.jobs.cancel()
@@ -149,7 +149,7 @@ def test_a_plain_compile_waits_for_ours():
     order = []
     compiled = torch.compile(lambda x: x.sin(), backend=lambda gm, _inputs: order.append("plain") or gm)
     with compile_lock():
-        (thread,) = started(lambda: compiled(torch.ones(2)))
+        (thread,) = start_threads(lambda: compiled(torch.ones(2)))
         thread.join(0.5)
         order.append("ours")
     thread.join()
@@ -178,12 +178,14 @@ USES = {
 
 
 def test_a_measurement_keeps_other_threads_from_the_exploration(tmp_path):
-    ex, raised = explored(), {}
+    ex, raised = explore(), {}
     plan, live = ex.plan, ex.live
 
     def progress(_doing, _fraction):
         if not raised:
-            raised.update((name, raised_elsewhere(lambda use=use: use(ex, tmp_path))) for name, use in USES.items())
+            raised.update(
+                (name, errors_on_another_thread(lambda use=use: use(ex, tmp_path))) for name, use in USES.items()
+            )
 
     ex.benchmark(("eager",), 0.05, run=rx.Run(progress=progress))
     for name in USES:
@@ -198,7 +200,7 @@ def test_a_measurement_keeps_other_threads_from_the_exploration(tmp_path):
 
 
 def test_progress_callback_cannot_edit_while_measuring():
-    ex = explored()
+    ex = explore()
     plan = ex.plan
     with pytest.raises(BusyError, match=r"ex\.profile\(\) is measuring"):
         ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: ex.disable("a")))
@@ -210,10 +212,10 @@ def test_progress_callback_cannot_edit_while_measuring():
 @pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
 def test_edits_are_refused_while_measuring(name):
     """There is no panel to cancel it in."""
-    ex, raised = explored(), []
+    ex, raised = explore(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
 
-    run = rx.Run(progress=lambda *_: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
+    run = rx.Run(progress=lambda *_: raised.extend(errors_on_another_thread(lambda: ex.disable("a"))))
     arguments = {"bitwise": False} if name == "roofline" else {"name": "a", "budget_s": 0.05}
     getattr(ex, name)(**arguments, run=run)
     assert {type(error) for error in raised} == {BusyError}
@@ -222,8 +224,8 @@ def test_edits_are_refused_while_measuring(name):
 
 
 def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
-    ex = explored()
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
+    ex = explore()
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
 
 
@@ -251,7 +253,7 @@ def test_region_marked_while_recording_is_compiled():
 
 
 def test_edits_of_several_threads_are_all_kept():
-    ex = explored()
+    ex = explore()
     names = [[f"r{thread}.{number}" for number in range(10)] for thread in range(4)]
     begin = threading.Barrier(len(names))
 
@@ -272,21 +274,21 @@ def test_edits_of_several_threads_are_all_kept():
 
 def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
     """One that comes after the new trace has read the plan waits until the exploration has that trace."""
-    ex, waiting, threads = explored(), threading.Event(), []
+    ex, waiting, threads = explore(), threading.Event(), []
     apply = Program.apply
 
     def edit():
         waiting.set()
         ex.configure("b", max_fusion_size=4)
 
-    def edited_meanwhile(program, plan):
+    def apply_and_edit(program, plan):
         apply(program, plan)
         if program is not ex.live.program:
-            threads.extend(started(edit))
+            threads.extend(start_threads(edit))
             waiting.wait()
             threads[0].join(0.2)
 
-    monkeypatch.setattr(Program, "apply", edited_meanwhile)
+    monkeypatch.setattr(Program, "apply", apply_and_edit)
     ex.retrace(dynamic=True)
     threads[0].join()
     assert ex.plan["b"].config == {"max_fusion_size": 4}
@@ -294,7 +296,7 @@ def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
 
 @pytest.mark.parametrize("measure", ["benchmark", "profile"])
 def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measure):
-    ex, told = explored(), []
+    ex, told = explore(), []
 
     def run(cancelled):
         arguments = (("eager",), 0.05) if measure == "benchmark" else (0.05,)
@@ -302,16 +304,16 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
             *arguments, run=rx.Run(cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing))
         )
 
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
         assert run(lambda: bool(told)).empty
     assert told == [WAITING]
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)) as release:
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)) as release:
         threading.Timer(0.3, release).start()
         assert not run(lambda: False).empty
 
 
 def test_a_thread_that_waits_for_a_new_trace_continues_with_it():
-    ex, profiles, waiting = explored(), [], threading.Event()
+    ex, profiles, waiting = explore(), [], threading.Event()
 
     def profile():
         assert not ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: waiting.set())).empty
@@ -377,7 +379,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
     watch(Program, "_cut_live_graph")
     watch(torch._inductor, "standalone_compile")
     watch(CacheAnswers, "now")  # where the time of a compile begins: waiting is no part of it
-    ex = explored()
+    ex = explore()
     ex.configure("a", {"max_fusion_size": 1})
     ex.compile()
     ex.live.program.twin(ex.live.program.switches[0], {"fallback_random": True})
@@ -391,7 +393,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
 
 
 def test_threads_that_need_a_new_cut_at_once_share_it(monkeypatch):
-    program, both, found = explored().live.program, threading.Barrier(2), []
+    program, both, found = explore().live.program, threading.Barrier(2), []
     program.cut(program.plan)
 
     def lock_of_both():
@@ -445,14 +447,14 @@ def test_linecache_may_lose_generated_code_while_it_is_checked(monkeypatch, tmp_
     source, generated = str(tmp_path / "file.py"), "<eval_with_key>.test"
     stat = os.stat
 
-    def forgetting(path, *args, **kwargs):
+    def stat_and_forget(path, *args, **kwargs):
         if path == source:
             linecache.cache.pop(generated, None)
         return stat(path, *args, **kwargs)
 
     for name in (source, generated):
         linecache.cache[name] = (1, 1.0, ["1\n"], name)
-    monkeypatch.setattr(os, "stat", forgetting)
+    monkeypatch.setattr(os, "stat", stat_and_forget)
     rx.explore(torch.sin, (torch.ones(2),))
     assert source not in linecache.cache
 
@@ -469,7 +471,7 @@ def test_another_thread_may_train_while_a_call_is_explored():
 
     def f(x):
         if not torch.compiler.is_compiling() and weight.grad is None:
-            errors.extend(raised_elsewhere(train))
+            errors.extend(errors_on_another_thread(train))
         return x.sin()
 
     rx.explore(f, (torch.ones(2),))
@@ -488,7 +490,7 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
             print("muted")
 
     with silent():
-        (thread,) = started(outlast)
+        (thread,) = start_threads(outlast)
         first.wait()
         print("muted")
         sys.stdout.writelines(["muted"])
@@ -599,52 +601,52 @@ for of in ("torch", "rx", "warm"):
 
 
 @pytest.fixture(scope="module")
-def printed():
+def printed_lines():
     """What a process prints that does all this: what breaks there breaks torch for the whole process."""
     overwritten = {"MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
     return python(SHARED + CLOSED + POOL, flags=("-X", "faulthandler"), env=overwritten).out.splitlines()
 
 
 @pytest.mark.compiles
-def test_explorations_block_and_crash_no_threads_of_the_users(printed):
+def test_explorations_block_and_crash_no_threads_of_the_users(printed_lines):
     """Each would, or torch does (docs/upstream.md).
 
     Two threads use the parameters of an exploration: they deadlock on it, if it keeps the nodes of their gradients. A
     function is forgotten that another thread traces or compiles: freeing what Dynamo keeps of it is a crash then.
     """
-    assert printed[:3] == ["shared ['grad bias', 'grad weight']", "closed often 4", "closed meanwhile 1"]
+    assert printed_lines[:3] == ["shared ['grad bias', 'grad weight']", "closed often 4", "closed meanwhile 1"]
 
 
 @pytest.mark.compiles
-def test_a_pool_inside_the_call_may_compile(printed):
+def test_a_pool_inside_the_call_may_compile(printed_lines):
     """What it compiles is torch's, one of ``rx.compile`` with a region, or compiled already."""
-    assert printed[3:] == ["torch RLock", "rx RLock", "warm RLock"]
+    assert printed_lines[3:] == ["torch RLock", "rx RLock", "warm RLock"]
 
 
-def of_the_argument(y):
+def call_on_argument(y):
     return lambda x: x * 2, y
 
 
-def of_its_gradient(y):
+def call_on_its_gradient(y):
     w = torch.ones(3, requires_grad=True)
     w.grad = y
     return lambda x: x.grad * 2, w
 
 
-@pytest.mark.parametrize("call_with", [of_the_argument, of_its_gradient])
+@pytest.mark.parametrize("call_with", [call_on_argument, call_on_its_gradient])
 def test_a_backward_does_not_enter_values_computed_in_another_thread(call_with):
     """Each thread counts the nodes of autograd from 0, so those of this one have larger numbers than the call's."""
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
     fn, x = call_with(y)
     calls = []
-    assert not raised_elsewhere(lambda: calls.append(Call(fn, (x,))))
+    assert not errors_on_another_thread(lambda: calls.append(Call(fn, (x,))))
     assert len(calls[0].gradient_names) == 1
     y.sum().backward()  # whose buffers the backward of the call has left alone
     assert w.grad is not None
 
 
-def many_nodes_made():
+def make_many_nodes():
     y = torch.ones(3, requires_grad=True)
     for _ in range(100):
         y = y * 1.0
@@ -653,7 +655,7 @@ def many_nodes_made():
 @pytest.mark.parametrize("of", [lambda x: x, torch.sin])
 def test_gradients_pass_values_computed_on_the_calls_own_threads(of):
     """Its nodes have smaller numbers than those that this thread made before the call."""
-    many_nodes_made()
+    make_many_nodes()
     runs = []
 
     def call(x):
@@ -673,7 +675,7 @@ def test_gradients_pass_values_computed_on_the_calls_own_threads(of):
 def test_gradients_stop_at_unreachable_values():
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
-    many_nodes_made()
+    make_many_nodes()
     endless = itertools.repeat(y)
     x = torch.ones(3, requires_grad=True)
     call = Call(lambda x: x * next(endless), (x,))

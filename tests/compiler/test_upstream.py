@@ -41,7 +41,7 @@ def benchmark(ex, *variants):
     return ex
 
 
-def found(ex):
+def upstream_codes(ex):
     return {item.code for item in ex.diagnostics if item.code.startswith("upstream-")}
 
 
@@ -58,7 +58,7 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
     assert set(ex.timings.variant) == {"eager", "upstream"}
     assert set(ex.numerics[ex.numerics.variant == "upstream"].verdict) == {"ok"}
     assert ex.compile_costs.what.tolist()[-1] == "upstream"
-    assert found(ex) <= {"upstream-merged"}, "views of weights lie side by side"
+    assert upstream_codes(ex) <= {"upstream-merged"}, "views of weights lie side by side"
     graph = ex.session.graph("0/dynamo")
     marked = {node.origin for node in graph.ops if any(call.path.endswith(".up") for call in node.modules)}
     assert set().union(*pieces) == marked
@@ -96,4 +96,4 @@ def test_instances_with_different_ids_are_not_joined():
 
     ex = benchmark(rx.explore(layers, (torch.ones(4),)), "upstream")
     assert [part.region for part in ex.session.partitions] == ["layers"] * 3
-    assert found(ex) == set()
+    assert upstream_codes(ex) == set()

@@ -17,11 +17,11 @@ from tests.shared.checks import codes, only
 X = torch.randn(4, 8)
 
 
-def averaging():
+def averaging_net():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None), nn.ReLU())
 
 
-def printing(_module, _inputs, *_output):
+def print_hook(_module, _inputs, *_output):
     print("a graph break")
 
 
@@ -35,14 +35,14 @@ class Printer:
         print("a graph break")
 
 
-def layers(*hooked, register="register_forward_hook", hook=printing):
+def layers(*hooked, register="register_forward_hook", hook=print_hook):
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.ReLU())
     for index in hooked:
         getattr(model[index], register)(hook)
     return model
 
 
-def exploring(model, *args):
+def explore(model, *args):
     return rx.explore(lambda x: model(x).sin().sum(), args or (X,))
 
 
@@ -50,7 +50,7 @@ def exploring(model, *args):
 
 
 def test_the_message_of_breaks_in_torch_names_module_and_line():
-    found = only(exploring(averaging()), "graph-break")
+    found = only(explore(averaging_net()), "graph-break")
     assert re.search(r"in module '1' \(BatchNorm1d\), at batchnorm\.py:\d+ in forward: Unsupp", found.message)
     assert [line.text for line in found.where] == ["return rx.explore(lambda x: model(x).sin().sum(), args or (X,))"]
     assert "momentum" in found.remedy
@@ -58,9 +58,9 @@ def test_the_message_of_breaks_in_torch_names_module_and_line():
 
 
 def test_the_advice_about_a_momentum_helps_and_torchs_hint_does_not():
-    assert "graph-break" not in codes(exploring(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=0.1))))
+    assert "graph-break" not in codes(explore(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=0.1))))
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        assert "graph-break" in codes(exploring(averaging()))
+        assert "graph-break" in codes(explore(averaging_net()))
 
 
 def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
@@ -75,15 +75,15 @@ def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
 @pytest.mark.parametrize(
     ("register", "hook", "kind"),
     [
-        ("register_forward_hook", printing, "forward hook"),
-        ("register_forward_pre_hook", printing, "forward pre-hook"),
-        ("register_forward_hook", functools.partial(printing), "forward hook"),
+        ("register_forward_hook", print_hook, "forward hook"),
+        ("register_forward_pre_hook", print_hook, "forward pre-hook"),
+        ("register_forward_hook", functools.partial(print_hook), "forward hook"),
         ("register_forward_hook", Printer(), "forward hook"),
         ("register_forward_hook", Printer().method, "forward hook"),
     ],
 )
 def test_the_message_of_a_break_in_hooks_names_their_modules(register, hook, kind):
-    found = only(exploring(layers(0, 1, register=register, hook=hook)), "graph-break")
+    found = only(explore(layers(0, 1, register=register, hook=hook)), "graph-break")
     assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
     assert [line.text for line in found.where] == ['print("a graph break")']
     assert found.remedy.startswith("Remove the hook")
@@ -91,9 +91,9 @@ def test_the_message_of_a_break_in_hooks_names_their_modules(register, hook, kin
 
 
 def test_the_message_names_a_hook_of_all_modules_as_global():
-    handle = nn.modules.module.register_module_forward_hook(printing)
+    handle = nn.modules.module.register_module_forward_hook(print_hook)
     try:
-        found = only(exploring(layers()), "graph-break")
+        found = only(explore(layers()), "graph-break")
     finally:
         handle.remove()
     assert "in a global forward hook: Failed" in found.message
@@ -101,16 +101,16 @@ def test_the_message_names_a_hook_of_all_modules_as_global():
 
 def test_removing_the_hook_removes_the_break():
     model = layers()
-    handle = model[0].register_forward_hook(printing)
-    assert "graph-break" in codes(exploring(model))
+    handle = model[0].register_forward_hook(print_hook)
+    assert "graph-break" in codes(explore(model))
     handle.remove()
-    assert "graph-break" not in codes(exploring(model))
+    assert "graph-break" not in codes(explore(model))
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_a_break_in_a_backward_hook_has_no_harmful_hint():
     model = layers(1, register="register_full_backward_hook", hook=lambda *_: None)
-    found = only(exploring(model), "graph-break")
+    found = only(explore(model), "graph-break")
     assert "in a backward hook of module '1' (Linear), at module.py:" in found.message
     assert found.remedy == "Remove the hook while you explore: handle.remove(), on what registering it returned."
 
@@ -120,7 +120,7 @@ def test_the_message_of_a_break_names_the_users_own_module():
         def forward(self, x):
             return x.sin() if x.abs().sum() > 0 else x
 
-    found = only(exploring(nn.Sequential(nn.Linear(8, 8), Branching())), "graph-break")
+    found = only(explore(nn.Sequential(nn.Linear(8, 8), Branching())), "graph-break")
     assert "in module '1' (Branching): Data-dependent" in found.message
     assert "torch.where" in found.remedy
     assert "Move this line" not in found.remedy
@@ -145,7 +145,7 @@ def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
 
 def test_the_message_of_a_lost_region_names_the_hook():
     model = nn.Identity()
-    model.register_forward_hook(printing)
+    model.register_forward_hook(print_hook)
 
     def marked(x):
         with rx.region("r"):
@@ -161,7 +161,7 @@ def test_the_message_of_a_lost_region_names_the_hook():
 
 def test_the_error_names_a_hook_that_breaks_the_whole_call():
     model = nn.Identity()
-    model.register_forward_hook(printing)
+    model.register_forward_hook(print_hook)
     with pytest.raises(rx.CaptureError, match=r"Remove the hook(?s:.)*in a forward hook of module Identity"):
         rx.explore(model, (X,))
 
@@ -170,7 +170,7 @@ def test_the_error_names_a_hook_that_breaks_the_whole_call():
 
 
 def test_eager_ops_of_a_break_are_counted():
-    found = only(exploring(averaging()), "graph-break")
+    found = only(explore(averaging_net()), "graph-break")
     assert re.search(r"The call has 1 graph; outside of it, [6-8] ops run eagerly because of this: mod", found.message)
     assert "modules '0' (Linear), '1' (BatchNorm1d), '2' (ReLU)." in found.message
 
@@ -194,7 +194,7 @@ def test_the_message_names_a_function_left_to_plain_python():
 
 
 def test_each_break_has_the_ops_nearest_to_it():
-    model = nn.ModuleDict({"first": averaging(), "second": averaging()})
+    model = nn.ModuleDict({"first": averaging_net(), "second": averaging_net()})
 
     def call(x):
         x = model["first"](x)
@@ -260,7 +260,7 @@ def test_remedy_for_several_breaks_is_given_once():
 
 
 def test_the_breaks_table_locates_a_break_in_a_library():
-    table = breaks_table(exploring(averaging()).session)
+    table = breaks_table(explore(averaging_net()).session)
     (row,) = table.rows
     texts = {column.name: column.value(row) for column in table.columns}
     assert texts["reason"].startswith("in module '1' (BatchNorm1d), at batchnorm.py:")
@@ -272,30 +272,30 @@ def test_the_breaks_table_locates_a_break_in_a_library():
 @pytest.mark.parametrize(
     ("model", "selector", "place"),
     [
-        (averaging, {"modules": "2"}, "Module '2' (ReLU)"),
-        (averaging, {"modules": "[02]"}, "Module '0' (Linear)"),
-        (averaging, {"ops": "aten.relu*"}, "Module '2' (ReLU)"),
+        (averaging_net, {"modules": "2"}, "Module '2' (ReLU)"),
+        (averaging_net, {"modules": "[02]"}, "Module '0' (Linear)"),
+        (averaging_net, {"ops": "aten.relu*"}, "Module '2' (ReLU)"),
         (lambda: layers(0, 1), {"modules": "2"}, "Module '2' (ReLU)"),
     ],
 )
 def test_mark_on_untraced_module_explains_why(model, selector, place):
-    ex = exploring(model())
-    with pytest.raises(SelectorError) as told:
+    ex = explore(model())
+    with pytest.raises(SelectorError) as raised:
         ex.mark("act", **selector)
     assert f"matches no operation of this call. {place} runs eagerly, in no graph: the graph broke in " in str(
-        told.value
+        raised.value
     )
-    ex.plan = rx.Plan((rx.Region("act", told_selector(selector)),))
+    ex.plan = rx.Plan((rx.Region("act", selectors_of(selector)),))
     assert f"{place} runs eagerly, in no graph" in only(ex, "region-empty").message
 
 
-def told_selector(selector):
+def selectors_of(selector):
     ((kind, pattern),) = selector.items()
     return (rx.Selector(kind, (pattern,)),)
 
 
 def test_mark_on_untraced_line_explains_why():
-    model = averaging()
+    model = averaging_net()
 
     def call(x):
         x = model(x)
@@ -306,9 +306,9 @@ def test_mark_on_untraced_line_explains_why():
 
 
 def test_the_error_about_an_unknown_module_mentions_no_graph_break():
-    with pytest.raises(SelectorError) as told:
-        exploring(averaging()).mark("act", modules="7")
-    assert "broke" not in str(told.value)
+    with pytest.raises(SelectorError) as raised:
+        explore(averaging_net()).mark("act", modules="7")
+    assert "broke" not in str(raised.value)
 
 
 def test_a_graph_break_without_details_has_a_place_and_advice():

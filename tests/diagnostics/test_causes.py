@@ -161,14 +161,14 @@ def body(x):
 nested_body = torch.compiler.nested_compile_region(body)
 
 
-def wrote(x):
+def writes_in_bodies(x):
     return nested_body(x) + nested_body(x)
 
 
 no_fake = custom_op("no_rank", other_strides, lambda x: x.new_empty(x.shape[7]))
 
 
-def faked(x):
+def calls_op_without_fake(x):
     return no_fake(x).sin()
 
 
@@ -185,7 +185,7 @@ def faked(x):
         ),
         (unbound, jagged, "part.sum() for part in parts", "torch/_subclasses/fake_impls.py:", "_local_scalar_dense"),
         pytest.param(
-            wrote,
+            writes_in_bodies,
             (torch.randn(4),),
             "nested_body(x) + nested_body(x)",
             "torch/_",
@@ -193,7 +193,7 @@ def faked(x):
             marks=mended_in_2_15,
         ),
         pytest.param(
-            faked,
+            calls_op_without_fake,
             (torch.randn(4, 4),),
             "x.new_empty(x.shape[7])",
             "torch/",
@@ -213,7 +213,7 @@ def test_the_error_of_failed_traces_names_lines_and_a_repro(function, args, line
     assert [where for where in others if where.startswith(f"Torch raised it at {torch_line}")]
     assert any('torch.compile(fn, backend="aot_eager") fails with the same error' in other for other in others)
     assert "What to try: " in others[-1]
-    assert ("without the decorator nested_compile_region" in others[-1]) is (function is wrote)
+    assert ("without the decorator nested_compile_region" in others[-1]) is (function is writes_in_bodies)
 
 
 def test_advice_for_failed_trace_works():
@@ -234,11 +234,11 @@ def chunked(x):
     return torch.cat([mix(part).relu() for part in x.chunk(4)]).sum()
 
 
-def waved(x):
+def relu_sin(x):
     return x.relu().sin()
 
 
-def branched(x):
+def branches_on_size(x):
     return x.relu().sin() if x.shape[0] > 6 else x.relu().cos()
 
 
@@ -261,13 +261,13 @@ def traces_of(function, sizes, *, dynamic):
     ("function", "sizes", "advice", "traces"),
     [
         (chunked, [(16, 8), (5, 8), (6, 8), (7, 8)], SPECIAL, 4),
-        (branched, [(16,), (5,)], SPECIAL, 2),
+        (branches_on_size, [(16,), (5,)], SPECIAL, 2),
         (viewed, [(16,), (5,)], SPECIAL, 2),
-        (waved, [(8, 8), (5, 8)], EQUAL, 2),
-        (waved, [(8,), (1,)], EQUAL, 2),
-        (waved, [(8, 8), (5, 5)], ALL, 1),
-        (waved, [(16,), (5,)], ALL, 1),
-        (waved, [(16, 4), (5, 4), (5, 3)], ALL, 1),
+        (relu_sin, [(8, 8), (5, 8)], EQUAL, 2),
+        (relu_sin, [(8,), (1,)], EQUAL, 2),
+        (relu_sin, [(8, 8), (5, 5)], ALL, 1),
+        (relu_sin, [(16,), (5,)], ALL, 1),
+        (relu_sin, [(16, 4), (5, 4), (5, 3)], ALL, 1),
     ],
 )
 def test_advice_on_dynamic_matches_a_dynamic_trace(function, sizes, advice, traces):
@@ -292,20 +292,20 @@ def test_the_message_of_a_later_trace_names_the_failed_guard():
 
 
 def test_static_traces_do_not_tell_if_dynamic_sizes_would_help():
-    ex = traces_of(waved, [(16,), (5,), (6,)], dynamic=False)
+    ex = traces_of(relu_sin, [(16,), (5,), (6,)], dynamic=False)
     assert "is not known: none had dynamic sizes" in only(ex, "recompiled").remedy
     assert "expected 5, actual 6" in only(ex, "recompiled").message
 
 
 def test_the_remedy_for_another_dtype_is_not_dynamic_sizes():
-    ex = rx.explore(waved, (torch.randn(8),))
+    ex = rx.explore(relu_sin, (torch.randn(8),))
     ex.live.capture.run(torch.randn(8, dtype=torch.float64))
     assert "dynamic=True" not in only(ex, "recompiled").remedy
 
 
 @pytest.mark.compiles
 def test_a_forgotten_trace_is_not_reported_as_an_untaken_branch():
-    ex = rx.explore(waved, (torch.randn(8),)).mark("act", ops="*relu*")
+    ex = rx.explore(relu_sin, (torch.randn(8),)).mark("act", ops="*relu*")
     ex.compile()
     ex.code("act")
     torch._dynamo.reset()
@@ -315,7 +315,7 @@ def test_a_forgotten_trace_is_not_reported_as_an_untaken_branch():
 @pytest.mark.compiles
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_superseded_trace_is_not_reported_as_an_untaken_branch(reset):
-    ex = rx.explore(waved, (torch.randn(8),)).mark("act", ops="*relu*")
+    ex = rx.explore(relu_sin, (torch.randn(8),)).mark("act", ops="*relu*")
     ex.compile()
     ex.compiled(torch.randn(5))
     if reset:

@@ -27,7 +27,7 @@ from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
-from tests.diagnostics.test_remedies import REMEDIES, Runs, Words, words_of
+from tests.diagnostics.test_remedies import REMEDIES, ActionRemedy, TextRemedy, words_of
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
 from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
@@ -94,8 +94,8 @@ def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: 
             assert set(item.nodes) <= names
         promised = REMEDIES[code]
         assert "ex." not in words_of(item), "calls are actions"
-        if not isinstance(promised, Runs):
-            action = promised.action if isinstance(promised, Words) else ""
+        if not isinstance(promised, ActionRemedy):
+            action = promised.action if isinstance(promised, TextRemedy) else ""
             assert [str(one) for one in item.actions] == [*filter(None, [action])]
     if code in UNDER_UPSTREAM and REGION_IDS:
         said, variants = UNDER_UPSTREAM[code]
@@ -114,14 +114,14 @@ def test_the_program_of_the_page_is_refused_with_its_code(code: RefusalCode, tmp
     assert (again.code, str(again)) == (code, str(caught.value))
 
 
-def emitted() -> set[str]:
+def emitted_codes() -> set[str]:
     """Return every code that the package names where it makes a diagnostic."""
     text = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     return {str(DiagnosticCode[name]) for name in re.findall(r"\bDiagnosticCode\.([A-Z_0-9]+)", text)}
 
 
 def test_the_page_explains_every_code_and_no_other() -> None:
-    assert set(diagnostics_programs.page_sections()) == emitted()
+    assert set(diagnostics_programs.page_sections()) == emitted_codes()
 
 
 def test_every_reproducible_code_has_a_program() -> None:
@@ -151,10 +151,10 @@ def test_a_clean_program_stays_clean_when_compiled() -> None:
 
 
 def test_the_number_of_diagnostics_does_not_grow_with_the_model() -> None:
-    assert codes(deep(6)) == codes(deep(3)) == ["backward-unmarked"]
+    assert codes(stacked_layers(6)) == codes(stacked_layers(3)) == ["backward-unmarked"]
 
 
-def deep(depth: int) -> Exploration:
+def stacked_layers(depth: int) -> Exploration:
     """Blocks whose residual lies inside the region: without its sum of gradients each backward is cut apart."""
 
     def layers(x: torch.Tensor) -> torch.Tensor:
@@ -171,20 +171,20 @@ def deep(depth: int) -> Exploration:
 
 # ------------------------------------------------------------------------------------------------- what the texts say
 
-SAID: dict[str, tuple[Any, ...]] = {}
+REPORTS: dict[str, tuple[Any, ...]] = {}
 
 
-def says(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **said: Any) -> Any:
+def reports(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **said: Any) -> Any:
     """A program that has one diagnostic of this code, whose texts contain what is given, or, with ``never``, none."""
 
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
-        SAID[f"{fn.__name__} {'never' if never else 'says'} {code}"] = fn, args, code, edit, never, said
+        REPORTS[f"{fn.__name__} {'never' if never else 'reports'} {code}"] = fn, args, code, edit, never, said
         return fn
 
     return add
 
 
-def upstreams(ex: Exploration) -> Exploration:
+def with_upstreams_cut(ex: Exploration) -> Exploration:
     ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
     return ex
 
@@ -192,7 +192,7 @@ def upstreams(ex: Exploration) -> Exploration:
 X = torch.ones(3)
 
 
-@says("region-split", torch.randn(4), message="order of the program", upstream="other numbers")
+@reports("region-split", torch.randn(4), message="order of the program", upstream="other numbers")
 def a_split_around_random_draws(x):
     with rx.region("r"):
         a = torch.nn.functional.dropout(x, 0.5)
@@ -201,7 +201,7 @@ def a_split_around_random_draws(x):
         return torch.nn.functional.dropout(a, 0.5) + a, b
 
 
-@says("region-split", X, severity=Severity.INFO, nodes=("exp",))
+@reports("region-split", X, severity=Severity.INFO, nodes=("exp",))
 def a_split_by_a_carved_op_is_as_asked(x):
     with rx.region("r"):
         a = x.sin()
@@ -210,7 +210,7 @@ def a_split_by_a_carved_op_is_as_asked(x):
         return b.cos() + a
 
 
-@says("region-cycle", X, X.clone(), message=["Instances of region 'r'", "r → r through"])
+@reports("region-cycle", X, X.clone(), message=["Instances of region 'r'", "r → r through"])
 def instances_of_one_region_in_a_circle(x, y):
     with rx.region("r"):
         a, b = x.sin(), y.cos()
@@ -219,7 +219,7 @@ def instances_of_one_region_in_a_circle(x, y):
         return a * d, b * c
 
 
-@says("region-merged", X, message="(round.0/0/inference: 4)", where=['with rx.region("round"):'])
+@reports("region-merged", X, message="(round.0/0/inference: 4)", where=['with rx.region("round"):'])
 def a_merge_says_how_many_and_where(x):
     for _ in range(4):
         with rx.region("round"):
@@ -227,8 +227,10 @@ def a_merge_says_how_many_and_where(x):
     return x
 
 
-@says("region-merged", X, X.clone(), never=True)
-@says("region-merged", X, X.clone(), edit=upstreams, message="side by side", where=['with rx.region("r"):'] * 2)
+@reports("region-merged", X, X.clone(), never=True)
+@reports(
+    "region-merged", X, X.clone(), edit=with_upstreams_cut, message="side by side", where=['with rx.region("r"):'] * 2
+)
 def blocks_side_by_side_are_merged_by_upstreams_cut(x, y):
     with rx.region("r"):
         a = x.sin()
@@ -237,13 +239,13 @@ def blocks_side_by_side_are_merged_by_upstreams_cut(x, y):
     return a, b
 
 
-@says("graph-break", X, remedy="Torch's own hint: Use `torch.cond`")
+@reports("graph-break", X, remedy="Torch's own hint: Use `torch.cond`")
 def a_break_passes_on_the_way_around_it_that_torch_knows(x):
     x = x.sin()
     return x.cos() if x.sum() > 0 else x
 
 
-@says(
+@reports(
     "region-empty",
     *programs.pair(),
     severity=Severity.INFO,
@@ -255,7 +257,7 @@ def a_region_without_a_backward(x, y):
     return x * keep
 
 
-@says(
+@reports(
     "region-empty",
     *programs.pair(),
     message="no gradient flows through it, or a gradient passes unchanged through add",
@@ -266,14 +268,14 @@ def a_sum_in_a_region_without_a_gradient(x, y):
     return x * keep
 
 
-@says("region-empty", X, message="all its ops are carved out")
+@reports("region-empty", X, message="all its ops are carved out")
 def a_region_that_is_carved_out_as_a_whole(x):
     with rx.region("r"), annotate({"fallback_to_eager": True}):
         y = x.sin()
     return y.exp()
 
 
-@says("config-conflict", X, severity=Severity.INFO, region=None)
+@reports("config-conflict", X, severity=Severity.INFO, region=None)
 def marks_without_a_name_are_kept_apart(x):
     with annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
         x = x.sin()
@@ -282,7 +284,7 @@ def marks_without_a_name_are_kept_apart(x):
         return x.cos()
 
 
-@says("config-conflict", X, never=True)
+@reports("config-conflict", X, never=True)
 def the_order_of_keys(x):
     with rx.region("r", max_fusion_size=1, epilogue_fusion=False):
         x = x.sin()
@@ -291,7 +293,7 @@ def the_order_of_keys(x):
         return x.cos()
 
 
-@says("config-nested", X, never=True)
+@reports("config-nested", X, never=True)
 def an_inner_mark_that_repeats_the_config(x):
     with rx.region("outer", max_fusion_size=2):
         x = x.sin()
@@ -299,15 +301,15 @@ def an_inner_mark_that_repeats_the_config(x):
             return x.cos()
 
 
-@says("config-inert", X, never=True)
+@reports("config-inert", X, never=True)
 def a_config_at_its_default(x):
     with rx.region("r", max_autotune=False):
         return x.sin() * 2
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", REPORTS)
 def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
-    fn, args, code, edit, never, said = SAID[name]
+    fn, args, code, edit, never, said = REPORTS[name]
     ex = edit(rx.explore(fn, args))
     if never:
         assert code not in codes(ex)
@@ -750,7 +752,7 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
         sources = tuple(name(source, index) for source in node.inputs)
         return replace(node, name=name(node.name, index), inputs=sources, origin=origin)
 
-    def of_copy(claim: Claim, index: int) -> Claim:
+    def claim_of_copy(claim: Claim, index: int) -> Claim:
         return Claim(claim.region, (f"copy {index}", claim.instance[1] if claim.instance else 0))
 
     copies = range(times)
@@ -762,12 +764,14 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
         plan=evidence.plan,
         assignment=Assignment(
             {
-                origin + index * step: of_copy(claim, index)
+                origin + index * step: claim_of_copy(claim, index)
                 for index in copies
                 for origin, claim in evidence.assignment.owners.items()
             },
             claims={
-                graph: {name(node, index): of_copy(claim, index) for index in copies for node, claim in claims.items()}
+                graph: {
+                    name(node, index): claim_of_copy(claim, index) for index in copies for node, claim in claims.items()
+                }
                 for graph, claims in evidence.assignment.claims.items()
             },
         ),
@@ -789,7 +793,7 @@ def test_the_work_of_the_checks_grows_linearly_with_the_nodes(monkeypatch: pytes
 
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
     _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
-    _ = deep(4).diagnostics
+    _ = stacked_layers(4).diagnostics
     assert len(seen) > 1
     for evidence in seen:
 

@@ -21,7 +21,7 @@ def model(x, mask=None, labels=None):
     return x.sum()
 
 
-def of_list(xs):
+def sum_of_list(xs):
     return sum(xs)
 
 
@@ -80,7 +80,7 @@ def test_the_error_names_the_option_near_a_misspelled_keyword(call, option):
         call()
 
 
-@pytest.mark.parametrize("call", [lambda: rx.explore(of_list, [ids, mask]), lambda: rx.explore(Net(), (ids, mask))])
+@pytest.mark.parametrize("call", [lambda: rx.explore(sum_of_list, [ids, mask]), lambda: rx.explore(Net(), (ids, mask))])
 def test_the_error_shows_how_to_pass_a_list(call):
     with pytest.raises(rx.CaptureError, match=r"these 2 values as one argument, write rx\.explore\(fn, \(args,\)\)"):
         call()

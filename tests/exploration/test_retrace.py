@@ -22,7 +22,7 @@ def pair(rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(rows, 4), torch.randn(4, 4, requires_grad=True)
 
 
-def symbolic(ex: rx.Exploration) -> bool:
+def has_symbolic_sizes(ex: rx.Exploration) -> bool:
     """Return whether a graph has a size that is not a number."""
     shapes = [value.shape for graph in ex.session.graphs for node in graph.nodes for value in node.values]
     return any(not str(size).isdigit() for shape in shapes for size in shape)
@@ -37,16 +37,16 @@ def ex() -> Iterator[rx.Exploration]:
 
 def test_retrace_makes_new_graphs_and_keeps_the_plan(ex: rx.Exploration) -> None:
     plan = ex.plan
-    assert not symbolic(ex)
+    assert not has_symbolic_sizes(ex)
     assert ex.session.shapes == "static"
     assert ex.retrace(dynamic=True) is ex
-    assert symbolic(ex)
+    assert has_symbolic_sizes(ex)
     assert ex.session.shapes == "dynamic"
     assert ex.plan == plan
     assert set(ex.partitions.region) == {"act"}
     ex.retrace()
     assert ex.session.shapes == "automatic"
-    assert not symbolic(ex)
+    assert not has_symbolic_sizes(ex)
 
 
 @pytest.mark.compiles
@@ -146,12 +146,12 @@ def test_the_users_tensors_are_left_as_they_were(ex: rx.Exploration) -> None:
     x, w = pair()
     for dynamic in (True, False):
         with rx.explore(step, (x, w), dynamic=dynamic) as found:
-            assert symbolic(found) is dynamic
+            assert has_symbolic_sizes(found) is dynamic
     assert not vars(x)
     assert not vars(w)
     ex.retrace(dynamic=True)
     ex.live.capture.run(*ex.live.call.args)  # marks sizes of the arguments as dynamic
-    assert not symbolic(ex.retrace(dynamic=False)), "nor are later traces dynamic for it"
+    assert not has_symbolic_sizes(ex.retrace(dynamic=False)), "nor are later traces dynamic for it"
 
 
 def test_an_edit_of_another_thread_is_kept(ex: rx.Exploration) -> None:

@@ -37,7 +37,7 @@ def load(path):
     return module
 
 
-def parts(ex):
+def partitions(ex):
     """Return the partitions by content."""
     return {(part.region, part.graph, part.nodes, repr(part.config_requested)) for part in ex.session.partitions}
 
@@ -74,7 +74,7 @@ class Program:
         assert "# Region" not in said, said
         text = self.path.read_bytes().decode("utf-8-sig")
         again = self.explore()
-        assert parts(again) == parts(self.ex), said
+        assert partitions(again) == partitions(self.ex), said
         assert {name: dict(again.plan[name].config) for name in (r.name for r in again.plan.regions)} == {
             region.name: dict(region.config) for region in self.ex.plan.regions
         }
@@ -87,14 +87,14 @@ def program(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def explored(tmp_path_factory):
+def cached_program(tmp_path_factory):
     """Return a function that makes the program of a text once, for tests that leave its file as it is."""
     return functools.cache(lambda text: Program(tmp_path_factory.mktemp("program"), text, lambda _: None))
 
 
 @pytest.fixture
-def shared(explored):
-    one = explored(SHARED)
+def shared_program(cached_program):
+    one = cached_program(SHARED)
     one.ex.plan = rx.Plan()
     one.ex.mark("r", lines="gate:2")
     yield one
@@ -102,7 +102,7 @@ def shared(explored):
     git(one.path.parent, "add", "program.py")
 
 
-def lines(where):
+def mark_lines(where):
     return lambda ex: ex.mark("r", lines=where).configure("r", FEW)
 
 
@@ -432,7 +432,7 @@ CASES = {
     ),
     "between the yields of a generator": (PAUSED, lambda ex: ex.mark("r", lines="steps:4")),
     "all of a generator": (PAUSED, lambda ex: ex.mark("r", lines="steps:2-6")),
-    "no import of torch": (NO_IMPORT, lines("call:2"), "import math\nimport torch\n"),
+    "no import of torch": (NO_IMPORT, mark_lines("call:2"), "import math\nimport torch\n"),
     "marks in the source": (MARKED, change_marks, 'rx.region("new", max_fusion_size=8, **{"cpp.simdlen": 256})'),
 }
 
@@ -453,11 +453,11 @@ def test_bytes_that_no_mark_touches_stay(program, start):
     one.ex.to_source(apply=True)
     mark = b'    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\r\n    '
     assert one.path.read_bytes() == text.replace(line, mark + line)
-    assert parts(one.explore()) == parts(one.ex)
+    assert partitions(one.explore()) == partitions(one.ex)
 
 
 def test_git_applies_the_diff(program, tmp_path):
-    one = program(TEXT, lines("call:2-5"))
+    one = program(TEXT, mark_lines("call:2-5"))
     diff = one.ex.to_source()
     assert one.path.read_bytes() == one.before
     (tmp_path / "diff.patch").write_text(diff)
@@ -476,7 +476,7 @@ def test_git_applies_the_diff(program, tmp_path):
     )
 
 
-def in_folder(folder, mark="call:2"):
+def write_package(folder, mark="call:2"):
     """Write a package with the program into a folder; return its file and an exploration of its call."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "program.py"
@@ -500,7 +500,7 @@ def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch
     repository = tmp_path / "a repository"
     repository.mkdir()
     git(repository, "init", "-q")
-    path, ex = in_folder(repository / "src" / "package" / "module")
+    path, ex = write_package(repository / "src" / "package" / "module")
     (tmp_path / "elsewhere").mkdir()
     for current in (".", "elsewhere"):
         monkeypatch.chdir(tmp_path / current)
@@ -511,7 +511,7 @@ def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch
 
 
 def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkeypatch):
-    path, ex = in_folder(tmp_path / "place" / "package" / "module")
+    path, ex = write_package(tmp_path / "place" / "package" / "module")
     (path.parent.parent / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     diff = ex.to_source()
@@ -522,7 +522,7 @@ def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkey
 
 def test_the_paths_of_a_library_begin_at_its_package(tmp_path):
     packages = tmp_path / ".venv" / "lib" / "site-packages"
-    path, ex = in_folder(packages / "library")
+    path, ex = write_package(packages / "library")
     for _in_a_repository_too in range(2):
         diff = ex.to_source()
         assert "--- a/library/program.py\n" in diff
@@ -532,7 +532,7 @@ def test_the_paths_of_a_library_begin_at_its_package(tmp_path):
 
 def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
     git(tmp_path, "init", "-q")
-    path, ex = in_folder(tmp_path / "größe mit leerzeichen")
+    path, ex = write_package(tmp_path / "größe mit leerzeichen")
     assert_applies(ex.to_source(), path, path.parent)
 
 
@@ -549,12 +549,12 @@ def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program)
     said = one.ex.to_source(apply=True)
     assert said.startswith("# Region 'inner' is not in the source below: it shares a statement or a line")
     again = one.explore()
-    assert parts(again) != parts(one.ex)
-    assert parts(again.mark("inner", ops="exp")) == parts(one.ex)
+    assert partitions(again) != partitions(one.ex)
+    assert partitions(again.mark("inner", ops="exp")) == partitions(one.ex)
 
 
-def test_swapped_source_is_invisible_to_other_threads(shared):
-    call, x = shared.ex.live.call.fn, torch.ones(2, 4)
+def test_swapped_source_is_invisible_to_other_threads(shared_program):
+    call, x = shared_program.ex.live.call.fn, torch.ones(2, 4)
     gate = call.__globals__["gate"]
     expected, code = call(x), gate.__code__
     seen, outputs, ended = set(), [], threading.Event()
@@ -566,7 +566,7 @@ def test_swapped_source_is_invisible_to_other_threads(shared):
 
     with ThreadPoolExecutor(1) as pool:
         computing = pool.submit(compute)
-        said = shared.ex.to_source()
+        said = shared_program.ex.to_source()
         ended.set()
         computing.result()
     assert "+    with torch.fx.traceback.annotate(" in said
@@ -575,17 +575,17 @@ def test_swapped_source_is_invisible_to_other_threads(shared):
     assert gate.__code__ is code
 
 
-def test_functions_hidden_by_gc_freeze_are_changed_too(shared):
+def test_functions_hidden_by_gc_freeze_are_changed_too(shared_program):
     gc.freeze()
     try:
-        assert "+    with torch.fx.traceback.annotate(" in shared.ex.to_source()
+        assert "+    with torch.fx.traceback.annotate(" in shared_program.ex.to_source()
     finally:
         gc.unfreeze()
 
 
 def test_an_interrupt_leaves_no_function_changed(program):
     """Interrupts come at many moments, while the code of thousands of functions is put back, too."""
-    one = program(NO_IMPORT, lines("call:2"))
+    one = program(NO_IMPORT, mark_lines("call:2"))
     call, before = one.ex.live.call.fn, one.before.decode()
     code, after = call.__code__, before.replace("y = x.sin()", "with torch.no_grad():\n        y = x.sin()")
     moments = (30e-6 * number for number in itertools.count(1))
@@ -610,12 +610,12 @@ def test_an_interrupt_leaves_no_function_changed(program):
         signal.signal(signal.SIGALRM, handler)
 
 
-def test_to_source_reports_progress_and_cancels(shared):
-    said = shared.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
+def test_to_source_reports_progress_and_cancels(shared_program):
+    said = shared_program.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
     assert said.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
-    assert shared.path.read_bytes() == shared.before
+    assert shared_program.path.read_bytes() == shared_program.before
     done = []
-    shared.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
+    shared_program.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
     assert done == ["tracing the changed source"]
 
 
@@ -787,7 +787,7 @@ REFUSED = {
     **{
         f"torch means something else in {place}": (
             OTHER_TORCH,
-            lines(at),
+            mark_lines(at),
             f"the name torch means something else in {place}",
         )
         for place, at in (("variable", "variable:3"), ("argument", "argument:3"), ("call.inner", "inner:2"))
@@ -796,9 +796,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_region_that_no_mark_can_express_is_reported(explored, case):
+def test_a_region_that_no_mark_can_express_is_reported(cached_program, case):
     text, mark, reason = REFUSED[case]
-    one = explored(text)
+    one = cached_program(text)
     one.ex.plan = rx.Plan()
     mark(one.ex)
     said = one.ex.to_source(apply=True)
@@ -807,21 +807,24 @@ def test_a_region_that_no_mark_can_express_is_reported(explored, case):
     assert one.path.read_bytes() == one.before
 
 
-def test_a_cut_that_marks_cannot_express_is_reported(shared):
-    shared.ex.plan = rx.Plan(shared.ex.plan.regions, cut="marked")
-    assert "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n" in shared.ex.to_source()
+def test_a_cut_that_marks_cannot_express_is_reported(shared_program):
+    shared_program.ex.plan = rx.Plan(shared_program.ex.plan.regions, cut="marked")
+    assert (
+        "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n"
+        in shared_program.ex.to_source()
+    )
 
 
-def test_line_numbers_are_labelled_as_old(shared):
-    shared.ex.mark("off", lines="gate:3-3").disable("off")
-    said = str(shared.ex.to_source())
+def test_line_numbers_are_labelled_as_old(shared_program):
+    shared_program.ex.mark("off", lines="gate:3-3").disable("off")
+    said = str(shared_program.ex.to_source())
     assert "Its line numbers are from before this change.\n" in said
     assert said.index("ex.mark('off', lines='gate:3-3')") < said.index("+++ ")
 
 
-def test_a_file_that_changed_since_the_trace_is_not_patched(shared):
-    shared.path.write_text(shared.path.read_text().replace("x.sin()", "x.cos()"))
-    assert "program.py has changed since the call was traced: explore again" in shared.ex.to_source()
+def test_a_file_that_changed_since_the_trace_is_not_patched(shared_program):
+    shared_program.path.write_text(shared_program.path.read_text().replace("x.sin()", "x.cos()"))
+    assert "program.py has changed since the call was traced: explore again" in shared_program.ex.to_source()
 
 
 @pytest.mark.parametrize(
@@ -831,19 +834,19 @@ def test_a_file_that_changed_since_the_trace_is_not_patched(shared):
         (lambda one: git(one.path.parent, "rm", "-q", "--cached", "program.py"), "not under version control"),
     ],
 )
-def test_only_clean_files_are_written(shared, spoil, message):
-    spoil(shared)
-    before = shared.path.read_bytes()
+def test_only_clean_files_are_written(shared_program, spoil, message):
+    spoil(shared_program)
+    before = shared_program.path.read_bytes()
     with pytest.raises(rx.SourcePatchError, match=message):
-        shared.ex.to_source(apply=True)
-    assert shared.path.read_bytes() == before
-    assert "+++ b/program.py" in shared.ex.to_source()
+        shared_program.ex.to_source(apply=True)
+    assert shared_program.path.read_bytes() == before
+    assert "+++ b/program.py" in shared_program.ex.to_source()
 
 
 def test_an_installed_library_is_shown_and_never_written(tmp_path):
     folder = tmp_path / "site-packages"
     folder.mkdir()
-    one = Program(folder, SHARED, lines("gate:2"))
+    one = Program(folder, SHARED, mark_lines("gate:2"))
     with pytest.raises(rx.SourcePatchError, match="belongs to an installed library"):
         one.ex.to_source(apply=True)
     assert one.path.read_bytes() == one.before
@@ -862,13 +865,13 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
 
     write = to_source.write_bytes
 
-    def failing(path, content, error):
+    def fail_or_write(path, content, error):
         if path.name == "program.py" and b"annotate" in content:
             raise rx.SourcePatchError("no room")
         write(path, content, error)
 
     before = {path: path.read_bytes() for path in tmp_path.glob("*.py")}
-    monkeypatch.setattr(to_source, "write_bytes", failing)
+    monkeypatch.setattr(to_source, "write_bytes", fail_or_write)
     with pytest.raises(rx.SourcePatchError, match="no room"):
         one.ex.to_source(apply=True)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py")} == before

@@ -26,7 +26,7 @@ from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from tests.insight.test_code import compiled, gelu_norm
+from tests.insight.test_code import compiled_ex, gelu_norm
 from tests.shared import diagnostics_programs
 from tests.shared.fakes import InterruptedWhen
 from tests.shared.sessions import timing
@@ -114,7 +114,7 @@ def test_remedy_must_not_be_slower_anywhere():
         assert not is_faster_and_never_slower(lost)
 
 
-def plant_times(monkeypatch, kernel_s, bound_s, between_s):
+def simulate_times(monkeypatch, kernel_s, bound_s, between_s):
     """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
 
     def measure(insights, *_):
@@ -145,7 +145,7 @@ def one_thread():
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
 def test_recomputed_erf_is_found_with_a_measured_remedy():
-    ex = compiled(gelu_norm, torch.randn(512, 768))
+    ex = compiled_ex(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message
     assert [line.text for line in item.where] == ["return F.layer_norm(F.gelu(x), (x.shape[-1],))"]
@@ -160,8 +160,8 @@ def test_recomputed_erf_is_found_with_a_measured_remedy():
 
 @pytest.mark.compiles
 def test_a_finding_is_about_the_measured_code(monkeypatch):
-    ex = compiled(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
-    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    ex = compiled_ex(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
+    simulate_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
     (item,) = other_findings(ex)
     assert item.code == "launch-bound"
@@ -194,9 +194,9 @@ def test_each_equal_layer_counts(monkeypatch):
         with rx.region("r"):
             return x.sin().sum(0)
 
-    ex = compiled(layers, *(torch.randn(64, 64) for _ in range(4)))
+    ex = compiled_ex(layers, *(torch.randn(64, 64) for _ in range(4)))
     assert len(set(ex.partitions.artifact)) == 2
-    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    simulate_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = other_findings(ex)
     assert "spends 90% of its 40.0 µs (40.0 µs to 40.0 µs) outside its 4 kernels" in item.message
     with pytest.warns(UserWarning, match="traced again"):
@@ -206,7 +206,7 @@ def test_each_equal_layer_counts(monkeypatch):
 
 
 @pytest.fixture
-def loops(monkeypatch):
+def unfused_kernels(monkeypatch):
     """Return an exploration whose code has loops that were not fused, at the limit of their kernels."""
 
     def four_loops(x):
@@ -214,15 +214,15 @@ def loops(monkeypatch):
             y = x + 1
             return y, y * 2, y - 3, y * 0.5
 
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
-    return compiled(four_loops, torch.randn(1 << 12))
+    simulate_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+    return compiled_ex(four_loops, torch.randn(1 << 12))
 
 
 def codes_found(ex):
     return [item.code for item in other_findings(ex, 0.2)]
 
 
-def raced(verdict):
+def fake_race(verdict):
     """Return what stands for a race, in which each remedy ends with this verdict."""
 
     def race(_workpiece, _args, _now, candidates, *_):
@@ -232,16 +232,19 @@ def raced(verdict):
 
 
 @pytest.mark.compiles
-def test_a_faster_remedy_replaces_the_kernel_bound_finding(loops, monkeypatch):
-    (part,) = loops.code("r")
+def test_a_faster_remedy_replaces_the_kernel_bound_finding(unfused_kernels, monkeypatch):
+    (part,) = unfused_kernels.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
-    assert loops.code("r").kernels.not_fused_with.item() == "another loop of this kernel: exceeds max fusion (16.0 KiB)"
-    assert "not fused with" in str(loops.code("r"))
-    monkeypatch.setattr(diagnose, "race", raced(Verdict.SAME))
-    assert codes_found(loops) == ["kernel-bound"]
-    monkeypatch.setattr(diagnose, "race", raced(Verdict.FASTER))
-    (item,) = other_findings(loops, 0.2)
+    assert (
+        unfused_kernels.code("r").kernels.not_fused_with.item()
+        == "another loop of this kernel: exceeds max fusion (16.0 KiB)"
+    )
+    assert "not fused with" in str(unfused_kernels.code("r"))
+    monkeypatch.setattr(diagnose, "race", fake_race(Verdict.SAME))
+    assert codes_found(unfused_kernels) == ["kernel-bound"]
+    monkeypatch.setattr(diagnose, "race", fake_race(Verdict.FASTER))
+    (item,) = other_findings(unfused_kernels, 0.2)
     assert item.code == "fusion-refused"
     for said in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
         assert said in item.message
@@ -261,7 +264,7 @@ def test_a_refused_fusion_is_found_with_a_measured_remedy():
             y = x + 1
             return [(y * scale).abs().amax(0) for scale in range(2, 10)]
 
-    ex = compiled(statistics, torch.randn(1 << 10, 1 << 10))
+    ex = compiled_ex(statistics, torch.randn(1 << 10, 1 << 10))
     (item,) = [one for one in ex.diagnose("r", 8.0) if one.code == "fusion-refused"]
     assert "exceeds max fusion" in item.message
     assert "27 more pairs" in item.message
@@ -275,7 +278,7 @@ def test_a_refused_fusion_is_found_with_a_measured_remedy():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_remedy_with_wrong_results_is_not_recommended(wrong, loops, monkeypatch):
+def test_a_remedy_with_wrong_results_is_not_recommended(wrong, unfused_kernels, monkeypatch):
     twin = Program.twin
 
     def wrong_twin(program, switch, config):
@@ -283,33 +286,33 @@ def test_a_remedy_with_wrong_results_is_not_recommended(wrong, loops, monkeypatc
         return dataclasses.replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
 
     def faster(_rounds, numerics):
-        timings = raced(Verdict.FASTER)(None, None, None, numerics)
+        timings = fake_race(Verdict.FASTER)(None, None, None, numerics)
         return [replace(one, numerics=numerics[name]) for name, one in timings.items()]
 
     if wrong:
         monkeypatch.setattr(Program, "twin", wrong_twin)
     monkeypatch.setattr(alone, "timings_of", faster)
-    (item,) = other_findings(loops, 0.2)
+    (item,) = other_findings(unfused_kernels, 0.2)
     assert ("1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy) is not wrong
     assert item.code == ("kernel-bound" if wrong else "fusion-refused")
 
 
 @pytest.mark.compiles
-def test_remedy_needs_a_quiet_machine(loops, monkeypatch):
+def test_remedy_needs_a_quiet_machine(unfused_kernels, monkeypatch):
     seconds_of = {alone.NOW: 3e-3, "max_fusion_size=512": 2e-3}
     samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in seconds_of.items()}
     monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
     for disturbed, code in ((80, "kernel-bound"), (10, "fusion-refused")):
         rounds = RoundsResult(alone.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
         monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
-        assert codes_found(loops) == [code]
-    assert [call.args for call in clock_for.call_args_list] == [(loops.session.environment.device,)] * 2
+        assert codes_found(unfused_kernels) == [code]
+    assert [call.args for call in clock_for.call_args_list] == [(unfused_kernels.session.environment.device,)] * 2
 
 
 @pytest.mark.compiles
-def test_the_budget_is_spent_on_the_remedies_that_change_the_code(loops, monkeypatch):
-    monkeypatch.setattr(diagnose, "race", race := raced(Verdict.SAME))
-    loops.diagnose("r", 0.4)
+def test_the_budget_is_spent_on_the_remedies_that_change_the_code(unfused_kernels, monkeypatch):
+    monkeypatch.setattr(diagnose, "race", race := fake_race(Verdict.SAME))
+    unfused_kernels.diagnose("r", 0.4)
     ((_workpiece, _args, _now, candidates, _twin, share_s, _context),) = (call.args for call in race.call_args_list)
     assert list(candidates.values()) == [{"max_fusion_size": 512}]
     assert share_s == 0.2
@@ -325,8 +328,8 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
             x = left @ right
         return x
 
-    def planted(region, part, _after):
-        return DiagnosticCode.FUSION_REFUSED.found("planted", region=region, graph=part.partition.graph)
+    def finding(region, part, _after):
+        return DiagnosticCode.FUSION_REFUSED.found("simulated", region=region, graph=part.partition.graph)
 
     def race_and_look(_workpiece, args, _now, candidates, *_):
         inputs.append(weakref.ref(args[0]))
@@ -334,7 +337,7 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
         raced_configs.append(list(candidates))
         return {}
 
-    ex, inputs, held, raced_configs, runs = compiled(three_kinds, torch.randn(8, 8)), [], [], [], []
+    ex, inputs, held, raced_configs, runs = compiled_ex(three_kinds, torch.randn(8, 8)), [], [], [], []
     insights, capture, run_call = ex.live.insights, ex.live.capture, ex.live.capture.run
     parts = ex.code("r").partitions
     monkeypatch.setattr(capture, "run", lambda *args, **kwargs: runs.append("run") or run_call(*args, **kwargs))
@@ -342,7 +345,7 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
     assert len(insights.kernel_times) == 3
     assert runs == ["run"]
 
-    monkeypatch.setattr(diagnose, "remedies", lambda _: [({"max_fusion_size": size}, planted) for size in (64, 512)])
+    monkeypatch.setattr(diagnose, "remedies", lambda _: [({"max_fusion_size": size}, finding) for size in (64, 512)])
     monkeypatch.setattr(diagnose, "race", race_and_look)
     diagnose.diagnose(insights, ex.session.environment, "r", parts, 0.1, Run())
     assert raced_configs == [["max_fusion_size=64", "max_fusion_size=512"]] * 3
@@ -358,13 +361,13 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(loops):
+def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(unfused_kernels):
     seen = []
     threads = InterruptedWhen(lambda: "measuring remedies for r" in seen)
     with pytest.raises(KeyboardInterrupt):
-        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads))
-    assert not loops.diagnostics
-    assert not loops.results.kernel_times("r").empty, "what was measured is kept"
+        unfused_kernels.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads))
+    assert not unfused_kernels.diagnostics
+    assert not unfused_kernels.results.kernel_times("r").empty, "what was measured is kept"
 
 
 @pytest.mark.compiles
@@ -373,7 +376,7 @@ def test_refused_side_by_side_fusion_is_recorded_with_its_reason():
         y = x + 1
         return [y * (number + 1.5) for number in range(20)]
 
-    ex = compiled(rx.region("r")(many), torch.randn(1 << 12))
+    ex = compiled_ex(rx.region("r")(many), torch.randn(1 << 12))
     (part,) = ex.code("r")
     assert "cpp.max_horizontal_fusion_size=16" in part.code.refused[0].reason
     _, (config, find) = remedies([part])
@@ -388,9 +391,9 @@ def test_refused_side_by_side_fusion_is_recorded_with_its_reason():
 @pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound", "region-time"])
 def test_the_program_of_the_page_shows_its_code(code, tmp_path, monkeypatch):
     if code in ("kernel-bound", "region-time"):
-        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+        simulate_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
-        monkeypatch.setattr(diagnose, "race", raced(Verdict.FASTER))
+        monkeypatch.setattr(diagnose, "race", fake_race(Verdict.FASTER))
     ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
     (item,) = [one for one in ex.diagnostics if one.code == code]
     assert item.message

@@ -97,20 +97,20 @@ def session_of(*, trace=None, region=None, full=None):
     )
 
 
-def lost_in(session):
+def lost_patterns(session):
     return [found.name for found in pattern_match_counts(session) if found.is_lost]
 
 
 def test_a_pattern_matched_by_torch_compile_alone_is_lost():
     everywhere = {ATTENTION: 2, IDLE: 9}
-    assert lost_in(session_of(region={}, full=everywhere)) == [ATTENTION, IDLE]
-    assert lost_in(session_of(region={ATTENTION: 1}, full=everywhere)) == [IDLE]
-    assert lost_in(session_of(trace={ATTENTION: 1}, region={}, full=everywhere)) == [IDLE]
+    assert lost_patterns(session_of(region={}, full=everywhere)) == [ATTENTION, IDLE]
+    assert lost_patterns(session_of(region={ATTENTION: 1}, full=everywhere)) == [IDLE]
+    assert lost_patterns(session_of(trace={ATTENTION: 1}, region={}, full=everywhere)) == [IDLE]
 
 
 def test_unknown_pattern_counts_are_not_reported_as_lost():
     unknown_region = session_of(region=None, full={ATTENTION: 2})
-    assert lost_in(unknown_region) == []
+    assert lost_patterns(unknown_region) == []
     assert pattern_diagnostics(unknown_region) == []
     (row,) = pattern_match_counts(unknown_region)
     assert set(row.regions.values()) == {None}

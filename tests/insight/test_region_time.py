@@ -16,7 +16,7 @@ from regional_explorer.record.graph import Node, Role
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.torch_api import compile_notes
-from tests.insight.test_diagnose import plant_times
+from tests.insight.test_diagnose import simulate_times
 from tests.shared.checks import codes, told
 
 US = 1e-6
@@ -113,7 +113,7 @@ PROGRAMS = {
 @pytest.mark.compiles
 @pytest.mark.parametrize(("fn", "args", "said", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
 def test_diagnose_divides_the_time_of_every_region(fn, args, said, remedy, monkeypatch):
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
+    simulate_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(fn, args).mark("r", ops="*")
     ex.compile()
     (found,) = [one for one in ex.diagnose("r", 0.2) if one.code == "region-time"]
@@ -126,7 +126,7 @@ def test_diagnose_divides_the_time_of_every_region(fn, args, said, remedy, monke
 
 @pytest.mark.compiles
 def test_carving_the_named_fallbacks_out_leaves_none(monkeypatch):
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
+    simulate_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(lambda x: (x.sort()[0].cumsum(0) + 1).cumsum(1), (X,)).mark("r", ops="*")
     ex.compile()
     carve, _benchmark = next(one.actions for one in ex.diagnose("r", 0.2) if one.code == "region-time")

@@ -51,7 +51,7 @@ def assert_right(output):
     assert re.search(r"op by op [\d.]+ us, compiled [\d.]+ us", output)
 
 
-def imported(script):
+def imported_packages(script):
     names = {node.module for node in ast.walk(ast.parse(script)) if isinstance(node, ast.ImportFrom)}
     names |= {
         alias.name for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Import) for alias in node.names
@@ -126,13 +126,13 @@ def outputs(scripts, tmp_path_factory):
     ],
 )
 def test_a_script_runs_with_torch_alone(scripts, outputs, name):
-    assert imported(scripts[name]) <= {"torch", "time", "math", "operator"}
+    assert imported_packages(scripts[name]) <= {"torch", "time", "math", "operator"}
     assert_right(outputs[name])
 
 
 def test_a_script_has_its_config_and_settings_and_names_its_partition(layers, scripts):
     script = scripts["a module"]
-    assert imported(script) == {"torch", "time", "math", "operator"}
+    assert imported_packages(script) == {"torch", "time", "math", "operator"}
     assert "'max_fusion_size': 4" in script
     assert f"torch.set_num_threads({torch.get_num_threads()})" in script
     backward = next(part.id for part in layers.session.partitions if "backward" in part.graph)

@@ -40,7 +40,7 @@ from regional_explorer.record.roofline import (
     size_of,
 )
 from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
-from tests.compiler.test_threads import WAITING, held_elsewhere
+from tests.compiler.test_threads import WAITING, held_by_another_thread
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.sessions import op, session, timing, trained
 
@@ -55,7 +55,7 @@ def chain(x, w):
     return (y * 2) @ w
 
 
-def explored():
+def explore_chain():
     return rx.explore(chain, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
 
 
@@ -135,7 +135,7 @@ def test_roofline_reports_the_measured_times():
 
 @pytest.mark.compiles
 def test_fusable_borders_are_shown_after_measuring():
-    ex = explored()
+    ex = explore_chain()
     with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
         ex.roofline()
     ex.benchmark(budget_s=0.2)
@@ -218,7 +218,7 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch):
 
 @pytest.mark.compiles
 def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
-    ex, told = explored(), []
+    ex, told = explore_chain(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
         monkeypatch.setattr(live, name, lambda *_: pytest.fail("nothing is run"))
@@ -232,7 +232,7 @@ def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
     assert found.border_frame.empty
     assert found.op_frame.empty
     asked = iter([True])
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
         # Once alone: what asks again later must not begin then.
         ex.roofline(run=rx.Run(lambda: bool(told) and next(asked, False), lambda doing, _: told.append(doing)))
     assert told[0] == WAITING

@@ -43,7 +43,7 @@ PLAN, EAGER, FULL = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.
 
 
 @functools.cache
-def changed(seed: int) -> Session:
+def random_session(seed: int) -> Session:
     """Return a session in any state: some variants left out, of another plan, with findings of any gain."""
     chance = Drawn(seed + 1000)
     session = drawn(seed % DRAWN)[1]
@@ -83,7 +83,7 @@ def finding(chance: Drawn, call_s: float) -> Diagnostic:
 
 
 def answers() -> list[tuple[Session, Answer]]:
-    return [(changed(seed), answer_of(changed(seed))) for seed in SEEDS]
+    return [(random_session(seed), answer_of(random_session(seed))) for seed in SEEDS]
 
 
 def figures(answer: Answer) -> list[Figure]:

@@ -39,7 +39,7 @@ LONGEST = 400
 """Characters of an error: what the file holds may be long."""
 
 
-def rich() -> Session:
+def session_with_every_field() -> Session:
     """Return a session in which every field holds something."""
     base = sessions.measured(sessions.trained(2))
     troubled, profile = sessions.troubled(), sessions.profiled(base).profile
@@ -82,8 +82,8 @@ PLAN = Plan(
     Cut.UPSTREAM,
 )  # fmt: skip
 
-SESSION_JSON = json.loads(dump_session(rich()))
-PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich()), ("0" * 64, "1" * 64)))
+SESSION_JSON = json.loads(dump_session(session_with_every_field()))
+PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(session_with_every_field()), ("0" * 64, "1" * 64)))
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def show(path: Path) -> tuple[int, str]:
 
 
 def check_session_file(path: Path) -> None:
-    view, refusal = loaded(load, path, SessionError)
+    view, refusal = load_or_refusal(load, path, SessionError)
     if view is None:
         assert show(path) == (EXIT_FAILED, f"regional-explorer: {refusal}\n")
     else:
@@ -113,14 +113,14 @@ def check_session_file(path: Path) -> None:
 
 
 def check_plan_file(path: Path) -> None:
-    plan, _ = loaded(load_plan, path, PlanError)
+    plan, _ = load_or_refusal(load_plan, path, PlanError)
     if plan is not None:
         assert plan_source(plan)
         path.write_text(dump_plan(plan), encoding="utf-8")
         assert dump_plan(load_plan(path)) == dump_plan(plan)
 
 
-def loaded(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tuple[T | None, str]:
+def load_or_refusal(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tuple[T | None, str]:
     """Return what the file holds, or None and why it is refused: one line that names the file."""
     try:
         return read(path), ""
@@ -225,7 +225,7 @@ BAD_PLANS = (
 
 def assert_refused(read: Callable[[Path], object], path: Path, text: str, error: type[Exception], message: str) -> str:
     path.write_text(text, encoding="utf-8")
-    _, refusal = loaded(read, path, error)
+    _, refusal = load_or_refusal(read, path, error)
     assert message in refusal
     return refusal
 

@@ -43,17 +43,17 @@ KINDS = {
 }
 
 
-def of_folds(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
+def fold_selections(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
     parts = producers(graph)  # what picks a result out of an op stands in its box
     for fold in folds:
         nodes = [f"{graph.id}:{op.name}" for op in graph.ops if parts.get(op.name, op.name) in fold.nodes]
         yield Selection(KINDS.get(fold.kind), fold.kind is FoldKind.MODULE and "(call" not in fold.title, nodes)
-        yield from of_folds(graph, fold.parts)
+        yield from fold_selections(graph, fold.parts)
 
 
-def of_graph(graph: Graph) -> Iterator[Selection]:
+def graph_selections(graph: Graph) -> Iterator[Selection]:
     """Yield the boxes of a graph, the modules named above it, and all ops of each name."""
-    yield from of_folds(graph, outline(graph, ()))
+    yield from fold_selections(graph, outline(graph, ()))
     for path in {call.path for node in graph.ops for call in node.modules if call.path}:
         inside = [node for node in graph.ops if f"{node.module_path or ''}.".startswith(f"{path}.")]
         yield Selection(SelectorKind.MODULES, True, [f"{graph.id}:{node.name}" for node in inside])
@@ -63,9 +63,9 @@ def of_graph(graph: Graph) -> Iterator[Selection]:
         yield Selection(None, whole, [f"{graph.id}:{node.name}" for node in graph.ops if node.target == target])
 
 
-def drawn(session: Session, number: int) -> Iterator[Selection]:
+def random_selections(session: Session, number: int) -> Iterator[Selection]:
     """Yield random selections, a quarter of them unions of two, of each kind as often as of another."""
-    made = [one for graph in session.graphs for one in of_graph(graph)]
+    made = [one for graph in session.graphs for one in graph_selections(graph)]
     lines = [line for function in source_listing(session) for line in function.lines]
     made += [Selection(SelectorKind.LINES, True, list(line.passing)) for line in lines if line.passing]
     by_kind = collections.defaultdict(list)
@@ -73,11 +73,11 @@ def drawn(session: Session, number: int) -> Iterator[Selection]:
         by_kind[one.clicked, one.whole].append(one)
     generator = random.Random(7)  # noqa: S311 - a fixed seed
 
-    def draw() -> Selection:
+    def random_selection() -> Selection:
         return generator.choice(by_kind[generator.choice(list(by_kind))])
 
     for _ in range(number):
-        first, second = draw(), draw()
+        first, second = random_selection(), random_selection()
         if generator.random() < 0.75:
             yield first
         else:
@@ -85,7 +85,7 @@ def drawn(session: Session, number: int) -> Iterator[Selection]:
             yield Selection(clicked, False, list(dict.fromkeys(first.nodes + second.nodes)))
 
 
-def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
+def identities(graphs: Sequence[Graph]) -> dict[int | None, object]:
     """Return what stays of each op in another trace: its modules, lines and name, and which of equal ones it is."""
     times: collections.Counter[object] = collections.Counter()
     found: dict[int | None, object] = {}
@@ -98,7 +98,7 @@ def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
     return found
 
 
-def picked(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int]:
+def origins_of(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int]:
     return {origin for selector in selectors for origin in picks(selector, graphs)}
 
 
@@ -135,14 +135,14 @@ def test_pointer_selection_becomes_exact_selectors(name: str) -> None:
     with MODELS[name]() as ex:
         graphs = ex.session.graphs
         origins = {f"{graph.id}:{node.name}": node.origin for graph in graphs for node in graph.ops}
-        place, by_name, wholes = places(graphs), 0, 0
+        place, by_name, wholes = identities(graphs), 0, 0
         stored: list[tuple[tuple[rx.Selector, ...], set[object]]] = []
-        for selection in drawn(ex.session, SELECTIONS):
+        for selection in random_selections(ex.session, SELECTIONS):
             wanted = {origins[node] for node in selection.nodes} - {None}
             if not wanted:  # sums of gradients: nothing can mark these
                 continue
             found = selectors_for(selection.nodes, graphs, selection.clicked)
-            marked = picked(found, graphs)
+            marked = origins_of(found, graphs)
             shown = {node.rpartition(":")[0] for node in selection.nodes}
             assert {
                 node for node, origin in origins.items() if node.rpartition(":")[0] in shown and origin in marked
@@ -157,11 +157,11 @@ def test_pointer_selection_becomes_exact_selectors(name: str) -> None:
                 stored.append((found, {place[origin] for origin in marked}))
         assert by_name < MOST_BY_NAME * wholes
         ex.retrace(dynamic=True)
-        now = places(ex.session.graphs)
+        now = identities(ex.session.graphs)
         both = set(now.values()) & set(place.values())
         assert len(both) > 0.9 * len(place)
         for found, before in stored:
-            assert {now[origin] for origin in picked(found, ex.session.graphs)} & both == before & both, found
+            assert {now[origin] for origin in origins_of(found, ex.session.graphs)} & both == before & both, found
 
 
 TOGETHER = [

@@ -24,7 +24,7 @@ def ops(ex, region, graph="0/forward"):
     return ["".join("m" if op == "addmm" else op[0] for op in part if op not in ("t", "getitem")) for part in found]
 
 
-def source_gives_the_same(ex):
+def source_recreates_regions(ex):
     """Tell whether the plan's own source makes the same members and partitions of a plan without regions."""
     members, partitions = ex.session.members, [part.nodes for part in ex.session.partitions]
     source, plan = plan_source(ex.plan), ex.plan
@@ -35,29 +35,29 @@ def source_gives_the_same(ex):
     return same
 
 
-def norm_and(ex, other):
+def merge_norm_with(ex, other):
     return ex.mark("norm", modules="layers.*.norm").mark(other, modules=f"layers.*.{other}").merge("norm", other)
 
 
-def split(ex, at="0/forward:gelu_1"):
+def mark_and_split(ex, at="0/forward:gelu_1"):
     return ex.mark("layer", modules="layers.*").split("layer", at=at)
 
 
-def carved(ex):
+def mark_and_carve(ex):
     return ex.mark("layer", modules="layers.*").carve("layer", ops="aten.gelu*")
 
 
 EDITS = {
-    "merged": (lambda ex: norm_and(ex, "up"), {"norm": "nm"}),
-    "split": (split, {"layer.1": "nm", "layer.2": "gma"}),
-    "split in the backward": (lambda ex: split(ex, "gelu_backward"), {"layer.1": "nm", "layer.2": "gma"}),
+    "merged": (lambda ex: merge_norm_with(ex, "up"), {"norm": "nm"}),
+    "split": (mark_and_split, {"layer.1": "nm", "layer.2": "gma"}),
+    "split in the backward": (lambda ex: mark_and_split(ex, "gelu_backward"), {"layer.1": "nm", "layer.2": "gma"}),
     "split again": (
-        lambda ex: split(ex).split("layer.2", at="linear_1"),
+        lambda ex: mark_and_split(ex).split("layer.2", at="linear_1"),
         {"layer.1": "nm", "layer.2.1": "g", "layer.2.2": "ma"},
     ),
-    "split and merged": (lambda ex: split(ex).merge("layer.1", "layer.2", name="layer"), {"layer": "nmgma"}),
-    "carved": (carved, {"layer": "nm ma"}),
-    "carved and uncarved": (lambda ex: carved(ex).uncarve("layer"), {"layer": "nmgma"}),
+    "split and merged": (lambda ex: mark_and_split(ex).merge("layer.1", "layer.2", name="layer"), {"layer": "nmgma"}),
+    "carved": (mark_and_carve, {"layer": "nm ma"}),
+    "carved and uncarved": (lambda ex: mark_and_carve(ex).uncarve("layer"), {"layer": "nmgma"}),
 }
 
 
@@ -69,7 +69,7 @@ def test_edited_layers_are_cut_like_their_source(ex, edit, pieces):
     backward = Counter(part.region for part in ex.session.partitions if part.graph == "0/backward")
     assert backward == {name: len(parts) for name, parts in forward.items()}
     assert not [item for item in ex.diagnostics if item.severity != "info"]
-    assert source_gives_the_same(ex)
+    assert source_recreates_regions(ex)
     assert_eager_pieces_are_bitwise(ex)
 
 
@@ -112,7 +112,7 @@ def test_merged_region_takes_the_place_of_the_first(ex):
 
 
 def test_a_merge_that_joins_nothing_is_reported(ex):
-    found = told(norm_and(ex, "down"), "region-split")
+    found = told(merge_norm_with(ex, "down"), "region-split")
     assert len(found) == 2
     assert "modules:layers.*.norm" in found[0].message
     assert found[0].nodes
@@ -129,7 +129,7 @@ def test_every_instance_becomes_a_region(ex):
     assert [(r.name, r.selection, dict(r.config)) for r in ex.plan.regions] == [
         (f"up.{index + 1}", f"modules:layers.{index}.up", {"max_fusion_size": 2}) for index in range(3)
     ]
-    assert source_gives_the_same(ex)
+    assert source_recreates_regions(ex)
     ex.plan = rx.Plan()
     ex.mark("up.1", ops="aten.pow*").mark("up", modules="layers.*.up").split("up")
     assert [region.name for region in ex.plan.regions] == ["up.1", "up.2", "up.3", "up.4"], "names never clash"
@@ -144,19 +144,19 @@ def test_connected_parts_become_regions():
 
     ex = rx.explore(apart, programs.pair()).split("r")
     assert cut_by_region(ex) == {"r.1": [["sin", "add"]], "r.2": [["cos", "mul"]]}
-    assert source_gives_the_same(ex)
+    assert source_recreates_regions(ex)
     with pytest.raises(rx.PlanError, match="is one connected piece: say at which node"):
         ex.split("r.1")
 
 
 def test_an_unconnected_part_of_a_region_stays_one_piece():
-    def in_source(model, x):
+    def marked_call(model, x):
         with rx.region("attention"):
             return model(x)
 
     x = torch.randn(3, 4)
     by_module = rx.explore(nn.Sequential(Attention()), (x,), grad=False).mark("attention", modules="0")
-    by_source = rx.explore(in_source, (Attention(), x), grad=False)
+    by_source = rx.explore(marked_call, (Attention(), x), grad=False)
     for ex in (by_module, by_source):
         ex.split("attention", at="softmax")
         assert [len(parts) for parts in cut_by_region(ex, "0/inference").values()] == [1, 1]
@@ -195,7 +195,7 @@ def test_a_node_name_in_two_graphs_is_refused():
 
 
 def test_an_uncarved_op_is_a_member_again(ex):
-    carved(ex).uncarve("layer", nodes="gelu_1")
+    mark_and_carve(ex).uncarve("layer", nodes="gelu_1")
     assert ops(ex, "layer") == ["nm", "ma", "nmgma", "nm", "ma"]
     nodes, members = ex.session.graph("0/forward").by_name, ex.session.members["layer"]["0/forward"]
     assert [(nodes[name].carved, name in members) for name in ("gelu", "gelu_1")] == [(True, False), (False, True)]

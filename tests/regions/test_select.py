@@ -18,11 +18,11 @@ from tests.shared import programs
 from tests.shared.work import calls
 
 
-def names(ex, region, graph="0/forward"):
+def member_names(ex, region, graph="0/forward"):
     return list(ex.session.members.get(region, {}).get(graph, ()))
 
 
-def named(**modules):
+def named_sequence(**modules):
     """Return a module that calls the given modules one after the other."""
     return nn.Sequential(collections.OrderedDict(modules))
 
@@ -48,7 +48,7 @@ PICKED = [
 @pytest.mark.parametrize(("selectors", "nodes", "partitions"), PICKED)
 def test_selectors_match_nodes(ex, selectors, nodes, partitions):
     ex.mark("r", **selectors)
-    assert names(ex, "r") == nodes
+    assert member_names(ex, "r") == nodes
     assert ex.partitions.query("graph == '0/forward'").shape[0] == partitions
 
 
@@ -59,7 +59,7 @@ def test_each_makes_one_region_per_module(ex):
     assert ex.mark("layer", modules="layers.0", each=True).plan == plan
     ex.plan = rx.Plan()
     ex.mark("layer", modules="layers.*", only=["0/forward:gelu", "0/forward:gelu_2"], each=True)
-    assert {region.name: names(ex, region.name) for region in ex.plan.regions} == {
+    assert {region.name: member_names(ex, region.name) for region in ex.plan.regions} == {
         "layer[layers.0]": ["gelu"],
         "layer[layers.2]": ["gelu_2"],
     }
@@ -67,7 +67,7 @@ def test_each_makes_one_region_per_module(ex):
 
 def test_marking_again_adds_and_the_later_mark_wins(ex):
     ex.mark("act", ops="aten.gelu*").mark("act", ops="aten.pow*").mark("one", nodes="0/forward:gelu_1")
-    assert (names(ex, "one"), names(ex, "act")) == (["gelu_1"], ["gelu", "gelu_2", "pow_1"])
+    assert (member_names(ex, "one"), member_names(ex, "act")) == (["gelu_1"], ["gelu", "gelu_2", "pow_1"])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_star_means_the_modules_below_the_root(pattern):
         "child[1]": ("tanh",),
     }
     ex.mark("children", modules=pattern)
-    assert names(ex, "children", "0/inference") == ["relu", "tanh"]
+    assert member_names(ex, "children", "0/inference") == ["relu", "tanh"]
     assert len(ex.partitions) == 2
 
 
@@ -171,19 +171,19 @@ def test_a_glob_keeps_the_index_that_separates_classes():
 
 def test_a_path_with_glob_characters_selects_that_module():
     acts = {"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()}
-    ex = rx.explore(named(acts=named(**acts)), (torch.ones(3),))
+    ex = rx.explore(named_sequence(acts=named_sequence(**acts)), (torch.ones(3),))
     found = {"acts.a[0]": "relu", "acts.a0": "tanh", "acts.x*": "sigmoid", "acts.xy": "gelu"}
     for path, op in found.items():
-        assert names(ex.mark("r", modules=path), "r", "0/inference") == [op]
+        assert member_names(ex.mark("r", modules=path), "r", "0/inference") == [op]
         ex.unmark("r")
     ex.mark("r", modules="acts.*", each=True)
     members = {name: graphs["0/inference"] for name, graphs in ex.session.members.items()}
     assert members == {f"r[{path}]": (op,) for path, op in found.items()}
     ex.plan = rx.Plan()
-    assert names(ex.mark("r", modules="acts.a*"), "r", "0/inference") == ["relu", "tanh"]
+    assert member_names(ex.mark("r", modules="acts.a*"), "r", "0/inference") == ["relu", "tanh"]
 
 
-class Averaging(nn.Module):
+class BreakingNorms(nn.Module):
     """Batch norms that read a counter's value, which breaks the graph."""
 
     def __init__(self):
@@ -198,7 +198,7 @@ class Averaging(nn.Module):
 
 
 def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
-    ex = rx.explore(Averaging(), (torch.randn(8, 4),))
+    ex = rx.explore(BreakingNorms(), (torch.randn(8, 4),))
     first = next(item.stack[-1] for item in ex.session.breaks)
     for pattern, (line, module, broken) in {
         "norm": (3, "norm", "norm"),
@@ -212,7 +212,7 @@ def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
         where = rf"module '{broken}' \(BatchNorm1d\), at batchnorm.py:\d+ in forward, {called}"
         assert re.search(f"the graph broke in {where}: Unsupported Tensor.item", str(told.value))
     with pytest.raises(SelectorError, match=rf"the graph broke .*called at \S+:{first.line} in forward"):
-        ex.mark("r", lines="Averaging.forward:3")
+        ex.mark("r", lines="BreakingNorms.forward:3")
     with pytest.raises(SelectorError, match=r"matches no operation of this call. Examples of modules: up"):
         ex.mark("r", modules="uq")
     ex.plan = programs.plan_of(r="norm")
@@ -256,7 +256,7 @@ def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_pattern_of_backward_ops_selects_their_forward_ops():
-    def picked(ex, *patterns):
+    def members_of(ex, *patterns):
         found = ex.mark("r", ops=patterns).session.members["r"]["0/dynamo"]
         ex.unmark("r")
         return found
@@ -264,41 +264,41 @@ def test_a_pattern_of_backward_ops_selects_their_forward_ops():
     x = torch.ones(3, requires_grad=True)
     # The backward of the sine is a cosine; that of the cosine has a sine, which the forward has too.
     both = rx.explore(lambda x: x.sin().exp().cos().tanh(), (x,))
-    assert picked(both, "aten.cos*") == ("cos",)
-    assert picked(both, "aten.sin*", "aten.exp") == ("sin", "exp")
+    assert members_of(both, "aten.cos*") == ("cos",)
+    assert members_of(both, "aten.sin*", "aten.exp") == ("sin", "exp")
     both.mark("r", ops="aten.sin")
     with pytest.raises(SelectorError, match=r"matches no operation of the region. Did you mean 'aten.sin.default'"):
         both.carve("r", ops="aten.cos.default")
     ex = rx.explore(lambda x: x.exp().relu().sin().tanh(), (x,))
-    assert picked(ex, "aten.threshold_backward") == ("relu",)
-    assert picked(ex, "threshold_backward", "tanh") == ("relu", "tanh")
-    assert picked(ex, "aten.cos.default") == ("sin",)
+    assert members_of(ex, "aten.threshold_backward") == ("relu",)
+    assert members_of(ex, "threshold_backward", "tanh") == ("relu", "tanh")
+    assert members_of(ex, "aten.cos.default") == ("sin",)
 
 
-def renamed(x):
+def ops_named_like_others(x):
     sin = x * 2
     return sin.cos().sin()
 
 
 def test_a_short_name_of_several_ops_is_refused():
-    ex = rx.explore(renamed, (torch.ones(3),))
+    ex = rx.explore(ops_named_like_others, (torch.ones(3),))
     message = "Several nodes are called 'sin'. Say which: 0/dynamo:sin, 0/inference:sin"
     for selector in ({"nodes": "sin"}, {"nodes": ["cos", "sin"]}, {"ops": "*", "only": "sin"}):
         with pytest.raises(SelectorError, match=message):
             ex.mark("r", **selector)
     ex.mark("r", nodes="0/inference:sin")
-    assert names(ex, "r", "0/inference") == ["sin"]
+    assert member_names(ex, "r", "0/inference") == ["sin"]
     ex.mark("all", ops="*")
     with pytest.raises(SelectorError, match=message):
         ex.carve("all", nodes="sin")
     ex.carve("all", nodes=["0/dynamo:sin", "cos"])
-    assert names(ex, "all", "0/inference") == ["sin"]
+    assert member_names(ex, "all", "0/inference") == ["sin"]
     # Of one op of the region it is enough.
     ex.plan = rx.Plan()
     ex.mark("r", nodes=["0/inference:sin", "0/inference:cos"]).carve("r", nodes="sin")
-    assert names(ex, "r", "0/inference") == ["cos"]
+    assert member_names(ex, "r", "0/inference") == ["cos"]
     ex.uncarve("r", nodes="sin")
-    assert names(ex, "r", "0/inference") == ["cos", "sin"]
+    assert member_names(ex, "r", "0/inference") == ["cos", "sin"]
 
 
 def test_regions_are_edited_by_name(ex):
@@ -322,7 +322,7 @@ def test_marking_never_traces_again(ex, monkeypatch):
     assert len(ex.live.capture.frames) == frames
 
 
-class Slotted:
+class HeldInSlot:
     __slots__ = ("__model",)
 
     def __init__(self, model):
@@ -332,7 +332,7 @@ class Slotted:
         return self.__model(x)
 
 
-class OfClass:
+class HeldByClass:
     model = programs.Layer()
 
     @classmethod
@@ -341,17 +341,17 @@ class OfClass:
 
 
 def test_modules_are_found_wherever_they_are():
-    model, holder = OfClass.model, nn.Module()
+    model, holder = HeldByClass.model, nn.Module()
     holder.unregistered = [model]
     container = {"deep": collections.deque([{"c": [model]}])}
     ways = [
         *((lambda model: model, (model,)), (model.forward, ()), (functools.partial(lambda m, x: m(x), model), ())),
-        *((lambda x: model(x) + 0, ()), (Slotted(model).run, ()), (OfClass.run, ()), (holder, ())),
+        *((lambda x: model(x) + 0, ()), (HeldInSlot(model).run, ()), (HeldByClass.run, ()), (holder, ())),
         (lambda held, x: held["deep"][0]["c"][0](x), (container, torch.randn(4, 16))),
     ]
     for fn, args in ways:
         assert "up" in module_names(reach(fn, args).roots)[id(model.up)], fn
-    assert names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
+    assert member_names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
 
 
 def test_modules_of_several_models_with_equal_paths_stay_apart():
@@ -381,13 +381,13 @@ def test_modules_of_several_models_with_equal_paths_stay_apart():
 
 def test_all_names_of_shared_module_match():
     tied = nn.Linear(4, 4)
-    found = rx.explore(named(first=tied, act=nn.ReLU(), second=tied), (torch.randn(2, 4),))
+    found = rx.explore(named_sequence(first=tied, act=nn.ReLU(), second=tied), (torch.randn(2, 4),))
     for path in ("first", "second"):
         assert found.mark("x", modules=path).partitions.query("graph == '0/forward'").shape[0] == 2
         found.unmark("x")
     model = programs.Layer()
     model.owner = [nn.Sequential(model)]
-    assert names(rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up"), "up")
+    assert member_names(rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up"), "up")
 
 
 class Shared(nn.Module):
@@ -405,10 +405,14 @@ class Shared(nn.Module):
 def test_mark_on_caller_of_shared_body_marks_that_call_only():
     two = nn.Sequential(Shared(), Shared()), nn.Sequential(Shared(), Shared())
     first, wrap = Shared(), nn.Sequential(Shared())  # calls of the same body from two depths
-    models = named(left=two[0], right=two[1]), named(first=first, wrap=wrap), named(wrap=wrap, first=first)
+    models = (
+        named_sequence(left=two[0], right=two[1]),
+        named_sequence(first=first, wrap=wrap),
+        named_sequence(wrap=wrap, first=first),
+    )
     towers, *deep = (rx.explore(model, (torch.randn(4, 8),), grad=False) for model in models)
 
-    def marked(ex, path):
+    def mark_path(ex, path):
         ex.plan = rx.Plan()
         members = ex.mark("r", modules=path).session.members["r"]
         return members, "region-merged" in [found.code for found in ex.diagnostics]
@@ -416,17 +420,17 @@ def test_mark_on_caller_of_shared_body_marks_that_call_only():
     inside = {"0/dynamo/subgraph_0": ("gelu",), "0/inference/repeated_subgraph0": ("gelu",)}
     for ex, *paths in ((towers, "left.0.act", "right.1.act", "right.*.act"), *((ex, "first.act") for ex in deep)):
         for path in paths:
-            assert marked(ex, path)[0] == inside, path
+            assert mark_path(ex, path)[0] == inside, path
     for ex in deep:
-        assert list(marked(ex, "wrap.0.act")[0].values()) == [("gelu",)] * 2
+        assert list(mark_path(ex, "wrap.0.act")[0].values()) == [("gelu",)] * 2
     callers = {"left.0": 1, "right.1": 1, "left.*": 2, "right": 1}
     for ex, partitions in ((towers, callers), *((ex, {"first": 1, "wrap.0": 1, "wrap": 1}) for ex in deep)):
         for path, number in partitions.items():
-            members, merged = marked(ex, path)
+            members, merged = mark_path(ex, path)
             assert not merged
             assert all("subgraph" not in graph for graph in members), path
             assert len(ex.partitions) == number
-    assert marked(towers, "right.1.act")[1]
+    assert mark_path(towers, "right.1.act")[1]
     towers.compile()
     x = torch.randn(4, 8)
     with torch.no_grad():

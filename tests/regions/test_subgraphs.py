@@ -24,7 +24,7 @@ ASKED = {"max_autotune": False}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def options_are_on():
+def enable_options():
     from torch._dynamo import config
 
     name = "enable_invoke_subgraph_regional_compile"
@@ -39,7 +39,7 @@ def options(config=None, **others):
     return MODULE.get_invoke_subgraph_compile_options(config, **others)
 
 
-def nested(**given):
+def nested_model(**given):
     """Return a model of equal blocks, each a nested_compile_region with the options given, if any."""
 
     class Block(nn.Module):
@@ -63,7 +63,7 @@ def nested(**given):
     return Net()
 
 
-def sine(**given):
+def nested_sine(**given):
     """Return a function that is a nested_compile_region with the options given, if any."""
 
     @torch.compiler.nested_compile_region(**given)
@@ -73,53 +73,53 @@ def sine(**given):
     return g
 
 
-def explored(*, grad=True, **given):
-    return rx.explore(nested(**given), (torch.randn(4, 8),), grad=None if grad else False)
+def explore_nested(*, grad=True, **given):
+    return rx.explore(nested_model(**given), (torch.randn(4, 8),), grad=None if grad else False)
 
 
 # ------------------------------------------------------------------------------------------------------------- options
 
 
 @pytest.fixture(scope="module")
-def asking():
+def with_options():
     """Return an exploration of bodies that ask for a config."""
-    return explored(options=options(ASKED))
+    return explore_nested(options=options(ASKED))
 
 
-def test_body_with_options_is_one_region(asking, tmp_path):
-    (row,) = asking.regions.to_dict("records")
+def test_body_with_options_is_one_region(with_options, tmp_path):
+    (row,) = with_options.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
     assert row["backward_config"] is None
-    assert set(codes(asking)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
-    bodies = [graph for graph in asking.session.graphs if graph.parent and graph.kind != "dynamo"]
+    assert set(codes(with_options)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
+    bodies = [graph for graph in with_options.session.graphs if graph.parent and graph.kind != "dynamo"]
     assert any(op.origin is None for body in bodies for op in body.ops), "a sum of gradients, for h is used twice"
-    assert {part.graph: set(part.nodes) for part in asking.session.partitions} == {
+    assert {part.graph: set(part.nodes) for part in with_options.session.partitions} == {
         body.id: {op.name for op in body.ops} for body in bodies
     }
-    (tmp_path / "session.json").write_text(dump_session(asking.session))
+    (tmp_path / "session.json").write_text(dump_session(with_options.session))
     read = load_session(tmp_path / "session.json")
-    assert read.plan == asking.plan
-    assert [graph.options for graph in read.graphs] == [graph.options for graph in asking.session.graphs]
+    assert read.plan == with_options.plan
+    assert [graph.options for graph in read.graphs] == [graph.options for graph in with_options.session.graphs]
 
 
 def test_options_without_config_request_none():
     wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
     for given in (options(), MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped)):
-        assert explored(options=given).plan["Block"].configs == ((None, {}),)
+        assert explore_nested(options=given).plan["Block"].configs == ((None, {}),)
 
 
 @pytest.mark.compiles
-def test_bodies_are_compiled_and_give_eagers_results(asking):
-    assert_compiled_is_right(asking)
-    assert all(config == ASKED for config in asking.partitions.config_applied)
-    assert asking.partitions.shared_with.notna().any()
+def test_bodies_are_compiled_and_give_eagers_results(with_options):
+    assert_compiled_is_right(with_options)
+    assert all(config == ASKED for config in with_options.partitions.config_applied)
+    assert with_options.partitions.shared_with.notna().any()
 
 
 @pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
 @pytest.mark.compiles
 def test_forward_and_backward_options_become_the_regions_configs():
     backward = {"fallback_by_default": True}
-    ex = explored(options=options(ASKED, bw_inductor_config_patches=backward))
+    ex = explore_nested(options=options(ASKED, bw_inductor_config_patches=backward))
     assert [dict(config) for _, config in ex.plan["Block"].configs] == [ASKED, backward]
     ex.compile()
     table = ex.partitions
@@ -128,7 +128,7 @@ def test_forward_and_backward_options_become_the_regions_configs():
 
 
 def test_functions_with_different_options_are_separate_regions():
-    one = sine(options=options(ASKED))
+    one = nested_sine(options=options(ASKED))
 
     @torch.compiler.nested_compile_region(options=options({}))
     def g(x):
@@ -140,7 +140,7 @@ def test_functions_with_different_options_are_separate_regions():
 
 
 def test_a_body_with_options_is_separate_from_a_surrounding_block():
-    g = sine(options=options(ASKED))
+    g = nested_sine(options=options(ASKED))
 
     def f(x):
         with rx.region("outer"):
@@ -153,8 +153,8 @@ def test_a_body_with_options_is_separate_from_a_surrounding_block():
     assert "region-shrunk" in codes(ex)
 
 
-def test_the_source_marks_the_same_bodies(asking):
-    ex, before = asking, asking.plan
+def test_the_source_marks_the_same_bodies(with_options):
+    ex, before = with_options, with_options.plan
     ex.configure("Block", {"max_fusion_size": 2}, direction="backward")
     parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, plan_source(ex.plan)
     assert "# In the source it is a nested_compile_region" in source
@@ -167,7 +167,7 @@ def test_the_source_marks_the_same_bodies(asking):
 
 
 def test_a_global_config_key_of_a_body_is_left_out():
-    ex = explored(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
+    ex = explore_nested(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
     assert ex.plan["Block"].config == ASKED
     assert ("config-global" in codes(ex)) is not HAS_DIRECTIONS
 
@@ -182,7 +182,7 @@ def test_a_partitioner_and_decompositions_in_the_options_are_used():
         return 2 * torch.sigmoid(2 * x) - 1
 
     given = {torch.ops.aten.tanh.default: tanh}
-    ex = explored(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
+    ex = explore_nested(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
     found = only(ex, "subgraph-options")
     assert found.severity is Severity.INFO
     said = found.message.replace("'", "")
@@ -198,7 +198,7 @@ def test_a_compiler_in_the_options_is_ignored():
     def mine(gm, inputs, **_):
         raise NotImplementedError
 
-    found = only(explored(options=MODULE.NestedCompileRegionOptions(fw_compiler=mine)), "subgraph-options")
+    found = only(explore_nested(options=MODULE.NestedCompileRegionOptions(fw_compiler=mine)), "subgraph-options")
     assert found.severity is Severity.WARNING
     assert all(text in found.message for text in ("These are ignored", "fw_compiler=", "mine", "bw_compiler=None"))
 
@@ -208,31 +208,31 @@ def test_a_compiler_in_the_options_is_ignored():
 
 @pytest.fixture(scope="module")
 def without_options():
-    return explored()
+    return explore_nested()
 
 
 @pytest.fixture
-def plain(without_options):
+def unmarked(without_options):
     """Return an exploration of bodies without options, without regions."""
     without_options.plan = rx.Plan()
     return without_options
 
 
-def test_bodies_without_options_run_eagerly(plain):
-    found = only(plain, "subgraph-eager")
-    assert "nested.Block.forward" in found.message
+def test_bodies_without_options_run_eagerly(unmarked):
+    found = only(unmarked, "subgraph-eager")
+    assert "nested_model.Block.forward" in found.message
     # torch inlines the first block's, which needs no gradient of its input
     assert ("1 subgraph " in found.message) is INLINES
     assert "ex.mark('blocks', subgraphs='*')" in found.remedy
-    assert plain.plan.regions == ()
+    assert unmarked.plan.regions == ()
     with pytest.raises(rx.SelectorError, match="Did you mean 'Block'"):
-        plain.mark("blocks", subgraphs="Blok")
-    assert "subgraph-eager" not in codes(plain.mark("all", modules="blocks.*"))
+        unmarked.mark("blocks", subgraphs="Blok")
+    assert "subgraph-eager" not in codes(unmarked.mark("all", modules="blocks.*"))
 
 
-@pytest.mark.parametrize("pattern", ["*", "nested.Block.forward", "Block", "forward", "subgraph_*"])
-def test_a_body_is_marked_by_its_name(plain, pattern):
-    ex = plain.mark("blocks", subgraphs=pattern)
+@pytest.mark.parametrize("pattern", ["*", "nested_model.Block.forward", "Block", "forward", "subgraph_*"])
+def test_a_body_is_marked_by_its_name(unmarked, pattern):
+    ex = unmarked.mark("blocks", subgraphs=pattern)
     assert len(ex.partitions) == (4 if INLINES else 6)
     assert codes(ex) == []
     assert ex.regions.selector.tolist() == [f"subgraphs:{pattern}"]
@@ -255,7 +255,7 @@ def test_one_of_several_functions_is_marked():
 
 @pytest.mark.skipif(not INLINES, reason="this torch inlines none")
 def test_inlined_body_is_reported():
-    g = sine()
+    g = nested_sine()
     with pytest.raises(rx.SelectorError, match="inlines a body without options that is called once"):
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 
@@ -267,8 +267,8 @@ def test_branches_of_cond_are_not_subgraphs():
         ex.mark("branches", subgraphs="*")
 
 
-def test_ops_inside_are_carved_and_bodies_cut_apart(plain):
-    ex = plain.mark("blocks", subgraphs="*")
+def test_ops_inside_are_carved_and_bodies_cut_apart(unmarked):
+    ex = unmarked.mark("blocks", subgraphs="*")
     whole = [part.nodes for part in ex.session.partitions]
     ex.carve("blocks", ops="*sigmoid*")
     assert len(ex.partitions) == 2 * len(whole)

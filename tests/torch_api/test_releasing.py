@@ -16,7 +16,7 @@ from regional_explorer.exploration.live import MAX_DROPPED
 from regional_explorer.torch_api.releasing import GeneratedCode
 from tests.shared.processes import python
 from tests.torch_api import exploring_often
-from tests.torch_api.exploring_often import Net, broken, explored, pair, straight
+from tests.torch_api.exploring_often import Net, broken, explore_and_run, pair, straight
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_users_own_compiled_function_stays() -> None:
         expected = own(*(args := pair()))
         traced = backend.frame_count
         for close in (True, False):
-            explored(fn, close=close)
+            explore_and_run(fn, close=close)
             rx.explore(lambda x, w: own(x, w) * 2, pair())
         gc.collect()
         assert torch.equal(own(*args), expected)
