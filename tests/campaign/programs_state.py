@@ -106,7 +106,7 @@ def image_norm_net():
 
 
 @STATE(lambda: (tensor(2, 2, 6, 6, grad=False),), net=image_norm_net)
-def batch_norm_at_rest(net, x):
+def batch_norm_in_eval_mode(net, x):
     with rx.region("net"):
         return net(x)
 
