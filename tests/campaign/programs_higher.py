@@ -118,7 +118,7 @@ def region_around_a_checkpoint(net, x):
     return x.cos()
 
 
-def _selective_checkpoints(other_policy, product_policy):
+def _selective(other_policy, product_policy):
     """Return a call of two checkpointed blocks, whose products have a policy of their own."""
 
     def policy(_context, op, *_args, **_kwargs):
@@ -137,14 +137,8 @@ def _selective_checkpoints(other_policy, product_policy):
     return lambda: (fn, (tensor(4, 4), tensor(4, 4)))
 
 
-HIGHER.add(
-    "checkpoint_that_keeps_products",
-    _selective_checkpoints(CheckpointPolicy.PREFER_RECOMPUTE, CheckpointPolicy.MUST_SAVE),
-)
-HIGHER.add(
-    "checkpoint_that_repeats_products",
-    _selective_checkpoints(CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE),
-)
+HIGHER.add("checkpoint_that_keeps_products", _selective(CheckpointPolicy.PREFER_RECOMPUTE, CheckpointPolicy.MUST_SAVE))
+HIGHER.add("checkpoint_that_repeats_products", _selective(CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE))
 
 
 def sin_with_dropout(x):
