@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     All processes of a run share it, as Inductor allows; a test that clears its cache has one of its own. Nothing is
     built or imported ahead of time, but where a test asks for it. Where ``gold`` is installed it links what is
-    compiled: a third of the time of a small kernel is that of the default linker, which reads all symbols of torch.
+    compiled: the default linker takes a third of the time of a small kernel, because it reads all symbols of torch.
     """
     os.environ.setdefault("REGIONAL_EXPLORER_WARM", "0")
     if kept := os.environ.get(KEPT_CACHE):
@@ -117,7 +117,7 @@ def same_seeds() -> None:
 
 @pytest.fixture
 def replace_benchmark(monkeypatch: pytest.MonkeyPatch) -> ReplaceBenchmark:
-    """Put a function in the place of ``Exploration.benchmark``: commands make the exploration that they measure."""
+    """Return a function that replaces ``Exploration.benchmark``: commands make the exploration that they measure."""
 
     def replace(benchmark: Callable[..., object]) -> None:
         from regional_explorer.exploration.exploration import Exploration

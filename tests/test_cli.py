@@ -224,7 +224,7 @@ def save(session: Session, path: Path) -> str:
 
 @pytest.fixture
 def saved_paths(tmp_path: Path) -> tuple[str, str]:
-    """Sessions of 1.5 times and 1.25 times the speed of eager."""
+    """Return the paths of two sessions, with 1.5 and 1.25 times the speed of eager."""
     return save(measured(1.5, 1), tmp_path / "before.json"), save(measured(1.25, 2), tmp_path / "after.json")
 
 
@@ -344,7 +344,7 @@ def test_without_a_difference_a_limit_of_zero_holds(tmp_path: Path, run: Run) ->
 
 
 class ClosedPipe(io.StringIO):
-    """What stdout and stderr are once their reader has left."""
+    """Stdout or stderr after its reader has closed the pipe."""
 
     def write(self, _text: str) -> int:
         raise BrokenPipeError
@@ -374,7 +374,7 @@ def test_an_invalid_limit_is_refused(text: str, saved_paths: tuple[str, str], ru
 
 
 def sample_check(speedup: float, *, full: float | None = None, numerics: str = "ok") -> PlanCheck:
-    """Return the check of a plan with this speedup over eager; ``full`` is that of torch.compile."""
+    """Return the check of a plan with this speedup over eager; ``full`` is the speedup of torch.compile."""
     session = measured(speedup, 1)
     eager, regional = session.timings
     figure = Figure(speedup, speedup - 0.03, speedup + 0.03)
@@ -410,7 +410,7 @@ def test_a_busy_machine_gives_no_slower_verdict() -> None:
 
 
 def busy_check(**given: Any) -> PlanCheck:
-    """Return the check of a plan that is slower in all samples, of a busy machine."""
+    """Return the check of a plan that is slower in all samples, on a busy machine."""
     return dataclasses.replace(sample_check(0.8, **given), busy=BUSY.sentence)
 
 
@@ -545,7 +545,7 @@ net, x = Net(), torch.ones(4, 8)
 
 @pytest.fixture
 def plan_and_call(tmp_path: Path) -> list[str]:
-    """The arguments of a command that takes a plan and a call of a file."""
+    """Return the arguments of a command that takes a plan and a call of a file."""
     names: dict[str, Any] = {}
     exec(NET.format(name="norm"), names)  # noqa: S102 - the text above
     rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(tmp_path / "plan.json")

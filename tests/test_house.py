@@ -1,6 +1,6 @@
 """The rules of the house that no linter checks: imports, private names, and names in documents.
 
-The engine without the notebook packages, too: everything but the panel works, and the panel names the pip command.
+And the engine without the notebook packages: everything but the panel works, and the error names the pip command.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ import importlib, pkgutil, sys
 
 for name in ("torch", "IPython", "ipywidgets", "anywidget"):
     sys.modules[name] = None  # as if it were not installed
-for room in sys.argv[1:]:
-    package = importlib.import_module("regional_explorer." + room)
+for package_name in sys.argv[1:]:
+    package = importlib.import_module("regional_explorer." + package_name)
     names = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
     assert names
     for name in names:
@@ -162,7 +162,7 @@ def test_every_field_of_a_record_has_its_docstring() -> None:
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield what the code names with dots, strings that are nothing but such a name included; prose is free."""
+    """Yield the dotted names of the code, and strings that may be one; prose is free."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -269,7 +269,7 @@ def prose_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def test_lines_of_documents_are_at_most_120_characters_long() -> None:
-    """But for one that cannot be broken: an image, or a message of torch as it is."""
+    """Exceptions are lines that cannot be broken: an image, or a literal message of torch."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     unbroken = re.compile(r"!\[[^]]*\]\([^)]*\)|`[^`]*`\.?")
     long = [
@@ -335,7 +335,7 @@ def test_every_diagnostic_code_has_its_section() -> None:
 
 
 def test_the_readme_shows_both_commands_and_how_long_they_take() -> None:
-    """Under Start, each with what it does and its time; and the Makefile has them."""
+    """Start lists each with its purpose and its time; the Makefile has them."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     start = page.partition("\n## Start\n")[2].partition("\n## ")[0]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

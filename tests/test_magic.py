@@ -1,4 +1,4 @@
-"""The magic in a real shell, and in a notebook that nobody looks at."""
+"""The magic in a real shell, and in a notebook without a front end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def one_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def shell(one_shell: Any) -> Iterator[Any]:
-    """A shell with the magic and some functions; what a test binds is gone after it."""
+    """Yield a shell with the magic and some functions; names that a test binds are removed after it."""
     before = set(one_shell.user_ns)
     yield one_shell
     # Not reset(): it takes away what Dynamo put into the namespace and will look for there.
@@ -106,7 +106,7 @@ Output = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def run(shell: Any) -> Run:
-    """Run a cell that has to work, and return its value."""
+    """Return a function that runs a cell that has to work, and returns its value."""
 
     def run(cell: str) -> Any:
         done = shell.run_cell(cell, store_history=True)
@@ -118,7 +118,7 @@ def run(shell: Any) -> Run:
 
 @pytest.fixture
 def explore_line(run: Run, shell: Any) -> ExploreLine:
-    """Run the magic on a line of options and a call, measuring nothing, and return the exploration."""
+    """Return a function that runs the magic on options and a call, without measuring, and returns the exploration."""
 
     def made(line: str) -> Exploration:
         run(f"%regional_compile --no-bench -o ex {line}")
@@ -130,7 +130,7 @@ def explore_line(run: Run, shell: Any) -> ExploreLine:
 
 @pytest.fixture
 def refusal(shell: Any, capsys: Output) -> Refusal:
-    """Run a cell that has to be refused, and return the line that says why."""
+    """Return a function that runs a cell that has to be refused, and returns the line of the error."""
 
     def refused(cell: str) -> str:
         capsys.readouterr()
@@ -427,7 +427,7 @@ def test_an_interrupt_that_a_compiler_swallows_ends_the_work(
         with self.exclusive_use.turn(run) as run:
             with contextlib.suppress(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
-            outcomes.append("cancelled" if run.cancelled() else "not told")
+            outcomes.append("cancelled" if run.cancelled() else "not cancelled")
 
     replace_benchmark(swallow_interrupt)
     run("%regional_compile -r act=ops:aten.relu* f(x)")
@@ -516,7 +516,7 @@ def test_unloading_takes_the_magic_away(shell: Any) -> None:
 
 
 class Outputs:
-    """Below which cell what is shown: a stand-in for a kernel and its front end."""
+    """Records the outputs below each cell, in place of a kernel and its front end."""
 
     def __init__(self, shell: Any) -> None:
         self.shown: list[dict[str, Any]] = []
@@ -544,7 +544,7 @@ class Outputs:
         self._by_id[place] = self.shown[-1]
 
     def wait_for_html(self, part: str) -> None:
-        """Wait until the first output has ``part``: the static twin is drawn on another thread."""
+        """Wait until the first output has ``part``: the static copy is drawn on another thread."""
         ends_s = time.monotonic() + 60
         while part not in self.twin:
             assert time.monotonic() < ends_s
@@ -881,7 +881,7 @@ def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(notebook_out
 
 def test_cleared_panels_are_closed(notebook_outputs: list[Any]) -> None:
     outputs = [output for output in notebook_outputs[0] if output.get("data") != {}]
-    assert len(outputs) < len(notebook_outputs[0]), "that torch was imported is told, and not kept"
+    assert len(outputs) < len(notebook_outputs[0]), "the line about importing torch is removed"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data

@@ -70,13 +70,13 @@ def assert_trains_as_eager(module, compiled, *args):
 
 
 def call_without_warnings(compiled, *args):
-    """Call it; a warning is an error."""
+    """Return the result of a call; a warning is an error."""
     with warnings.catch_warnings(action="error", category=UserWarning):
         return compiled(*args)
 
 
 OF_AN_EXPLORATION = re.compile(r"\bex\.\w|[Uu]pstream")
-"""What nothing says in production."""
+"""Words that no text has in production."""
 
 
 def states(compiled):
@@ -527,9 +527,9 @@ for compile in (lambda model: rx.compile(model, plan), lambda model: torch.compi
 
 
 def test_a_plan_runs_in_a_process_without_pandas_notebook_packages_or_measuring(tmp_path):
-    """By ``rx.compile``, and as a backend that torch finds by its name.
+    """It runs by ``rx.compile``, and as a backend that torch finds by its name.
 
-    The entry points are those of this checkout, as an installation would write them; the environment's may be older.
+    This checkout gives the entry points, as an installation would write them; the environment's may be older.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = tmp_path / "regional_explorer-0.1.0.dist-info"
@@ -610,7 +610,7 @@ def test_calls_with_other_sizes_do_not_make_the_plan_differ(tmp_path):
 
 
 class DropoutModel(nn.Module):
-    """A model with dropout inside and outside of its regions, and layer norms: in bfloat16 other than traced."""
+    """A model with dropout inside and outside its regions. In bfloat16, layer norms have other dtypes than traced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -622,7 +622,7 @@ class DropoutModel(nn.Module):
 
 
 class TrainingLoop:
-    """A training loop that draws its batches from torch's generator; its state can be saved and loaded."""
+    """A training loop with random batches of torch's generator; its state can be saved and loaded."""
 
     def __init__(self, autocast: bool, state=None, **options) -> None:
         torch.manual_seed(0)
@@ -636,7 +636,7 @@ class TrainingLoop:
         self.random = torch.get_rng_state()
 
     def train(self, steps):
-        torch.set_rng_state(self.random)  # other runs have drawn meanwhile
+        torch.set_rng_state(self.random)  # other runs have used it meanwhile
         for _ in range(steps):
             x, target = torch.randn(8, 16), torch.randint(0, 4, (8,))
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.autocast):
@@ -829,7 +829,7 @@ def test_a_trace_after_a_dynamo_reset_is_a_later_trace(x):
 
 
 class CallCounter(nn.Module):
-    """Counts its calls, as an ODE's function does: each number is a guard."""
+    """A model that counts its calls, as an ODE's function does: each number is a guard."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What compiled code computes: what upstream's regional Inductor is tested on, and numbers that a call computes."""
+"""The results of compiled code: for the programs of upstream's tests, and for numbers that a call computes."""
 
 import math
 
@@ -67,7 +67,7 @@ SCENARIOS |= {name: PROGRAMS[name] for name in OF_THE_CAMPAIGN}
 
 
 def with_and_without_gradients():
-    """Yield each program with gradients, whose forward has the ops of the inference; the first without them, too."""
+    """Yield each program with gradients and without. Without them all but one are slow tests: the ops are the same."""
     for name, program in SCENARIOS.items():
         # Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
         if program.grad is None:
@@ -78,7 +78,7 @@ def with_and_without_gradients():
 
 @pytest.mark.parametrize(("name", "grad"), with_and_without_gradients())
 def test_results_and_gradients_equal_eagers(name, grad):
-    """In the first call and in later ones."""
+    """The first call and later ones."""
     torch.manual_seed(1)
     fn, args = SCENARIOS[name].make()
     leaves = [value for value in args if value.requires_grad]

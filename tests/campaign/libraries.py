@@ -37,7 +37,7 @@ class Case:
 
     @property
     def installed(self) -> bool:
-        """Whether the library is there."""
+        """Whether the library is installed."""
         return importlib.util.find_spec(self.library) is not None
 
     def make(self, *, training: bool) -> tuple[nn.Module, Sequence[Any], Mapping[str, Any]]:
@@ -78,7 +78,7 @@ def _load_torchvision() -> None:
 
 
 def _case(path: str, inputs: Callable[[], Inputs], name: str = "") -> Callable[..., Case]:
-    """Return what makes a case of the class at ``path``, which begins with its library, given the arguments of it."""
+    """Return a function that makes a case from the arguments of the class at ``path``; the path names the library."""
     module, _, cls = path.rpartition(".")
 
     def taking(*args: Any, **options: Any) -> Case:
@@ -91,7 +91,7 @@ def _case(path: str, inputs: Callable[[], Inputs], name: str = "") -> Callable[.
 
 
 def _transformer(name: str, head: str, inputs: Callable[[], Mapping[str, Any]]) -> Callable[..., Case]:
-    """Return the same of the class of transformers with this head, which takes the options of its config."""
+    """Return a function that makes a case of transformers, with this head, from the options of its config."""
 
     def taking(**options: Any) -> Case:
         build = transformer(f"{name}{head}", inputs)(**options)
@@ -133,7 +133,7 @@ CODER = {
 
 
 def _denoiser_inputs(**shapes: Sequence[int]) -> Callable[[], dict[str, Any]]:
-    """Return inputs of these shapes at a step of time, for an output in a tuple."""
+    """Return a function that makes a denoiser's inputs in these shapes; the model then returns a tuple."""
     return lambda: {**_tensors(**shapes), "timestep": torch.tensor([7]), "return_dict": False}
 
 
@@ -196,7 +196,7 @@ LLAMA = {**LANGUAGE, **SIZES, "num_key_value_heads": 2, "pad_token_id": 0}
 
 
 def _peft_case(kind: str, **sizes: Any) -> Case:
-    """Return a small Llama with an adapter of a kind."""
+    """Return a small Llama with a PEFT adapter of type ``kind``."""
 
     def build(_training: bool) -> tuple[nn.Module, Inputs]:
         from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType, TaskType, get_peft_model
@@ -210,9 +210,9 @@ def _peft_case(kind: str, **sizes: Any) -> Case:
 
 
 def _torchao_case(name: str) -> Case:
-    """Return the small GPT quantized for inference, and fake-quantized for training where there is that.
+    """Return a small GPT, quantized for inference and fake-quantized for training.
 
-    Where not, what is left in floating point is trained.
+    If a config has no fake quantization, the layers left in floating point are trained.
     """
 
     def build(training: bool) -> tuple[nn.Module, Inputs]:
@@ -291,11 +291,11 @@ DRAWN = (
     *(_peft_case(kind, r=4) for kind in ("SUPERTUNING", "VERA")),
     *map(_torchao_case, ("IntxWeightOnlyConfig", "Float8WeightOnlyConfig", "Int8DynamicActivationIntxWeightConfig")),
 )
-"""Forty that were drawn from the registries of seven libraries."""
+"""Forty architectures that were chosen at random from the registries of seven libraries."""
 
 
 class _Flow(nn.Module):
-    """A normalizing flow gives the likelihood of its input."""
+    """A normalizing flow: returns the likelihood of its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -464,6 +464,6 @@ LISTED = (
         **SIZES, image_size=32, patch_size=8, num_frames=4
     ),
 )
-"""Forty more: for medicine, tables, physics, time series; spikes and flows."""
+"""Forty more architectures: for medicine, tables, physics, time series; spikes and flows."""
 
 CASES = (*DRAWN, *LISTED)

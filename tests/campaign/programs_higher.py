@@ -119,7 +119,7 @@ def region_around_a_checkpoint(net, x):
 
 
 def _selective(other_policy, product_policy):
-    """Return a call of two checkpointed blocks, whose products have a policy of their own."""
+    """Return a function that makes a call of two checkpointed blocks; products have a separate policy."""
 
     def policy(_context, op, *_args, **_kwargs):
         return product_policy if op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else other_policy

@@ -1,4 +1,4 @@
-"""Programs that write in place, draw random numbers, or run in a mode."""
+"""Programs that write in place, use random numbers, or run under autocast or without gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -120,7 +120,7 @@ def dropout(x):
 
 @STATE(lambda: (tensor(16), tensor(16)), upstreams_cut_is_right=False)
 def dropout_between_two(x, y):
-    """Upstream merges the two ends around the dropout in the middle, which then draws last."""
+    """Upstream merges the two ends around the dropout in the middle, which then gets the last random numbers."""
     with rx.region("r"):
         a = F.dropout(x, 0.5)
     b = F.dropout(y, 0.5)

@@ -1,7 +1,7 @@
-"""Architectures of other libraries: nothing crashes, and what was compiled is right.
+"""Architectures of other libraries: nothing crashes, and compiled code is right.
 
-Regions are drawn among the modules, and then among the ops, of each for inference and for a training step; all draws
-are the same each time. The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its
+Regions are chosen at random, first among the modules and then among the ops, for inference and for a training step;
+the choice is the same each time. The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its
 architectures are skipped.
 """
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 SEED = 20_260_101
 
 BUDGET_S = 0.05
-"""Seconds spent on timing: the figures are not shown, the comparison before them is."""
+"""The seconds of timing: its figures are not used, only the comparison of results before it."""
 
 REGIONS = 2
 MOST_PARTITIONS, MOST_DISTINCT, MOST_OPS = 40, 5, 400
@@ -58,7 +58,7 @@ def ops(ex):
 
 
 def mark(ex, kind, globs, chance):
-    """Mark regions drawn among globs."""
+    """Mark regions of randomly chosen globs."""
     plain = ex.plan
     chance.shuffle(globs)
     for choice in globs:
@@ -82,7 +82,7 @@ def is_too_large(session):
 
 
 def assert_nothing_failed(ex):
-    """Return what came of the regions in words; nothing is wrong, and everything that was cut was compiled."""
+    """Assert that no region and no variant failed; return a line of counts."""
     session, numerics = ex.session, ex.numerics[ex.numerics.variant == "regional"]
     told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
     errors = "\n".join(diagnostic.message for diagnostic in session.diagnostics if diagnostic.severity == "error")

@@ -1,4 +1,4 @@
-"""Real models: all end without a crash, what was compiled is right, and their plans survive files and source."""
+"""Real models: none crashes, compiled code is right, and plans survive files and source."""
 
 import gc
 import importlib.util
@@ -25,7 +25,7 @@ from benchmarks.programs import ARCHITECTURES, explore, unmarked  # noqa: E402
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 
 CONFIG = {"max_fusion_size": 8}
-"""Given to every region, so that a config that gets lost shows."""
+"""The config of every region: a lost config is noticed."""
 
 
 def compile_and_compare(name, *, training):
@@ -51,7 +51,7 @@ def compile_and_compare(name, *, training):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_is_right(name):
     verdicts, told = compile_and_compare(name, training=True)
-    # It draws its masks from NumPy, for which Dynamo takes torch's random numbers: no variant is what eager is.
+    # Its masks are random numbers of NumPy, for which Dynamo takes torch's: no variant has eager's results.
     differs = name == "wav2vec2"
     assert ("trace-differs" in told) is differs
     assert ("failed" in verdicts) is differs
@@ -98,7 +98,7 @@ def test_session_and_plan_are_read_back_unchanged(name, training, tmp_path):
 
 
 NOT_WRITTEN = {"t5", "clip", "swin", "segformer", "resnet", "convnext"}
-"""Their regions cannot be said by annotations: other parts of the model run the same lines."""
+"""Annotations cannot express their regions: other parts of the model run the same lines."""
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -159,7 +159,7 @@ def load_module(name, path):
 
 @pytest.mark.parametrize("masked", [True, False])
 def test_layer_dropout_that_differs_in_the_trace_is_reported(masked):
-    """HuBERT draws its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
+    """HuBERT gets its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
     torch.manual_seed(0)
     sizes = {"conv_dim": (32, 32), "conv_stride": (4, 4), "conv_kernel": (8, 8), "num_feat_extract_layers": 2}
     config = transformers.HubertConfig(

@@ -1,4 +1,4 @@
-"""200 training steps under ``rx.compile``: the losses follow eager's, nothing is traced again, memory is flat."""
+"""200 training steps under ``rx.compile``: the losses match eager's, nothing is traced again, memory is flat."""
 
 import copy
 import gc
@@ -53,7 +53,7 @@ def token_batch(generator):
 
 
 def around_targets(*shape):
-    """Return batches whose values lie around their targets."""
+    """Return a function that makes batches whose inputs lie around their targets."""
 
     def batch(generator):
         targets = torch.randint(0, 4, (8,), generator=generator)
@@ -91,7 +91,7 @@ def rms(values):
 
 
 def memory_use():
-    """Return the number of tensors, and the megabytes that this process holds in memory."""
+    """Return the number of live tensors, and the memory of this process in MiB."""
     megabytes = resident_mib()  # collects garbage first
     return sum(isinstance(one, torch.Tensor) for one in gc.get_objects()), megabytes
 

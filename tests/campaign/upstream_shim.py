@@ -4,7 +4,7 @@ Upstream's pass scoops the marked ops of a graph into submodules and then compil
 here: our cut makes the submodules, upstream's compiler and serialization take them, and upstream's tests judge. Where a
 test looks at the annotations of a graph and compiles nothing, the graph is cut by them and must still compute the same.
 
-The last line that pytest prints counts the tests in which our cut ran; those it never came to are counted apart.
+The last line that pytest prints counts the tests in which our cut ran; tests that never cut are counted apart.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PREFIX = "__marked_inductor_submod"
 """The prefix of the submodules that upstream compiles."""
 
 cuts: Counter[str] = Counter()
-"""How often our cut was asked for, by test."""
+"""How often each test used our cut."""
 
 outcomes: dict[str, str] = {}
 running = ""
 dynamo: list[Graph] = []
-"""The graphs that the running test brought, as Dynamo made them."""
+"""Records of the Dynamo graphs of the running test."""
 
 _origins = itertools.count()
 
@@ -122,7 +122,7 @@ def _replace_by_submodules(gm: fx.GraphModule) -> None:
 
 
 def check_cut_and_get_metadata(gm: fx.GraphModule) -> str:
-    """Cut a copy of a graph whose annotations a test looks at, by them, and compare; then return what it asked for."""
+    """Cut a copy of a graph by its annotations and compare it; return the metadata that the test asked for."""
     cuts[running] += 1
     marked = copy.deepcopy(gm)
     for inner in _graph_modules(marked):
@@ -152,14 +152,14 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note which test runs."""
+    """Remember the running test."""
     global running  # noqa: PLW0603 - upstream's functions know nothing of tests
     running = item.nodeid
     dynamo.clear()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how a test ended."""
+    """Remember the outcome of a test."""
     if report.when == "call" or report.outcome != "passed":
         outcomes[report.nodeid] = report.outcome
 

@@ -1,4 +1,4 @@
-"""Capturing: the records it makes, and that nothing of the user's changes."""
+"""Capturing: its records, and that the user's state does not change."""
 
 import importlib
 import random
@@ -287,7 +287,7 @@ RUNS: list[object] = []
 
 
 def kernel_backend(gm, _inputs):
-    """Run a graph as kernels run, whose writes no dispatch mode sees."""
+    """Backend that hides the writes of a graph from dispatch modes, as kernels do."""
 
     def run(*args):
         RUNS.append(gm)

@@ -1,4 +1,4 @@
-"""State that hooks keep is restored or named, and right results are never called wrong because of it."""
+"""State that hooks keep is restored or reported, and never makes right results fail."""
 
 import itertools
 import sys
@@ -63,7 +63,7 @@ def test_state_of_every_hook_form_is_restored(kind, form):
 
 
 def activation_collector():
-    """The activations of a model, collected by a hook, and a sum of it that is near zero: rounding shows."""
+    """Return a call, its input, and the list to which a hook appends; the result is a sum near zero: rounding shows."""
     torch.manual_seed(20)
     model, kept = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), []
     model[1].register_forward_hook(lambda module, inputs, output: kept.append(output.detach()))
@@ -138,7 +138,7 @@ def test_a_counter_that_a_hook_advances_is_reported():
 
 
 def fake_package(name, source):
-    """A function ``hook`` of an installed package."""
+    """Return a module of an installed package, with the functions of ``source``."""
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, f"/site-packages/{name}.py", "exec"), vars(module))  # noqa: S102 - what is tested
     return module

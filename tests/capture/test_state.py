@@ -1,4 +1,4 @@
-"""What a call writes into Python and into the data of tensors is put back, or named."""
+"""State that a call writes, in Python and in the data of tensors, is restored or reported."""
 
 import argparse
 import functools
@@ -40,9 +40,9 @@ def explore_and_repeat(fn, *args):
 def test_the_users_own_generators_repeat_their_numbers():
     torchs, numpys = torch.Generator().manual_seed(7), np.random.default_rng(7)
     older, pythons = np.random.RandomState(7), random.Random(7)  # noqa: S311 - for nobody's secrets
-    draws = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
-    for draw in draws:
-        ex = explore_and_repeat(lambda x: x * draw(), X)
+    sources = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
+    for number in sources:
+        ex = explore_and_repeat(lambda x: x * number(), X)
         assert ex.live.call.draws
         with ex.live.call.restoring():
             first = ex.live.call.forward()
@@ -105,7 +105,7 @@ def test_state_made_by_the_first_call_stays_and_is_reported():
     assert model.ready
     assert table is model.table is not None
     assert list(model.memo) == ["mask"]
-    assert (model.log, model.calls) == ([0], 0), "the list is the first call's, what later ones append is put back"
+    assert (model.log, model.calls) == ([0], 0), "the list is the first call's; what later calls append is removed"
     message = only(ex, "state-kept").message
     for name in ("model.ready", "model.table", "model.memo['mask']", "model.log", " table"):
         assert name in message
@@ -280,7 +280,7 @@ class Memory(nn.Module):
 
 
 def writing_programs():
-    """Calls that write values that require grad: each with its arguments and the tensor that it writes to."""
+    """Return calls that write values that require grad, each with its arguments and the tensor that it writes."""
     linear, memory = nn.Linear(4, 4), Memory()
     x, cache, out = X.clone().requires_grad_(), torch.zeros(2, 2, 4), torch.zeros(2, 4)
 
@@ -394,7 +394,7 @@ def test_a_benchmark_restores_a_counter_and_traces_once():
     ex = rx.explore(model, (X,))
     ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.05)
     assert (model.calls, model.log, model.stats, CallCounter.total, model.training) == (0, [], {"n": 0}, 0, True)
-    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
+    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number, so it has to be restored"
     assert set(ex.numerics.verdict) == {"ok"}
     breaks = {"graph-break"} if BEFORE_2_13 else set()
     assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"

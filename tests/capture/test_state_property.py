@@ -1,4 +1,4 @@
-"""Drawn calls that write a user's state, also when they fail or are interrupted: all state is restored or named."""
+"""Random calls that write a user's state, fail or are interrupted: all state is restored or reported."""
 
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 
 class UserState:
-    """The state that a user owns in one of the drawn programs."""
+    """The state of a user in a random program."""
 
     def __init__(self):
         self.net, self.slots, self.hooked = Net(), Slots(), Program()
@@ -165,7 +165,7 @@ WRITES = {
 
 
 def with_write_examples(test):
-    """Let each be written in a call that succeeds, and in one that is interrupted while it is traced."""
+    """Add examples: each write in a call that succeeds, and in one that is interrupted while it is traced."""
     names = sorted(WRITES)
     for first, (ends_in_run, error) in itertools.product(range(8), [(None, ValueError), (2, KeyboardInterrupt)]):
         test = example(names[first::8], [], ends_in_run, error)(test)
@@ -173,7 +173,7 @@ def with_write_examples(test):
 
 
 def with_hook_examples(test):
-    """Let hooks of each kind, in each form, keep what they see somewhere."""
+    """Add examples: hooks of each kind, in each form, keep what they see."""
     rows = list(zip(KINDS, itertools.cycle(HOLDERS), itertools.cycle(FORMS), strict=False))
     for first in range(4):
         test = example([], rows[first::4], None, ValueError)(test)

@@ -75,7 +75,7 @@ def x():
 
 @pytest.fixture(scope="module")
 def static_artifacts(tmp_path_factory):
-    """Return an exploration, and a directory with its artifacts."""
+    """Return an exploration with static sizes, and a directory with its artifacts."""
     ex = rx.explore(Net(), (inputs(),), plan=PLAN)
     yield ex, ex.save_artifacts(tmp_path_factory.mktemp("explored") / "artifacts")
     ex.close()
@@ -97,7 +97,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def copied_folder(static_artifacts, folder):
-    """Return a directory of artifacts that the test may change."""
+    """Return a copy of the static artifacts that the test may change."""
     return shutil.copytree(static_artifacts[1], folder)
 
 
@@ -111,7 +111,7 @@ def warnings_as_errors():
 
 
 def assert_loads(net, x, plan=PLAN, **options):
-    """Nothing is compiled, and nothing said."""
+    """Assert that all code is loaded, nothing compiled, and nothing reported."""
     compiled = rx.compile(net, plan, **options)
     with warnings_as_errors():
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
@@ -121,7 +121,7 @@ def assert_loads(net, x, plan=PLAN, **options):
 
 
 def assert_compiles(net, x, plan=PLAN, *, match, **options):
-    """All is compiled here, which is said."""
+    """Assert that all code is compiled, with a warning."""
     compiled = rx.compile(net, plan, **options)
     with pytest.warns(UserWarning, match=match):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
@@ -136,7 +136,7 @@ def codes_and_regions(compiled):
 
 
 def test_artifacts_are_loaded_by_later_processes(net, x, folder):
-    """What one at work has not come to, such as the backward, is no difference."""
+    """A graph that the first process has not run yet, such as the backward, is no difference."""
     torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
     assert {entry.label.graph for entry in entries_of(folder)} == {"0/forward"}
     second = rx.compile(net, PLAN, artifacts=folder)
@@ -177,7 +177,7 @@ print(sorted({{artifact.compile.cache for artifact in rx.status(compiled).artifa
 
 
 def train_elsewhere(folder, cache, **environment):
-    """Return what a process says that trains with the artifacts in ``folder``: states, and where its code is from."""
+    """Train with the artifacts in ``folder`` in a new process; return the lines with its states and its caches."""
     program = FRESH.format(folder=str(folder), threads=torch.get_num_threads())
     return python(program, cache=cache, env={"CXX": None, "CC": None, **environment}).out.splitlines()
 
@@ -220,7 +220,7 @@ def as_packed(packed: Packed) -> Packed:
 
 
 def write_missing(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> list[Diagnostic]:
-    """Find none of these in a folder, write them, and find them; return what is told."""
+    """Assert that these artifacts are missing, write them, and assert that they load; return the diagnostics."""
     artifacts = ArtifactFolder(folder)
     for label in labels:
         assert artifacts.load(label, as_packed) is None
@@ -234,7 +234,7 @@ def write_missing(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> lis
 
 
 def assert_readable(folder: Path) -> None:
-    """Every file is what its name says, is listed, and can be unpacked; nothing else is there."""
+    """Assert that every file has the content of its name, is listed and can be unpacked, and that no other exists."""
     assert {path.suffix for path in folder.iterdir()} == {".artifact", ".json"}
     for path in folder.glob("*.artifact"):
         assert path.stem == sha256_of(path.read_bytes())
@@ -244,7 +244,7 @@ def assert_readable(folder: Path) -> None:
 
 
 def rewrite(folder: Path, change: Callable[[Packed], Packed]) -> None:
-    """Write all artifacts anew with other contents, as another version would have written them."""
+    """Write all artifacts again with other contents, as another version would."""
     contents = [(entry.label, read(folder, entry)) for entry in entries_of(folder)]
     shutil.rmtree(folder)
     artifacts = ArtifactFolder(folder)
@@ -254,7 +254,7 @@ def rewrite(folder: Path, change: Callable[[Packed], Packed]) -> None:
 
 
 def test_concurrent_writers_leave_readable_files(folder):
-    """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
+    """Each writes its own content of every artifact; an artifact that is there already is not written again."""
     labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
     start = threading.Barrier(4)
 
@@ -278,7 +278,7 @@ def test_concurrent_writers_leave_readable_files(folder):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes as POSIX has them")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
 def test_killed_writer_leaves_no_loadable_file(folder):
-    """It is killed in the middle of a file; another file is there, but no manifest."""
+    """The writer is killed in its second file; the first is complete, but there is no manifest."""
     if not (child := os.fork()):
         try:
             artifacts = ArtifactFolder(folder)
@@ -293,7 +293,7 @@ def test_killed_writer_leaves_no_loadable_file(folder):
 
 
 def test_no_class_of_this_package_is_in_a_file(dynamic_artifacts):
-    """Its modules may move; that of torch and Python is on the label."""
+    """Modules of this package may move. The versions of torch and Python are on the label."""
     _, folder = dynamic_artifacts
     packed = [read(folder, entry) for entry in entries_of(folder)]
     assert any(b"sympy" in artifact.sizes for artifact in packed), "there are guards"
@@ -314,7 +314,7 @@ def for_each_file(change: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def replace_manifests(folder: Path, content: bytes) -> None:
-    """Let the folder have this manifest alone, named as it must be."""
+    """Replace the manifests of the folder by one with this content, correctly named."""
     for path in folder.glob("manifest-*.json"):
         path.unlink()
     (folder / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
@@ -325,7 +325,7 @@ def set_newer_format(folder: Path) -> None:
 
 
 def exchange_files(folder: Path) -> None:
-    """Let each entry name the file of another entry."""
+    """Make each entry name the file of another entry."""
     entries = entries_of(folder)
     others = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
     replace_manifests(folder, manifest_content(others))
@@ -376,7 +376,7 @@ def test_damaged_artifact_is_reported_by_the_call(net, x, copied_folder):
     DAMAGES["no libraries"](copied_folder)
     compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=copied_folder)
     assert {code for code, _ in codes_and_regions(compiled)} == {"artifact-damaged"}
-    assert_loads(net, x, artifacts=copied_folder)  # what was damaged is written anew
+    assert_loads(net, x, artifacts=copied_folder)  # damaged artifacts are written again
 
 
 COUNTS = [1, pytest.param(20, marks=pytest.mark.slow)]
@@ -399,7 +399,7 @@ def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
 
 @pytest.mark.parametrize("times", COUNTS)
 def test_changed_bytes_of_any_file_are_detected(dynamic_artifacts, tmp_path, times):
-    """A damaged file loads as it was written, or is reported, whichever file it is."""
+    """Each artifact loads as it was written, or the damage is reported."""
     _, folder = dynamic_artifacts
     entries, files = entries_of(folder), sorted(folder.iterdir())
     written = {entry.label.key: read(folder, entry) for entry in entries}
@@ -481,7 +481,7 @@ def test_loading_any_file_never_raises(dynamic_artifacts, tmp_path, times):
 
 
 def mismatch_message(folder: Path, *others: dict[str, Any]) -> str:
-    """Return what is told if a folder has only artifacts whose labels are others: they are kept."""
+    """Return the message about a folder whose artifacts all have other labels; assert that they are kept."""
     artifacts = ArtifactFolder(folder)
     for number, other in enumerate(others):
         artifacts.save(replace(LABEL, key=f"other {number}", **other), lambda: PACKED)
@@ -593,7 +593,7 @@ def test_only_artifacts_that_the_plan_lists_are_loaded(net, x, static_artifacts,
     assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in entries_of(folder))
     compiled = assert_loads(net, x, plan, artifacts=folder)
     assert {part.artifact for part in rx.status(compiled).partitions} == set(ex.partitions["artifact"])
-    # Others that fit as well, and that only differ in their content.
+    # Artifacts that fit as well, and differ only in their content.
     rewrite(folder, lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
     files = sorted(folder.iterdir())
     match = r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
@@ -651,7 +651,7 @@ def test_a_directory_of_another_user_is_refused(net, static_artifacts, folder, m
 
 
 def graph_with_ones_on(device: str) -> fx.GraphModule:
-    """Return a graph that takes a tensor and adds one of ones, which it makes on a device."""
+    """Return a graph that adds ones to its input; it creates them on ``device``."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     ones = graph.call_function(torch.ops.aten.ones.default, ([4],), {"device": torch.device(device)})
@@ -660,7 +660,7 @@ def graph_with_ones_on(device: str) -> fx.GraphModule:
 
 
 def test_an_artifacts_label_has_the_gpus_of_its_partition(monkeypatch):
-    """Not only if an input is there, and not with whichever GPU is current."""
+    """A GPU counts even if no input is on it; the current GPU does not count."""
     current = 0
 
     def properties(device=None):

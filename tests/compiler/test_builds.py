@@ -38,7 +38,7 @@ print(*build.workers.pids, flush=True)
 
 @pytest.fixture
 def cache_root(tmp_path, monkeypatch):
-    """Empty caches of Inductor, for this process and its children."""
+    """Return the root of empty Inductor caches, for this process and its children."""
     for name, value in {"TMPDIR": tmp_path, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "cache"}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -46,7 +46,7 @@ def cache_root(tmp_path, monkeypatch):
 
 
 def fake_compiler(folder, monkeypatch, body):
-    """Make ``CXX`` a script that notes its arguments and then does ``body``; return where it notes them."""
+    """Make ``CXX`` a script that logs its arguments and then runs ``body``; return the log."""
     script, log = folder / "cxx", folder / "log"
     script.write_text(f'#!/bin/sh\necho "$$ $*" >> "{log}"\n{body}\n')
     script.chmod(0o755)
@@ -157,9 +157,9 @@ def arguments():
 
 
 class HeldBuilds:
-    """The builds of C++ kernels in a test: ``go`` lets them go on, and those in ``failing`` raise ``error``.
+    """Holds the builds of C++ kernels until ``go`` is set; those whose number is in ``failing`` raise ``error``.
 
-    ``seen`` has the lock file of each, which is one per kernel, in the order of their beginning.
+    ``seen`` has the lock file of each build, one per kernel, in the order in which they begin.
     """
 
     def __init__(self, worker):
@@ -239,7 +239,7 @@ def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
 
 
 def compile_in_parallel_s(ex, builds, **options):
-    """Compile what is stale, builds side by side; return the seconds that were waited for it."""
+    """Compile what is stale, with parallel builds; return the elapsed seconds."""
     builds.go.clear()
 
     def progress(doing, _fraction):

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.compiles
 
 
 def compile_count(ex):
-    """Return how many times Inductor runs during one ``compile()``."""
+    """Call ``compile()``; return how many times Inductor ran."""
     before = ex.live.program.store.compiles
     ex.compile()
     return ex.live.program.store.compiles - before
@@ -98,7 +98,7 @@ def test_equal_pieces_are_compiled_once():
 
 
 def test_thread_count_makes_artifacts_stale():
-    """Dynamo guards on it too: what has to be compiled then is what the next call will run."""
+    """Dynamo guards on it too, so the compile has to be of the graph that the next call runs."""
     ex = rx.explore(programs.textbook, programs.pair())
     assert compile_count(ex) == 2
     with torch_threads(torch.get_num_threads() + 1):
@@ -112,7 +112,7 @@ def test_thread_count_makes_artifacts_stale():
 
 
 def test_stale_after_settings_change():
-    """Another cell may set the number of threads while a job compiles: keys would name other code than they have."""
+    """A cell may set the number of threads while a job compiles: a key would then stand for other code."""
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     threads = torch.get_num_threads()
 
@@ -204,7 +204,7 @@ def test_a_dynamic_number_may_be_zero_or_negative(number):
 
 
 def with_changed_artifact(**changes):
-    """Return a switch that runs a changed artifact, an input of its call, and the call."""
+    """Return an exploration, its switch with a changed artifact, and a call of the switch."""
     ex = rx.explore(lambda x: x.sin() * 2, (torch.randn(4, 3),)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches

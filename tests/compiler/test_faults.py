@@ -196,7 +196,7 @@ def test_partitions_without_a_fingerprint_are_failed_not_stale(monkeypatch):
 
 
 class CancellingThread(SameThread):
-    """The calling thread, until the given piece of untimed work, which is cancelled."""
+    """Works on the calling thread and cancels the untimed work with this number, counted from 1."""
 
     def __init__(self, count):
         self.left = count
@@ -242,7 +242,7 @@ def test_benchmark_failure_is_reported_until_plan_changes(monkeypatch):
 
 @pytest.fixture
 def ex_and_errors():
-    """Return an exploration of two regions, compiled; its region ``a`` raises what is in the list beside it."""
+    """Return a compiled exploration of two regions, and a list: region ``a`` raises its first error."""
     errors, pieces = [], []
     original = torch_compile.compile_piece
 

@@ -37,7 +37,7 @@ def states(ex):
 
 
 def assert_as_eager(ex, module, *args):
-    """Called twice, because the first call of an artifact is checked more than later calls."""
+    """Compare two calls, because the first call of an artifact is checked more than later calls."""
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(ex.compiled(*args), module(*args))
@@ -115,7 +115,7 @@ def test_equal_weights_that_change_become_separate_constants(x):
         for _ in range(2):
             torch.testing.assert_close(fn(x), net(x))
         assert states(ex)[1:] == ["stale", "compiled"]
-        # The content is again that of the artifact, in another tensor.
+        # The weight has the artifact's content again, in another tensor.
         second.load_state_dict({name: value.clone() for name, value in third.state_dict().items()}, assign=True)
         ex.compile()
         assert states(ex)[1:] == ["compiled"] * 2

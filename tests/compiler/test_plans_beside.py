@@ -19,7 +19,7 @@ pytestmark = pytest.mark.compiles
 
 @pytest.fixture(scope="module")
 def two_plans():
-    """Return an exploration of two regions, compiled, and a program beside its own that has a third; what runs."""
+    """Return a compiled exploration of two regions, a second program with a third, and the list of keys that run."""
     ex, ran = rx.explore(programs.neighbours, programs.pair(grad=True)), []
     own = ex.plan
     other = ex.mark("rest", ops="aten.exp*").plan
@@ -42,9 +42,9 @@ def two_plans():
     return ex, second, ran
 
 
-def keys_of_one_call(call):
-    """Return the pieces that a call ran."""
-    ex, _, ran = call
+def keys_of_one_call(two_plans):
+    """Run the call once; return the keys of the artifacts that ran."""
+    ex, _, ran = two_plans
     ran.clear()
     run_once(ex.live.call, ex.live.capture.run)
     return set(ran)

@@ -182,7 +182,7 @@ def _parts(text):
 
 
 SHOWN = {("GPT", True, False), ("residual", False, False), ("attention", False, False)}
-"""Cases that every run of the tests has, beside those of the first model."""
+"""Cases that are not slow, beside the cases of the first model."""
 
 CASES = [
     pytest.param(
@@ -265,7 +265,7 @@ def explore_as_torch_compile(fn, args, config=None):
 
 @pytest.mark.compiles
 def test_autograd_detects_writes_to_saved_weights():
-    """Code of torch.compile alone does not: it returns views of the weight that the backward takes as they are."""
+    """Inductor's code alone would hide them: it returns views of the weight, which the backward uses unchecked."""
     x, w = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True)
     for function in (transposed, explore_as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
         loss = function(x, w)

@@ -84,7 +84,7 @@ def held_by_another_thread(lock):
 @pytest.mark.compiles
 @pytest.mark.parametrize(("rounds", "threads"), [(1, 2), pytest.param(20, 4, marks=pytest.mark.slow)])
 def test_threads_explore_and_compile_beside_a_plain_compile(rounds, threads):
-    """Explorations of their own and one for all, with Inductor's caches empty of them and filled."""
+    """Each thread has an exploration, or all share one; Inductor's caches are cold or warm."""
     options = ("--rounds", str(rounds), "--threads", str(threads))
     done = python(Path(__file__).with_name("threads.py"), *options, timeout=3600)
     assert done.out == f"ok {4 * rounds}\n"
@@ -211,7 +211,7 @@ def test_progress_callback_cannot_edit_while_measuring():
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
 def test_edits_are_refused_while_measuring(name):
-    """There is no panel to cancel it in."""
+    """The error does not mention the panel, because none is shown."""
     ex, raised = explore(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
 
@@ -273,7 +273,7 @@ def test_edits_of_several_threads_are_all_kept():
 
 
 def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
-    """One that comes after the new trace has read the plan waits until the exploration has that trace."""
+    """An edit after the new trace has read the plan waits until the exploration has that trace."""
     ex, waiting, threads = explore(), threading.Event(), []
     apply = Program.apply
 
@@ -423,7 +423,7 @@ def test_marked_code_runs_eagerly_while_no_other_thread_traces():
 
 
 def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
-    """On a device they would run on a thread of autograd's, and wait there to be compiled."""
+    """On a device, autograd would run them on its own thread, where their compile would wait for the lock."""
 
     @torch._dynamo.disable
     def check():
@@ -443,7 +443,7 @@ def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
 
 
 def test_linecache_may_lose_generated_code_while_it_is_checked(monkeypatch, tmp_path):
-    """Another thread does so, or the garbage collector; Python 3.11 raises KeyError if all are checked at once."""
+    """Another thread or the garbage collector drops it; Python 3.11 raises KeyError if all are checked at once."""
     source, generated = str(tmp_path / "file.py"), "<eval_with_key>.test"
     stat = os.stat
 
@@ -602,24 +602,24 @@ for of in ("torch", "rx", "warm"):
 
 @pytest.fixture(scope="module")
 def printed_lines():
-    """What a process prints that does all this: what breaks there breaks torch for the whole process."""
+    """Return the lines that the three programs print in one process: a failure there breaks torch for all of it."""
     overwritten = {"MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
     return python(SHARED + CLOSED + POOL, flags=("-X", "faulthandler"), env=overwritten).out.splitlines()
 
 
 @pytest.mark.compiles
 def test_explorations_block_and_crash_no_threads_of_the_users(printed_lines):
-    """Each would, or torch does (docs/upstream.md).
+    """Without care, each case is a fault of torch (docs/upstream.md).
 
-    Two threads use the parameters of an exploration: they deadlock on it, if it keeps the nodes of their gradients. A
-    function is forgotten that another thread traces or compiles: freeing what Dynamo keeps of it is a crash then.
+    Two threads that use the parameters of an exploration deadlock if it keeps the nodes of their gradients. If Dynamo
+    forgets a function that another thread traces or compiles, freeing what Dynamo keeps of it crashes.
     """
     assert printed_lines[:3] == ["shared ['grad bias', 'grad weight']", "closed often 4", "closed meanwhile 1"]
 
 
 @pytest.mark.compiles
 def test_a_pool_inside_the_call_may_compile(printed_lines):
-    """What it compiles is torch's, one of ``rx.compile`` with a region, or compiled already."""
+    """The pool compiles by torch.compile, by ``rx.compile`` with a region, or runs code that is compiled already."""
     assert printed_lines[3:] == ["torch RLock", "rx RLock", "warm RLock"]
 
 
@@ -635,7 +635,7 @@ def call_on_its_gradient(y):
 
 @pytest.mark.parametrize("call_with", [call_on_argument, call_on_its_gradient])
 def test_a_backward_does_not_enter_values_computed_in_another_thread(call_with):
-    """Each thread counts the nodes of autograd from 0, so those of this one have larger numbers than the call's."""
+    """Autograd numbers the nodes of each thread from 0, so nodes of this thread have larger numbers than the call's."""
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
     fn, x = call_with(y)
@@ -654,7 +654,7 @@ def make_many_nodes():
 
 @pytest.mark.parametrize("of", [lambda x: x, torch.sin])
 def test_gradients_pass_values_computed_on_the_calls_own_threads(of):
-    """Its nodes have smaller numbers than those that this thread made before the call."""
+    """The nodes of such a value have smaller numbers than nodes that this thread made before the call."""
     make_many_nodes()
     runs = []
 

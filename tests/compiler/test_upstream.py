@@ -1,7 +1,7 @@
-"""Against upstream: what is compiled by its cut, and the variants that run the marks alone.
+"""Against upstream: compiled code under its cut, and the variants that run only the marks.
 
-That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``; what is said of
-programs under its compilers in ``tests/diagnostics``.
+That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``; diagnostics
+of programs under its compilers are in ``tests/diagnostics``.
 """
 
 import pytest
@@ -25,7 +25,7 @@ compiles = pytest.mark.compiles
     "name", [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()]
 )
 def test_compiled_pieces_match_eager_under_either_cut(name):
-    """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
+    """Under either cut, the code of the pieces gives the right outputs and gradients."""
     program = PROGRAMS[name]
     with program.explore() as ex:
         for cut in (Cut.INSTANCES, Cut.UPSTREAM) if program.upstreams_cut_is_right else (Cut.INSTANCES,):
@@ -47,7 +47,7 @@ def upstream_codes(ex):
 
 @compiles
 def test_upstream_compiles_only_marked_ops(monkeypatch):
-    """Marked by module here, not in the source: the marks are put on Dynamo's graph."""
+    """The region is marked by module: its marks are put on Dynamo's graph, not into the source."""
     pieces = []
     note = upstream_marks.Marks._note_piece
     monkeypatch.setattr(
@@ -71,7 +71,7 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
 
 @compiles
 def test_full_and_upstream_recompile_when_inductor_config_changes():
-    """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
+    """Dynamo does not guard on Inductor's config, so both have to be compiled again when it changes."""
     ex = rx.explore(programs.two, (torch.ones(4),))
 
     def costs():

@@ -139,7 +139,7 @@ def step(x, places):
 
 @pytest.fixture
 def shipped():
-    """A piece whose code would crash on other integers, its inputs, and what is sent of both."""
+    """Return a piece whose code would crash on other integers, its inputs, and the shipment of both."""
     x, places = torch.randn(8, 6), torch.tensor([1, 7, 3, 2])
     ex = rx.explore(step, (x, places))
     program = ex.live.program

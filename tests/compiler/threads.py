@@ -1,6 +1,6 @@
 """Run as a program: rounds of threads that explore and compile at once beside plain torch.compile.
 
-What breaks here breaks torch for the whole process: it is run in one of its own. Prints ``ok`` and the count of rounds.
+A failure breaks torch for the whole process, so this runs in its own. Prints ``ok`` and the count of rounds.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tests.shared.checks import BEFORE_2_13
 
 
 class Model(nn.Module):
-    """Two regions, made anew for each round so that nothing is traced already."""
+    """Two regions; each round has a new model, so that nothing is traced already."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Graph breaks: where each is, in a hook or a library too, what runs eagerly because of it, and what helps."""
+"""Graph breaks: where each is, in a hook or a library too, which ops run eagerly after it, and the remedy."""
 
 import functools
 import re
@@ -26,7 +26,7 @@ def print_hook(_module, _inputs, *_output):
 
 
 class Printer:
-    """A hook that is an object, and has one that is a method."""
+    """A hook as an object; its method is a hook too."""
 
     def __call__(self, module, inputs, output):
         print("a graph break")

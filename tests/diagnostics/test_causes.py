@@ -1,4 +1,4 @@
-"""What failed is told with its cause: the op of an assert, the line of a failed trace, the guard of another trace."""
+"""A failure is reported with its cause: the op of an assert, the line of a failed trace, the guard of another trace."""
 
 from dataclasses import replace
 

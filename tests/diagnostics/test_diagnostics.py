@@ -1,4 +1,4 @@
-"""Diagnostics: every code in the smallest program that shows it, which is that of the page, and none in clean ones."""
+"""Diagnostics: the page's program of every code shows it, and clean programs show none."""
 
 import importlib
 import itertools
@@ -48,7 +48,7 @@ ALSO: dict[str, set[str]] = {
     "config-nested": {"config-neighbour"},
     "call-nondeterministic": {"graph-break"},
 }
-"""What a program shows besides its own code."""
+"""Other codes that the program of a code shows."""
 
 WITHOUT_LINE = {
     "config-inert",
@@ -64,7 +64,7 @@ UNDER_UPSTREAM = {
     "upstream-config": ("max_fusion_size=2; requested was max_fusion_size=8", {"eager", "upstream"}),
     "upstream-ignored": ("", {"eager", "lite"}),
 }
-"""What is said of programs that run under upstream's compilers, and the variants that are measured."""
+"""A part of the message about programs under upstream's compilers, and the variants that are measured."""
 PROGRAMS = diagnostics_programs.page_programs()
 
 
@@ -155,7 +155,7 @@ def test_the_number_of_diagnostics_does_not_grow_with_the_model() -> None:
 
 
 def stacked_layers(depth: int) -> Exploration:
-    """Blocks whose residual lies inside the region: without its sum of gradients each backward is cut apart."""
+    """Explore layers whose sums of gradients are left out of the region, so that each backward is cut in pieces."""
 
     def layers(x: torch.Tensor) -> torch.Tensor:
         for _ in range(depth):
@@ -175,7 +175,7 @@ REPORTS: dict[str, tuple[Any, ...]] = {}
 
 
 def reports(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **said: Any) -> Any:
-    """A program that has one diagnostic of this code, whose texts contain what is given, or, with ``never``, none."""
+    """Decorator: the program has one diagnostic of this code, whose texts contain ``said``; with ``never``, none."""
 
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
         REPORTS[f"{fn.__name__} {'never' if never else 'reports'} {code}"] = fn, args, code, edit, never, said
@@ -699,7 +699,7 @@ def test_the_most_severe_diagnostic_comes_first() -> None:
 
 @needs_region_ids
 def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which config each piece of upstream's gets is read inside upstream's own compile, left out itself."""
+    """The config of each of upstream's pieces is read inside upstream's compile, which then does not compile."""
     from torch._dynamo.backends.common import aot_autograd
     from torch.fx.passes.regional_inductor import regional_inductor
 
@@ -741,7 +741,7 @@ def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monk
 
 
 def repeated(evidence: Evidence, times: int) -> Evidence:
-    """Return what a model that many times as deep would give, without tracing it."""
+    """Return the evidence of a model that is so many times as deep, without tracing it."""
     step = max(evidence.assignment.owners) + 1000
 
     def name(text: str, index: int) -> str:

@@ -1,6 +1,6 @@
 """Every remedy does what it says: its actions are applied to the program of its diagnostic, or the program is changed.
 
-What only a measurement finds is made of planted figures.
+Findings of measurements are made from simulated figures.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ X = torch.randn(8, 8, requires_grad=True)
 
 @dataclass(frozen=True)
 class ActionRemedy:
-    """The remedy has actions: ``keeps`` says what holds once they are applied; without it, the diagnostic is gone.
+    """The remedy has actions. Once they are applied ``keeps`` holds; without ``keeps``, the diagnostic is gone.
 
-    ``filled`` are the arguments that they leave open, in their order; a text is the name of a file.
+    ``filled`` has the arguments that the actions need, in their order; a text is the name of a file.
     """
 
     keeps: Callable[[Exploration, list[Any]], bool] | None = None
@@ -44,14 +44,14 @@ class ActionRemedy:
 
 @dataclass(frozen=True)
 class EditRemedy:
-    """The remedy is to change the program: each of the replacements makes the diagnostic go."""
+    """The remedy is to change the program: each of the replacements removes the diagnostic."""
 
     edits: tuple[tuple[tuple[str, str], ...], ...]
 
 
 @dataclass(frozen=True)
 class TextRemedy:
-    """The remedy is nothing that makes the diagnostic go, for a reason; ``action`` stands in it."""
+    """The remedy does not remove the diagnostic, for the reason ``why``; its text contains ``action``."""
 
     why: str
     action: str = ""
@@ -155,7 +155,7 @@ REMEDIES: dict[str, ActionRemedy | EditRemedy | TextRemedy] = {
     "kernel-bound": MEASURED,
     "launch-bound": MEASURED,
 }
-"""What the remedy of each code is."""
+"""The remedy of each code."""
 
 COMPILES = {
     *("recompiled", "region-failed", "call-nondeterministic"),
@@ -223,7 +223,7 @@ def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tm
 # -------------------------------------------------------------------------- remedies with other actions than the page's
 
 OTHERS: dict[str, tuple[Callable[..., Any], Callable[[Exploration], object], str, ActionRemedy]] = {}
-"""Other programs with a code, what is done to the exploration first, and the remedy."""
+"""More programs with a code, the edit of the exploration before the remedy, and the remedy."""
 
 
 def other_program(
@@ -363,7 +363,7 @@ def explore_mlp() -> Exploration:
 
 
 def measured_findings() -> dict[str, Diagnostic]:
-    """Return a finding of each kind about a region 'mlp', from planted figures."""
+    """Return a finding of each kind about region 'mlp', from simulated figures."""
     slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
     part = slower.partitions[0]
     wrong = replace(

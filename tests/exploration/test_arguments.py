@@ -1,4 +1,4 @@
-"""Every public function and method, given what it does not take: it works, or an error of ours says what to give."""
+"""Every public function and method with odd arguments: it works, or an error of ours says what to give."""
 
 import contextlib
 import copy
@@ -31,7 +31,7 @@ from tests.shared.checks import BEFORE_2_13
 rx: Any = regional_explorer  # whose arguments are of the wrong type here on purpose
 
 LONGEST = 500
-"""Characters of an error."""
+"""The most characters of an error."""
 
 
 class Unprintable:
@@ -40,7 +40,7 @@ class Unprintable:
 
 
 class Callback:
-    """Can be called, whatever with."""
+    """A callable that takes any arguments."""
 
     def __call__(self, *args, **kwargs):
         return True
@@ -70,7 +70,7 @@ def ex():
 
 @pytest.fixture(autouse=True)
 def working_directory(tmp_path, monkeypatch):
-    """Some of the odd values are good names of files."""
+    """Change to an empty directory, because some of the odd values are valid names of files."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -167,11 +167,11 @@ ENTRIES: dict[str, Any] = {
     "save_artifacts": (lambda ex, path: ex.save_artifacts(path), ["artifacts"], {}),
     "show": (lambda ex, **k: ex.show(**k), [], {"widget": False}),
 }  # fmt: skip
-"""A way to call each, its good positional and its good keyword arguments."""
+"""A call of each function, with good positional and good keyword arguments."""
 
 
 def refusal(ex, entry, place, value):
-    """Return what our error says when ``value`` takes a good argument's ``place``; empty if it is taken."""
+    """Return our error if ``value`` replaces the good argument at ``place``; empty if it is accepted."""
     call, args, kwargs = ENTRIES[entry]
     given, named = list(args(ex) if callable(args) else args), dict(kwargs)
     (given if isinstance(place, int) else named)[place] = value

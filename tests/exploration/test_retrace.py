@@ -134,7 +134,7 @@ def test_node_names_of_other_ops_after_a_retrace_are_reported(ex: rx.Exploration
     ex.unmark("named").retrace(dynamic=False).mark("named", nodes="sin")
     with pytest.warns(UserWarning, match="traced again"):
         ex.live.capture.run(*pair(8))
-    assert not ex.retrace(dynamic=False).diagnostics, "marked anew; a graph of a later call repeats its ops"
+    assert not ex.retrace(dynamic=False).diagnostics, "marked again; a graph of a later call repeats its ops"
     ex.unmark("named").retrace(dynamic=True)
     assert not ex.diagnostics
     name = next(node.name for node in ex.session.graph("0/forward").ops if node.target.startswith("aten.mul"))

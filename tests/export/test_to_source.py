@@ -88,7 +88,7 @@ def program(tmp_path):
 
 @pytest.fixture(scope="module")
 def cached_program(tmp_path_factory):
-    """Return a function that makes the program of a text once, for tests that leave its file as it is."""
+    """Return a function that makes the program of a text once, for tests that do not change its file."""
     return functools.cache(lambda text: Program(tmp_path_factory.mktemp("program"), text, lambda _: None))
 
 
@@ -487,7 +487,7 @@ def write_package(folder, mark="call:2"):
 
 
 def assert_applies(diff, path, *folders):
-    """In each folder git applies the diff of a plan to the file."""
+    """Assert that git applies the diff of a plan to the file, from each of the folders."""
     before = path.read_text()
     for folder in folders:
         (folder / "plan.patch").write_text(diff)
@@ -537,7 +537,7 @@ def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
 
 
 def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program):
-    """The text has the calls that mark the other one in the changed source."""
+    """The text has the calls that mark the inner region again in the changed source."""
     text = """
         def call(x):
             y = x.sin()
@@ -584,7 +584,7 @@ def test_functions_hidden_by_gc_freeze_are_changed_too(shared_program):
 
 
 def test_an_interrupt_leaves_no_function_changed(program):
-    """Interrupts come at many moments, while the code of thousands of functions is put back, too."""
+    """Interrupts come at many moments, also while the code of thousands of functions is restored."""
     one = program(NO_IMPORT, mark_lines("call:2"))
     call, before = one.ex.live.call.fn, one.before.decode()
     code, after = call.__code__, before.replace("y = x.sin()", "with torch.no_grad():\n        y = x.sin()")

@@ -1,4 +1,4 @@
-"""What only a GPU can show: events, launches, the allocator. Skipped where there is none."""
+"""Events, launches and the allocator of a GPU; skipped where there is none."""
 
 import pytest
 import torch
@@ -74,7 +74,7 @@ def test_device_state_has_used_and_total_memory():
 
 
 def test_a_call_that_takes_gradients_itself_is_explored():
-    """Their backward is compiled when it first runs: while the traced run holds the compile lock."""
+    """The backward of such a call is compiled when it first runs: while the traced run holds the compile lock."""
     energy = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).cuda()
 
     def forces(x):

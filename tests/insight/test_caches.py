@@ -1,4 +1,4 @@
-"""What the caches said of each artifact and why, what differs from the nearest, and where compile time goes."""
+"""The cache result of each artifact and its reason, the difference from the nearest, and where compile time goes."""
 
 import contextlib
 import pickle
@@ -188,7 +188,7 @@ def compiled_ex():
 
 
 def cache_row():
-    """Return what the caches said of the region in a compile."""
+    """Compile the region; return its row of the caches table."""
     (row,) = compiled_ex().caches.to_dict("records")
     return row
 

@@ -1,4 +1,4 @@
-"""Generated code, linked to nodes and lines; under two configs; and what is said where it is broken or missing."""
+"""Generated code, linked to nodes and lines; under two configs; and what is reported where it is broken or missing."""
 
 import dataclasses
 import json
@@ -73,7 +73,7 @@ def two_lines_ex():
 
 @pytest.fixture(scope="module")
 def ex_with_code():
-    """Return an exploration whose code was looked at, for tests that only read it."""
+    """Return an exploration whose code was read, for tests that do not change it."""
     ex = two_lines_ex()
     ex.code("r")
     return ex
@@ -217,7 +217,7 @@ def test_nodes_replaced_by_patterns_are_inferred():
 
 
 def test_nodes_made_by_inductor_are_inferred():
-    """The seeds of random ops come of no node of the user's."""
+    """No node of the user's makes the seeds of random ops."""
     code = compiled_ex(rx.region("r")(lambda x: F.dropout(torch.sin(x), 0.5)), torch.randn(64, 64)).code("r")
     seeds = [linked for part in code for linked in part.kernels if "inductor_seeds" in linked.kernel.ops]
     assert seeds
@@ -396,7 +396,7 @@ def test_a_kernel_without_known_nodes_is_counted_and_shown():
     (key,) = ex.live.insights.codes
     kernels = (replace(first, nodes=(), inferred=(), bytes_read=None), *others)
     ex.live.insights.codes[key] = replace(part.code, kernels=kernels)
-    ex.live.insights.revision += 1  # the session is made anew
+    ex.live.insights.revision += 1  # the session is made again
     (part,) = code = ex.code("r")
     assert part.kernels[0].lines == ()
     assert [node.op for node in part.unlinked] == ["sin", "mul"]

@@ -1,4 +1,4 @@
-"""Why a region is slow: planted programs, thresholds, and remedies that are measured before they are offered."""
+"""Why a region is slow: programs, thresholds, and remedies that are measured before they are offered."""
 
 import dataclasses
 import weakref
@@ -128,7 +128,7 @@ def simulate_times(monkeypatch, kernel_s, bound_s, between_s):
 
 
 def other_findings(ex, budget_s=0.4):
-    """Return what was found besides what the time of the region consists of, which always is."""
+    """Return the findings besides ``region-time``, which is always there."""
     time, *others = ex.diagnose("r", budget_s)
     assert time.code == "region-time"
     return others
@@ -136,7 +136,7 @@ def other_findings(ex, budget_s=0.4):
 
 @pytest.fixture
 def one_thread():
-    """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
+    """Use one thread: on busy cores, threads of a team wait for each other, and times mean nothing."""
     with torch_threads(1):
         yield
 
@@ -207,7 +207,7 @@ def test_each_equal_layer_counts(monkeypatch):
 
 @pytest.fixture
 def unfused_kernels(monkeypatch):
-    """Return an exploration whose code has loops that were not fused, at the limit of their kernels."""
+    """Return an exploration of four kernels that were not fused, each as fast as its bound allows."""
 
     def four_loops(x):
         with rx.region("r", max_fusion_size=1):
@@ -223,7 +223,7 @@ def codes_found(ex):
 
 
 def fake_race(verdict):
-    """Return what stands for a race, in which each remedy ends with this verdict."""
+    """Return a fake race, in which each remedy ends with this verdict."""
 
     def race(_workpiece, _args, _now, candidates, *_):
         return {name: timing(name, 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict) for name in candidates}
@@ -257,7 +257,7 @@ def test_a_faster_remedy_replaces_the_kernel_bound_finding(unfused_kernels, monk
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
 def test_a_refused_fusion_is_found_with_a_measured_remedy():
-    """Nothing is planted: in one loop ``x`` is read once instead of eight times."""
+    """Nothing is simulated: in one loop ``x`` is read once instead of eight times."""
 
     def statistics(x):
         with rx.region("r", max_fusion_size=1):

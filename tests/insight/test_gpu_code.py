@@ -75,7 +75,7 @@ def test_generating_gpu_code_leaves_the_process_unchanged(ex):
 
 @pytest.mark.slow
 def test_registers_are_read_from_the_code_that_triton_assembled(ex):
-    """Its flags change registers and spills, so that ptxas is not run a second time without them."""
+    """Triton's flags change registers and spills, so ptxas must not run again without them."""
     from triton import knobs
 
     before = knobs.compilation.always_compile
@@ -138,7 +138,7 @@ def test_peaks_agree_with_torchs(name):
 
 
 def test_torch_has_the_bandwidth_of_an_h100_for_an_l4():
-    """docs/upstream.md: the data sheet says 300 GB/s. When this fails, torch has mended it."""
+    """docs/upstream.md: the data sheet says 300 GB/s. When this fails, torch has fixed it."""
     from torch._inductor.analysis.device_info import lookup_device_info
 
     assert lookup_device_info("NVIDIA L4").dram_bw_gbs == 3350
@@ -166,7 +166,7 @@ def test_occupancy_matches_the_vendors_calculators(target, registers, shared, wa
 
 @pytest.mark.slow
 def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex):
-    """The other process takes over what is set in this one. Dynamo traces the call again for it: two partitions."""
+    """The lowering process takes over the settings of this one. Dynamo traces the call again: two partitions."""
     exact = ex.code("r", target="h100")
     with torch_setting("float32_matmul_precision", "high"):
         rounded = ex.code("r", target="h100")
@@ -204,7 +204,7 @@ def test_attention_uses_the_op_that_the_gpu_has(dtype, masked):
 
 @pytest.mark.slow
 def test_sizes_that_inductor_would_pad_on_a_gpu_have_code():
-    """Inductor times padded products on the GPU itself, which is not there."""
+    """Inductor would time padded products on the GPU, which is not here."""
     pytest.importorskip("triton")
     ex = rx.explore(rx.region("r")(lambda x, w: torch.relu(x @ w)), (torch.randn(1023, 1023), torch.randn(1023, 1023)))
     (part,) = ex.code("r", target="a100")

@@ -163,7 +163,7 @@ CODE = ArtifactCode("", tuple(Kernel(name, KernelKind.POINTWISE) for name in "kl
 
 @dataclass
 class FakeMachine:
-    """Three calls on a clock that stands still but for them; ``pauses`` are added to each in turn, round by round."""
+    """Three calls on a clock that only they advance; ``pauses`` are added to each in turn, round by round."""
 
     clock: FakeClock
     pauses: Iterator[float]
@@ -171,7 +171,7 @@ class FakeMachine:
     notes: ClockNotes = dataclasses.field(default_factory=ClockNotes)
 
     def call(self, name, *seconds):
-        """Take ``seconds`` for the kernels and for what is around them; only the code with clocks notes the kernels."""
+        """Advance the clock by ``seconds``, for kernels and around them; only code with clocks records the kernels."""
         self.clock.log.append(name)
         for number, taken in enumerate(seconds[1:]):
             self.clock.spend(taken)
@@ -223,7 +223,7 @@ def test_kernel_times_are_of_the_same_rounds():
 @pytest.mark.usefixtures("no_clock_overhead")
 @pytest.mark.parametrize("seed", range(5))
 def test_disturbed_times_stay_consistent(seed):
-    """As the shares of 103 % and 109 %, with a row of -26 %."""
+    """Shares were once 103 % and 109 %, beside a row of -26 %."""
     chance = np.random.default_rng(seed)
     pauses = (float(seconds) for seconds in chance.exponential(0.2, 10_000) * (chance.random(10_000) < 0.5))
     times = FakeMachine(FakeClock(), pauses).times()
@@ -274,7 +274,7 @@ def simulated_rates(copied=1e10, multiplied=1e11):
 @pytest.mark.parametrize("slower", [0.01, 0.5, 1.0, 1.1, 2.0, 390.0])
 @pytest.mark.parametrize("taken_s", [1e-6, 2e-4, 1e-2, 1.0])
 def test_no_bound_exceeds_the_measured_time(kernel, slower, taken_s):
-    """Whatever disturbed the rates, by factors from 0.01 to 390."""
+    """Even if the rates were disturbed by factors from 0.01 to 390."""
     rates = simulated_rates(1e10 / slower, 1e11 / slower)
     times = [taken_s * (1 + number / 7) for number in range(9)]
     time = kernel_time(kernel, Parts({0: np.array(times)}), 0, rates)
@@ -338,7 +338,7 @@ def test_rates_are_measured_with_explicit_dtypes_and_device(monkeypatch):
 
 
 class SlowMachine:
-    """A clock, and what it shows of calls: they move or multiply so much per second, whatever they are."""
+    """A clock, and rates of calls that move or multiply ``per_s`` per second."""
 
     def __init__(self, monkeypatch, per_s):
         self.now_s = 0.0
@@ -364,7 +364,7 @@ SLOW_WORKS = {
 @pytest.mark.parametrize("works", SLOW_WORKS.values(), ids=SLOW_WORKS)
 @pytest.mark.parametrize("per_s", [1e6, 1e8, 1e12])
 def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
-    """An 8 × 8 product of float16 waited 146 s for products of 1024 × 1024, where a CPU has no instructions for it."""
+    """On a CPU without float16, the rate of an 8 × 8 product once waited 146 s for products of 1024 × 1024."""
     machine, measured = SlowMachine(monkeypatch, per_s), Rates("cpu")
     measured.measure(works, 0.5)
     smallest_s = (rates.CALLS + 1) * 2 * (2 * 64**3 + 3 * STEPS[0]) / per_s

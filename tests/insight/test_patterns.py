@@ -51,7 +51,7 @@ def test_a_trace_without_patterns_has_no_row():
 def test_the_attention_pattern_matches_in_new_and_cached_code():
     ex = rx.explore(attention, heads(grad=False)).mark("all", ops="*")
     ex.compile()
-    code = ex.code("all")  # says it of code from a cache, too
+    code = ex.code("all")  # reads the patterns of code from a cache, too
     row = row_of(ex, ATTENTION)
     assert row["trace"] == 0
     assert row["regions"] == {"all": 1}
@@ -82,7 +82,7 @@ def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
 
 
 def session_of(*, trace=None, region=None, full=None):
-    """Return a session in which these patterns matched; None in a region or in torch.compile is not known."""
+    """Return a session in which these patterns matched; None means not known."""
     base = measured(trained())
     first, *others = base.graphs
     artifacts = {

@@ -1,4 +1,4 @@
-"""What the time of a region consists of, also where nothing can be improved; what Inductor warned of."""
+"""The parts of a region's time, also where nothing can be improved; Inductor's warnings."""
 
 import warnings
 
@@ -33,7 +33,7 @@ def figure(value_us):
 
 
 def part(*kernels_us, between_us=0.0, code=None, **changed):
-    """Return a partition of three kernels that take so long."""
+    """Return a partition of three kernels that take these times."""
     times = ArtifactKernelTimes(
         tuple(value and KernelTime(figure(value), 0.5 * value * US) for value in kernels_us),
         between=figure(between_us),

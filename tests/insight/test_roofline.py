@@ -241,7 +241,7 @@ def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
 
 @pytest.mark.compiles
 def test_full_with_all_ops_eager_is_bitwise_equal_despite_marks():
-    """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
+    """Lite mode would compile marked ops; the trial has to tell whether Inductor, op by op, is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
 
     def marked(x, w):

@@ -1,4 +1,4 @@
-"""No answer says what cannot be, whatever was measured: a test for each rule, over sessions by chance."""
+"""No answer is impossible, whatever was measured: a test for each rule, over random sessions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tests.shared.drawn_sessions import Drawn, drawn
 
 SEEDS = range(96)
 DRAWN = 12
-"""So many sessions are measured by chance; the others are these, changed."""
+"""The number of random measured sessions; each seed changes one of them."""
 PLAN, EAGER, FULL = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
 
 
 @functools.cache
 def random_session(seed: int) -> Session:
-    """Return a session in any state: some variants left out, of another plan, with findings of any gain."""
+    """Return a random session: variants may be missing, the plan another, and findings have any gain."""
     chance = Drawn(seed + 1000)
     session = drawn(seed % DRAWN)[1]
     call_s = session.timings[0].median_s.value

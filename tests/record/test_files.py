@@ -36,11 +36,11 @@ SOME = 30
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""
 ALL = 3000
 LONGEST = 400
-"""Characters of an error: what the file holds may be long."""
+"""The most characters of an error, because the content of a file may be long."""
 
 
 def session_with_every_field() -> Session:
-    """Return a session in which every field holds something."""
+    """Return a session in which no field is empty."""
     base = sessions.measured(sessions.trained(2))
     troubled, profile = sessions.troubled(), sessions.profiled(base).profile
     assert profile is not None

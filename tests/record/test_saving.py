@@ -71,7 +71,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
 def test_new_files_have_default_permissions_replaced_ones_keep_theirs(
     mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The umask is shared by all threads: what another one creates while it is changed would be open to everybody."""
+    """All threads share the umask: while one changes it, a file of another thread would be open to everybody."""
     before = os.umask(mask)
     try:
         with monkeypatch.context() as patched:

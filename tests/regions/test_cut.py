@@ -1,6 +1,6 @@
-"""Cutting: circles, sums of gradients, what is carved out, pieces used again, and what must run before what.
+"""Cutting: cycles, sums of gradients, carved ops, reused pieces, and the order of ops.
 
-Which partitions come of many programs, and that these compute the same, is in ``tests/golden/test_engine.py``.
+The partitions of many programs, and that they compute the same, are in ``tests/golden/test_engine.py``.
 """
 
 from typing import Any
@@ -79,7 +79,7 @@ def test_random_numbers_keep_the_order_of_the_program(random_op):
 
 
 class LayerWithBreak(programs.Layer):
-    """A layer with a graph break inside, so that each half is a frame of its own and its parts are called alone."""
+    """A layer with a graph break inside: each half is a frame, which calls its submodules alone."""
 
     def forward(self, x):
         x = self.up(x) * 2
@@ -142,7 +142,7 @@ SUMS: dict[str, Any] = {}
 
 
 def expect_sums(pieces, inside, *said, args=None):
-    """A program: into how many pieces its backward is cut, with how many sums, and what is said of sums left out."""
+    """Decorator: the pieces of the program's backward, the sums in them, and what is said of sums left out."""
 
     def add(fn):
         SUMS[fn.__name__] = fn, args or (vector(),), pieces, inside, said
@@ -359,7 +359,7 @@ def test_ops_keep_their_order_around_writes(target, args, keywords, expected):
 
 
 def test_in_place_writes_stay_outside_partitions():
-    """As the body of a HOP may, that AOTAutograd has not made functional."""
+    """The body of a higher-order op may contain in-place ops: AOTAutograd does not functionalize it."""
 
     def writes(x):
         return x.sin().add_(1).cos()

@@ -1,4 +1,4 @@
-"""Selections by pointer as selectors: they pick just what was selected, also in a later trace, and read as written."""
+"""Selections by pointer as selectors: they match exactly the selected ops, also in a later trace, and parse back."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def random_selections(session: Session, number: int) -> Iterator[Selection]:
 
 
 def identities(graphs: Sequence[Graph]) -> dict[int | None, object]:
-    """Return what stays of each op in another trace: its modules, lines and name, and which of equal ones it is."""
+    """Return what identifies each op in any trace: its modules, lines and name, and its number among equal ones."""
     times: collections.Counter[object] = collections.Counter()
     found: dict[int | None, object] = {}
     for graph in graphs:

@@ -1,4 +1,4 @@
-"""Merging, splitting and carving: each edit is a new plan, and what it says is what is cut."""
+"""Merging, splitting and carving: each edit is a new plan, and the graphs are cut as it says."""
 
 from collections import Counter
 
@@ -25,7 +25,7 @@ def ops(ex, region, graph="0/forward"):
 
 
 def source_recreates_regions(ex):
-    """Tell whether the plan's own source makes the same members and partitions of a plan without regions."""
+    """Return whether the plan's source, run on an empty plan, gives the same members and partitions."""
     members, partitions = ex.session.members, [part.nodes for part in ex.session.partitions]
     source, plan = plan_source(ex.plan), ex.plan
     ex.plan = rx.Plan()

@@ -262,7 +262,7 @@ def test_a_pattern_of_backward_ops_selects_their_forward_ops():
         return found
 
     x = torch.ones(3, requires_grad=True)
-    # The backward of the sine is a cosine; that of the cosine has a sine, which the forward has too.
+    # The backward of the sine is a cosine; the backward of the cosine has a sine, as the forward has.
     both = rx.explore(lambda x: x.sin().exp().cos().tanh(), (x,))
     assert members_of(both, "aten.cos*") == ("cos",)
     assert members_of(both, "aten.sin*", "aten.exp") == ("sin", "exp")

@@ -82,7 +82,7 @@ def explore_nested(*, grad=True, **given):
 
 @pytest.fixture(scope="module")
 def with_options():
-    """Return an exploration of bodies that ask for a config."""
+    """Return an exploration of bodies whose options have a config."""
     return explore_nested(options=options(ASKED))
 
 
@@ -176,7 +176,7 @@ def test_a_global_config_key_of_a_body_is_left_out():
 
 
 def test_a_partitioner_and_decompositions_in_the_options_are_used():
-    """Decompositions shape the trace, and only that of the body."""
+    """The decompositions apply only to the trace of the body."""
 
     def tanh(x):
         return 2 * torch.sigmoid(2 * x) - 1

@@ -1,4 +1,4 @@
-"""Suggested regions: what an engineer would try first, told apart, without a compile."""
+"""Suggested regions: what an engineer would try first, without a compile."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ MODELS: dict[str, tuple[Callable[[], rx.Exploration], Expected]] = {
 
 
 def check(ex: rx.Exploration) -> None:
-    """Check all that is said of suggestions against what marking them gives."""
+    """Check the figures and relations of suggestions against the regions that marking them gives."""
     graphs, found = ex.session.graphs, ex.suggest()
     running = {op.origin for graph in graphs if graph.kind != "dynamo" for op in graph.ops}
     origins = {}

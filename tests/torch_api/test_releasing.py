@@ -1,4 +1,4 @@
-"""What torch keeps of an exploration is given back when it is closed, or dropped."""
+"""Objects that torch keeps of an exploration are released when it is closed or dropped."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""What is looked at first, when this package begins to import torch's compilers: torch's version, their directory."""
+"""The checks before torch's compilers are imported: torch's version, and the directory of their cache."""
 
 import importlib
 from pathlib import Path

@@ -81,7 +81,7 @@ ENDS: list[Any] = [
     indirect=["program"],
 )
 def test_the_program_of_an_upstream_bug_raises(program, error, said):
-    """As a file of its own: Dynamo reads its lines."""
+    """The program is run as a file, because Dynamo reads its lines."""
     counters.clear()
     with pytest.raises(error, match=said):
         exec(compile(program.read_text(encoding="utf-8"), str(program), "exec"), {})  # noqa: S102 - our own page
