@@ -28,8 +28,8 @@ ReplaceBenchmark = Callable[[Callable[..., object]], None]
 
 OWN_CACHE = pytest.StashKey[Path]()
 
-# Threads of OpenMP sleep while they wait: those of several processes would spin against each other. OpenMP reads it as
-# torch is imported, which the conftest.py of a folder may do before ``pytest_configure`` is called.
+# OpenMP's threads sleep while they wait, or threads of several processes would spin against each other. OpenMP reads
+# this when torch is imported, which the conftest.py of a folder may do before ``pytest_configure`` is called.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 

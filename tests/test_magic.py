@@ -259,7 +259,7 @@ def test_call_without_region_is_profiled(run: Run, replace_benchmark: ReplaceBen
     run("%regional_compile --budget 0.05 -o ex f(x)")
     assert "Where the time goes: modules" in capsys.readouterr().out
     run("%regional_compile --variants full f(x);")
-    assert [call.kwargs["variants"] for call in benchmark.call_args_list] == [("full",)], "it was asked for"
+    assert [call.kwargs["variants"] for call in benchmark.call_args_list] == [("full",)], "full was requested"
 
 
 def test_the_value_is_returned_only_if_it_is_assigned(run: Run, shell: Any, capsys: Output) -> None:
@@ -339,14 +339,14 @@ def test_every_bad_line_gives_a_one_line_error(refusal: Refusal, line: str, mess
         ),
         (
             "--no-bench\nw = torch.ones(3, requires_grad=True)\nw.sum().backward()\ntorch.optim.SGD([w]).step()",
-            # and no line of IPython is blamed
+            # and the error names no line of IPython
             "The call itself runs an optimizer step. Pass the function that returns the loss instead",
         ),
     ],
 )
 def test_every_bad_cell_gives_a_one_line_error(refusal: Refusal, shell: Any, cell: str, message: str) -> None:
     assert message in refusal(f"%%regional_compile {cell}")
-    assert "z" not in shell.user_ns, "nothing of it was run"
+    assert "z" not in shell.user_ns, "the cell did not run"
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ class Lazy:
 net = torch.nn.Module()
 net.layers = torch.nn.ModuleList(Layer() for _ in range(2))
 other = torch.nn.Sequential(torch.nn.Linear(4, 4))
-lazy = Lazy()  # of the user's objects no attribute is read
+lazy = Lazy()  # no attribute of a user's object is read
 """
 
 
@@ -768,7 +768,7 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
     run("import regional_explorer as rx")
     run(f"{line} --no-bench f(x)")
     run(f"{name}.mark('made', ops='sin');")
-    gc.collect()  # without a panel the variable alone holds the exploration, and it is bound anew
+    gc.collect()  # without a panel the variable alone holds the exploration, and it is bound again
     run(f"{line} --no-bench f(x)")
     assert f"without the earlier region &#x27;made&#x27;: {name}.plan = earlier_plan restores" in str(outputs.shown)
     run(f"{name}.plan = earlier_plan")

@@ -51,7 +51,7 @@ class FakeEvents:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> FakeEvents:
-    monkeypatch.setitem(sys.modules, "torch", object())  # a name is all that is asked for
+    monkeypatch.setitem(sys.modules, "torch", object())  # only the name is looked up
     return FakeEvents()
 
 
@@ -128,5 +128,5 @@ def test_reloading_runs_stages_again(events: FakeEvents) -> None:
 
 
 def test_loading_the_extension_preloads_unless_turned_off(tmp_path: Path) -> None:
-    # No compiler, so no toolchain to build: what is left are the imports.
+    # No compiler, so no toolchain to build: only the imports are left.
     assert python(LOAD, env={"IPYTHONDIR": tmp_path, "CXX": tmp_path / "none"}).err == ""

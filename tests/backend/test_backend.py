@@ -110,7 +110,7 @@ def smooth(x):
 BY_BACKWARD = {"node": {"nodes": ["0/backward:gelu_backward"]}, "op": {"ops": "aten.gelu_backward"}}
 
 
-@pytest.mark.parametrize("dynamic", [None, True])  # with sizes among what is saved the backward is compiled ahead
+@pytest.mark.parametrize("dynamic", [None, True])  # if sizes are saved, the backward is compiled ahead
 @pytest.mark.parametrize("selected", BY_BACKWARD.values(), ids=BY_BACKWARD)
 def test_a_region_of_backward_ops_has_their_forward_ops_too(selected, dynamic, tmp_path):
     x = torch.randn(4, 3, requires_grad=True)
@@ -260,7 +260,7 @@ def test_regions_in_several_frames_are_compiled():
     assert {part.region for part in status.partitions} == {"before", "after"}
     assert states(compiled) == {"compiled"}
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=r"\[region")  # "after" is not called empty in the first frame
+        warnings.filterwarnings("error", message=r"\[region")  # "after" is not reported as empty in the first frame
         rx.compile(programs.with_break, status.plan, strict=True)(a, b)
 
 

@@ -84,16 +84,16 @@ def is_too_large(session):
 def assert_nothing_failed(ex):
     """Assert that no region and no variant failed; return a line of counts."""
     session, numerics = ex.session, ex.numerics[ex.numerics.variant == "regional"]
-    told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
+    codes = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
     errors = "\n".join(diagnostic.message for diagnostic in session.diagnostics if diagnostic.severity == "error")
     verdicts = Counter(map(str, numerics.verdict))
     artifacts = {part.artifact for part in session.partitions if part.artifact}
     words = (
         f"regions {', '.join(region.name for region in ex.plan.regions)}: {len(session.breaks)} graph breaks, "
-        f"{len(session.partitions)} → {len(artifacts)}, {dict(verdicts)}, {dict(told)}"
+        f"{len(session.partitions)} → {len(artifacts)}, {dict(verdicts)}, {dict(codes)}"
     )
     off = numerics[numerics.verdict != "ok"]
-    assert "region-failed" not in told, f"{words}\n{errors}"
+    assert "region-failed" not in codes, f"{words}\n{errors}"
     assert "failed" not in verdicts, f"{words}\n{errors}\n{off.to_string()}"
     assert {"ok", "not comparable"} & verdicts.keys(), f"{words}\n{errors}\n{off.to_string()}"
     assert artifacts, words

@@ -34,26 +34,26 @@ def compile_and_compare(name, *, training):
     ex.benchmark(("aot_eager", "regional"), 0.2, regions=False)
     session = ex.session
     verdicts = Counter(map(str, ex.numerics[ex.numerics.variant == "regional"].verdict))
-    told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
+    codes = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
     artifacts = {part.artifact for part in session.partitions if part.artifact}
     marked = len(ex.preview(replace(ex.plan, cut=Cut.MARKED)).partitions)
     print(
         f"{name}: {len(session.partitions)} → {len(artifacts)}, {marked} with sums of gradients eager, "
-        f"{len(session.breaks)} graph breaks, {dict(verdicts)}, {dict(told)}"
+        f"{len(session.breaks)} graph breaks, {dict(verdicts)}, {dict(codes)}"
     )
     ex.close()
     assert session.partitions
     assert artifacts
-    assert "region-failed" not in told, [found.message for found in session.diagnostics]
-    return verdicts, told
+    assert "region-failed" not in codes, [found.message for found in session.diagnostics]
+    return verdicts, codes
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_is_right(name):
-    verdicts, told = compile_and_compare(name, training=True)
+    verdicts, codes = compile_and_compare(name, training=True)
     # Its masks are random numbers of NumPy, for which Dynamo takes torch's: no variant has eager's results.
     differs = name == "wav2vec2"
-    assert ("trace-differs" in told) is differs
+    assert ("trace-differs" in codes) is differs
     assert ("failed" in verdicts) is differs
 
 
@@ -181,8 +181,8 @@ def test_layer_dropout_that_differs_in_the_trace_is_reported(masked):
     if not masked:
         assert found == ()
         return
-    (told,) = found
-    assert told.code == "trace-differs"
-    assert "where the random states differ: the state of NumPy's generator" in told.message
-    assert "The same under torch.compile(backend='eager')" in told.message
-    assert [line.function for line in told.where] == ["_compute_mask_indices"]
+    (item,) = found
+    assert item.code == "trace-differs"
+    assert "where the random states differ: the state of NumPy's generator" in item.message
+    assert "The same under torch.compile(backend='eager')" in item.message
+    assert [line.function for line in item.where] == ["_compute_mask_indices"]

@@ -40,7 +40,7 @@ def set_row(x, y):
 
 
 def write_through(x, y):
-    x.t().mul_(y * 1)  # torch refuses what overlaps only in part
+    x.t().mul_(y * 1)  # torch refuses memory that overlaps in part
     return x
 
 
@@ -233,7 +233,7 @@ def check_call(steps, pattern, *, grad):
     for cut in (Cut.MARKED, Cut.UPSTREAM):
         ex.plan = replace(ex.plan, cut=cut)
         taken[cut] = {(part.region, part.graph, name) for part in ex.session.partitions for name in part.nodes}
-    assert taken[Cut.UPSTREAM] == taken[Cut.MARKED], "cut otherwise, out of the same ops"
+    assert taken[Cut.UPSTREAM] == taken[Cut.MARKED], "another cut of the same ops"
     ex.live.call.forward(ex.live.capture.run)
 
 

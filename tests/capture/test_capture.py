@@ -339,7 +339,7 @@ def test_compiled_function_is_explored_uncompiled(how):
     assert call.stateful
     with call.restoring():
         call.forward()
-    assert bool(RUNS) is (how == "inside"), "what the call calls runs as the user's program runs it"
+    assert bool(RUNS) is (how == "inside"), "functions inside the call run as in the user's program"
     assert model.norm.num_batches_tracked == 0
     assert not model.norm.running_mean.any()
 

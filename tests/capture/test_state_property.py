@@ -99,7 +99,7 @@ def without_grad(write):
     return write_without_grad
 
 
-# What a program does, how what it writes is read, and the name by which it is told if it stays.
+# The write of a program, a reader of what it writes, and the name under which it is reported if it stays.
 WRITES = {
     "attribute of a module": (lambda o, _: setattr(o.net, "calls", o.net.calls + 1), lambda o: o.net.calls, ""),
     "mode": (lambda o, _: o.net.eval(), lambda o: (o.net.training, o.net.norm.training), ""),
@@ -185,7 +185,7 @@ HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS,
 
 @with_write_examples
 @with_hook_examples
-@example(["hook of a module"], [], None, ValueError)  # runs twice, and is refused by the trace: nobody would name it
+@example(["hook of a module"], [], None, ValueError)  # runs twice, and the trace is refused: nothing would report it
 @given(
     writes=st.lists(st.sampled_from(sorted(WRITES)), max_size=6, unique=True),
     hooks=st.lists(HOOKS, max_size=4),
@@ -210,7 +210,7 @@ def test_everything_that_a_call_writes_is_restored_or_reported(writes, hooks, en
         return y.sin()
 
     before, kept_before = {name: WRITES[name][1](owned) for name in writes}, [read() for _, read in kept]
-    ex, told = None, ""
+    ex, reported = None, ""
     with contextlib.ExitStack() as registrations:
         for (kind, _, form), (keep, _) in zip(hooks, kept, strict=True):
             registrations.enter_context(registered(kind, owned.hooked, FORMS[form](keep)))
@@ -218,13 +218,13 @@ def test_everything_that_a_call_writes_is_restored_or_reported(writes, hooks, en
             ex = rx.explore(call, (x,))
             ex.benchmark(("eager", "aot_eager"), budget_s=0.02)
     if ex is not None:
-        told = " ".join(item.message for item in ex.diagnostics if item.code == "state-kept")
+        reported = " ".join(item.message for item in ex.diagnostics if item.code == "state-kept")
     assert owned.graded.grad.tolist() == [0] * 4, "nor do its gradients go there"
     assert [read() for _, read in kept] == kept_before
     for name in writes:
         label = WRITES[name][2]
         if WRITES[name][1](owned) == before[name]:
             continue
-        # No one can be told what a cache keeps of a call that failed.
+        # Nothing can report what a cache keeps of a call that failed.
         assert label, f"{name} is changed"
-        assert label in told or (ex is None and name == "cache"), f"{name} is changed and not named: {told}"
+        assert label in reported or (ex is None and name == "cache"), f"{name} is changed and not reported: {reported}"

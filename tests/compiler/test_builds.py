@@ -198,17 +198,17 @@ def assert_as_eager(ex):
 @pytest.mark.compiles
 def test_all_partitions_are_lowered_before_the_first_is_built(builds):
     ex = rx.explore(three_regions, arguments(), dynamic=True)
-    told = []
+    tasks = []
 
     def progress(doing, fraction):
-        told.append((doing.partition(":")[0], fraction))
+        tasks.append((doing.partition(":")[0], fraction))
         if doing.startswith("building"):
             builds.go.set()
 
     ex.compile(run=rx.Run(progress=progress), cold=True)
-    steps = [doing for doing, _ in told if doing != "warming up the toolchain"]
+    steps = [doing for doing, _ in tasks if doing != "warming up the toolchain"]
     assert steps[:4] == ["compiling a", "compiling b", "compiling c", "building a"]
-    fractions = [fraction for _, fraction in told]
+    fractions = [fraction for _, fraction in tasks]
     assert fractions == sorted(fractions)
     assert set(ex.partitions.cache) == {"cold"}
     assert (ex.partitions.compile_s > 0.1).all()
@@ -312,16 +312,16 @@ def test_failed_build_fails_one_partition_and_is_retried(builds):
 def test_interrupt_keeps_finished_builds(builds, way):
     builds.free = (0,)
     ex = rx.explore(three_regions, arguments())
-    told = []
+    tasks = []
 
     def progress(doing, _fraction):
-        told.append(doing.partition(":")[0])
+        tasks.append(doing.partition(":")[0])
         if way == "interrupt" and doing.startswith("building b"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
-        ex.compile(run=rx.Run(lambda: told[-1:] == ["building b"], progress), cold=True)
-    assert told.index("compiling c") < told.index("building b")
+        ex.compile(run=rx.Run(lambda: tasks[-1:] == ["building b"], progress), cold=True)
+    assert tasks.index("compiling c") < tasks.index("building b")
     assert states(ex) == {"a": "compiled", "b": "stale", "c": "stale"}
     builds.go.set()
     assert_as_eager(ex)

@@ -38,7 +38,7 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert_compiled_is_right(ex)
     parts = ex.partitions
     assert set(parts.region) == {"first", "second"}
-    assert parts.config_applied.notna().all(), "a compile went by without being seen"
+    assert parts.config_applied.notna().all(), "a compile was not seen"
     wanted = {"first": {"max_fusion_size": 1}, "second": {"max_fusion_size": 2}}
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
 
@@ -306,9 +306,9 @@ def test_other_shapes_are_traced_under_the_same_plan_with_a_warning(grad):
     ex.configure("middle", {"max_fusion_size": 3})
     compiled = ex.compiled
     x, y = programs.pair(grad=grad, size=5)
-    with pytest.warns(UserWarning, match="traced again") as told:
+    with pytest.warns(UserWarning, match="traced again") as caught:
         torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
-    assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
+    assert {warning.filename for warning in caught} == {__file__}, "at the line of the call"
     assert codes(ex) == ["recompiled"]
     dynamic = "With dynamic=True one trace serves all these sizes."
     new = "2 new partitions" if grad else "1 new partition"
@@ -430,7 +430,7 @@ def test_full_compile_is_cold_if_any_graph_is():
     BROKEN["constant"] = random.SystemRandom().random()
     assert [cost(), cost()] == ["cold", "warm"]
     BROKEN["constant"] = random.SystemRandom().random()
-    assert cost() == "cold", "the graph before the break is in the cache, that behind it is not"
+    assert cost() == "cold", "the graph before the break is in the cache, the graph after it is not"
 
 
 def test_all_variants_run_with_one_number_of_threads():
@@ -438,7 +438,7 @@ def test_all_variants_run_with_one_number_of_threads():
     explored_with = torch.get_num_threads()
     for name in ("eager", "aot_eager", "regional"):
         seat = ex.live.variants.get(name)
-        with torch_threads(explored_with + 1):  # as code of the user's may
+        with torch_threads(explored_with + 1):  # as the user's code may do
             seat.select()
             assert torch.get_num_threads() == explored_with
 

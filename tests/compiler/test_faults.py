@@ -110,7 +110,7 @@ def test_regions_with_effects_are_checked_and_measured_alone():
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.numerics.verdict) == {"ok"}
     assert set(ex.region_numerics.verdict) == {"ok"}
-    assert len(ex.region_numerics) == 2, "what orders effects is no result"
+    assert len(ex.region_numerics) == 2, "tokens that order effects are no results"
     assert "variant-failed" not in codes(ex)
 
 

@@ -98,7 +98,7 @@ def test_equal_layers_have_equal_code():
             tensor.copy_(torch.randn_like(tensor))
     ex = explore_frozen(net, x, plan=LAYERS)
     ex.compile()
-    # The first one reads what the caller keeps.
+    # The first layer reads an input that the caller keeps.
     assert len({part.code_hash for part in ex.session.partitions[1:]}) == 1
     assert_as_eager(ex, net, x)
 
@@ -219,7 +219,7 @@ def test_a_call_detects_a_weight_write_that_torch_does_not_count(tensor):
     assert check([None, weight])
     assert not check([None, nn.Parameter(tensor)])
     weight.data.mul_(2)
-    is_seen = tensor.numel() > 0 and tensor.stride() != (8, 2)  # of one with gaps nothing is compared
+    is_seen = tensor.numel() > 0 and tensor.stride() != (8, 2)  # tensors with gaps are not compared
     assert check([None, weight]) is not is_seen
     assert weights.changed([None, weight]) == [1] * is_seen
 
@@ -256,7 +256,7 @@ def test_buffers_that_the_call_writes_stay_inputs():
             torch.testing.assert_close(fn(x), other(x))
     torch.testing.assert_close(net.state_dict(), other.state_dict())
     (switch,) = ex.live.program.switches
-    assert len(switch.known.weights.by_place) == 3  # those of the norm, and the buffer that is only read
+    assert len(switch.known.weights.by_place) == 3  # the weights of the norm, and the buffer that is only read
 
 
 class WeightViewModel(nn.Module):

@@ -156,7 +156,7 @@ def test_the_key_depends_on_a_kernels_source_configs_and_constants(monkeypatch):
     for helper in (doubles, triples):
         monkeypatch.setitem(globals(), "factor", triton.jit(helper))
         helpers.add(key_of_call(triton.jit(calls_helper)))
-    assert len(helpers) == 2, "what it calls counts too"
+    assert len(helpers) == 2, "the helper counts too"
 
 
 SYMBOLIC = {
@@ -255,7 +255,7 @@ print(json.dumps([ex.partitions.artifact.tolist(), ex.partitions.cache.tolist()]
 
 @pytest.mark.compiles
 def test_a_reopened_notebook_compiles_warm_and_to_the_same_keys():
-    limit = 1000 + time.time_ns() % 1_000_000_000  # of no earlier run, so in no cache; it changes no code
+    limit = 1000 + time.time_ns() % 1_000_000_000  # another in each run, so in no cache; it changes no code
     (keys, first), again = (python(REOPENED, str(limit)).json for _ in range(2))
     assert first == ["cold"]
     assert again == [keys, ["warm"]]

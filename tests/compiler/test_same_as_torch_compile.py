@@ -182,7 +182,7 @@ def _parts(text):
 
 
 SHOWN = {("GPT", True, False), ("residual", False, False), ("attention", False, False)}
-"""Cases that are not slow, beside the cases of the first model."""
+"""Cases that are not slow, beside the cases of ``gated``."""
 
 CASES = [
     pytest.param(
@@ -206,9 +206,9 @@ CASES = [
 def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
     make, arguments = MODELS[name]
     fn, args = make(), arguments()
-    if dynamic:  # one size: of several, Inductor sorts products and arguments by their names
+    if dynamic:  # one size: with several, Inductor sorts products and arguments by their names
         torch._dynamo.maybe_mark_dynamic(args[0], 0)
-    # Of what it saves for the backward, torch.compile may choose the layout of convolutions; a region keeps the traced.
+    # torch.compile may choose the layout of convolutions saved for the backward; a region keeps the traced layout.
     keeps_layouts = inductor_config.patch(layout_optimization=False) if grad else contextlib.nullcontext()
     with keeps_layouts, contextlib.nullcontext() if grad else torch.no_grad():
         theirs, ours = code_of_torch_compile(fn, args), code_of_region(fn, args, grad=grad)

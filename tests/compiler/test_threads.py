@@ -96,16 +96,16 @@ def test_threads_explore_and_compile_beside_a_plain_compile(rounds, threads):
 @pytest.mark.compiles
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
 def test_waiting_is_reported_and_cancellable(which):
-    ex, told = explore(), []
+    ex, tasks = explore(), []
     assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
     def lock():
         return convert_frame.compile_lock if which == "any compile" else ex.exclusive_use.turn(PLAIN_RUN)
 
-    run = rx.Run(cancelled=lambda: bool(told), progress=lambda doing, _fraction: told.append(doing))
+    run = rx.Run(cancelled=lambda: bool(tasks), progress=lambda doing, _fraction: tasks.append(doing))
     with held_by_another_thread(lock()):
         assert ex.compile(run=run).empty
-    assert told == [WAITING]
+    assert tasks == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
     with held_by_another_thread(lock()) as release:
         threading.Timer(0.3, release).start()
@@ -115,17 +115,17 @@ def test_waiting_is_reported_and_cancellable(which):
 
 @pytest.mark.compiles
 def test_ex_compile_waits_between_regions_for_another_compile():
-    explore().compile()  # from here on no kernel has to be built: what has begun is done
-    ex, told, holds = explore(), [], []
+    explore().compile()  # from here on no kernel has to be built, so what has begun completes
+    ex, tasks, holds = explore(), [], []
 
     def progress(doing, fraction):
-        told.append(doing)
+        tasks.append(doing)
         if fraction > 0 and not holds:
             holds.append(others.enter_context(held_by_another_thread(compile_lock())))
 
     with ExitStack() as others:
-        ex.compile(run=rx.Run(cancelled=lambda: told[-1:] == [WAITING], progress=progress))
-    assert told[-1] == WAITING
+        ex.compile(run=rx.Run(cancelled=lambda: tasks[-1:] == [WAITING], progress=progress))
+    assert tasks[-1] == WAITING
     assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
 
 
@@ -296,17 +296,17 @@ def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
 
 @pytest.mark.parametrize("measure", ["benchmark", "profile"])
 def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measure):
-    ex, told = explore(), []
+    ex, tasks = explore(), []
 
     def run(cancelled):
         arguments = (("eager",), 0.05) if measure == "benchmark" else (0.05,)
         return getattr(ex, measure)(
-            *arguments, run=rx.Run(cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing))
+            *arguments, run=rx.Run(cancelled=cancelled, progress=lambda doing, _fraction: tasks.append(doing))
         )
 
     with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
-        assert run(lambda: bool(told)).empty
-    assert told == [WAITING]
+        assert run(lambda: bool(tasks)).empty
+    assert tasks == [WAITING]
     with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)) as release:
         threading.Timer(0.3, release).start()
         assert not run(lambda: False).empty
@@ -642,7 +642,7 @@ def test_a_backward_does_not_enter_values_computed_in_another_thread(call_with):
     calls = []
     assert not errors_on_another_thread(lambda: calls.append(Call(fn, (x,))))
     assert len(calls[0].gradient_names) == 1
-    y.sum().backward()  # whose buffers the backward of the call has left alone
+    y.sum().backward()  # the backward of the call has not freed its buffers
     assert w.grad is not None
 
 
@@ -680,5 +680,5 @@ def test_gradients_stop_at_unreachable_values():
     x = torch.ones(3, requires_grad=True)
     call = Call(lambda x: x * next(endless), (x,))
     assert len(call.gradient_names) == 2
-    y.sum().backward()  # whose buffers the backward of the call has left alone
+    y.sum().backward()  # the backward of the call has not freed its buffers
     assert w.grad is not None

@@ -42,7 +42,7 @@ class Model(nn.Module):
 def check(compiled, model):
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
     (mine,), (theirs,) = (torch.autograd.grad(function(x), (x,)) for function in (compiled, model.unmarked))
-    # Elements near zero are what is left of larger terms, and are off by what rounds those.
+    # Elements near zero are differences of larger terms, and have the rounding errors of those.
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4 * theirs.abs().max().item())
 
 

@@ -67,7 +67,7 @@ def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
     adaptive, target = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3, 6]), torch.tensor([1, 2, 4, 8])
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
-    assert "outside of it, 5" in found.message, "its own ops are among them, not those of its layers alone"
+    assert "outside of it, 5" in found.message, "its own ops are counted, not only the ops of its layers"
     assert "You cannot move this line" in found.remedy
     assert "Torch's own hint: Enable tracing of dynamic shape operators" in found.remedy
 
@@ -185,7 +185,7 @@ def test_traced_ops_after_a_break_are_not_counted():
     assert only(ex, "graph-break").message.endswith("The call has 2 graphs.")
     for size in (5, 6):
         ex.live.capture.run(torch.ones(size))
-    assert only(ex, "graph-break").message.endswith("The call has 2 graphs."), "not those of later calls"
+    assert only(ex, "graph-break").message.endswith("The call has 2 graphs."), "graphs of later calls do not count"
 
 
 def test_the_message_names_a_function_left_to_plain_python():

@@ -419,7 +419,7 @@ def test_a_gradient_that_passes_unchanged_is_explained(block, op) -> None:
     ex = rx.explore(copies, (x,))
     assert f"a gradient passes unchanged through {op}" in only(ex, "region-empty").message
     (gradient,) = torch.autograd.grad(ex.live.capture.run(x).sum(), x)
-    assert gradient.abs().sum() > 0, "one does flow"
+    assert gradient.abs().sum() > 0, "a gradient flows"
 
 
 def test_an_unmarked_backward_of_a_branch_is_explained() -> None:
@@ -461,8 +461,8 @@ def test_the_later_mark_wins_with_a_diagnostic() -> None:
     ex.mark("all", modules="layers.*")
     empty = told(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
-    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
-    assert all(item.where for item in empty), "the lines of what it asked for"
+    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to a region that lost them too"
+    assert all(item.where for item in empty), "the lines of the requested ops"
 
 
 def test_repeated_ops_of_several_backwards_are_shown_in_one_graph(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_the_oldest_compiles_are_dropped_beyond_the_limit(monkeypatch):
         known.compared(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
     known.compared("again", MISS, CompileContent({"x": "5"}, ("add(x)",)))
-    assert len(known.artifacts) == artifact.MOST_KNOWN, "what is known takes no more room"
+    assert len(known.artifacts) == artifact.MOST_KNOWN, "a known compile takes no more room"
     monkeypatch.setattr(artifact, "MOST_KNOWN_BYTES", 100)
     known.compared("last", MISS, CompileContent({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5

@@ -111,15 +111,15 @@ def test_kernels_are_found_in_the_text(ex_with_code):
 def test_code_is_lowered_on_first_request_only(ex_with_code):
     ex = two_lines_ex()
     assert list(ex.partitions.cache) == ["warm"]
-    store, told = ex.live.program.store, []
+    store, tasks = ex.live.program.store, []
     (artifact,), compiles = store.artifacts.values(), store.compiles
     assert not list(ex.code("r", run=rx.Run(cancelled=lambda: True))), "cancelled before it began"
     assert [artifact.code for artifact in ex.session.artifacts.values()] == [None]
-    run = rx.Run(progress=lambda doing, _fraction: told.append(doing))
+    run = rx.Run(progress=lambda doing, _fraction: tasks.append(doing))
     (part,) = ex.code("r", run=run)
-    assert told == ["reading the code of r (1 of 1)"]
+    assert tasks == ["reading the code of r (1 of 1)"]
     ex.code("r", run=run)
-    assert len(told) == 1
+    assert len(tasks) == 1
     assert None not in [artifact.code for artifact in ex.session.artifacts.values()]
     assert part.code.problem is None
     assert normalized(part.text) == normalized(artifact.code)

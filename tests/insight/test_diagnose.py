@@ -52,7 +52,7 @@ SECONDS = {
     "no known bound": (1.0, None, 1.0, []),
     "half of it launches": (0.5, 0.5, 1.0, ["launch-bound"]),
     "less than half": (0.51, 0.51, 1.0, []),
-    # No region needs more than it takes.
+    # The bound of a region does not exceed its time.
     "512 × 1024 floats on a busy machine": (80e-6, 7.96e-3, 90.9e-6, []),
     "a softmax of 16 MB": (2.1e-3, 6.3e-3, 2.13e-3, []),
     "kernels longer than their region": (100e-6, 100e-6, 91e-6, []),
@@ -367,7 +367,7 @@ def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(unfused_kernels
     with pytest.raises(KeyboardInterrupt):
         unfused_kernels.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads))
     assert not unfused_kernels.diagnostics
-    assert not unfused_kernels.results.kernel_times("r").empty, "what was measured is kept"
+    assert not unfused_kernels.results.kernel_times("r").empty, "the measured times are kept"
 
 
 @pytest.mark.compiles

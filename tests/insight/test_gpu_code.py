@@ -131,7 +131,7 @@ def test_peaks_agree_with_torchs(name):
     target = GPU_TARGETS[name]
     info = lookup_device_info(target.title)
     assert target.memory_gb_s == info.dram_bw_gbs
-    # Where torch has no such factor, its figures of the H100 are those with sparsity.
+    # Where torch has no such factor, its figures of the H100 include sparsity.
     factor = getattr(info, "tops_sparsity_factor", 2 if name == "h100" else 1)
     for dtype in ("bfloat16", "float16"):
         assert target.dense_tflops[dtype] == pytest.approx(info.tops[getattr(torch, dtype)] / factor, rel=0.002)

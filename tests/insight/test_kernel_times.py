@@ -215,9 +215,11 @@ def test_kernel_times_are_of_the_same_rounds():
     order = [name for name in machine.clock.log if name != "burst"][-3 * times.noise.rounds :]
     in_rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
     assert all(sorted(names) == ["clocked", "generated", "whole"] for names in in_rounds)
-    assert len({names[0] for names in in_rounds}) == 3, "what the call before left in the caches favours none of them"
+    assert len({names[0] for names in in_rounds}) == 3, "each comes first in some round, so that the caches favour none"
     around = FakeMachine(FakeClock(), repeat(0.0), whole_s=6.5e-2).times().around
-    assert (around.value, around.bounds) == (0.0, (0.0, 0.0)), "a whole that is faster than its code has none"
+    assert (around.value, around.bounds) == (0.0, (0.0, 0.0)), (
+        "if the whole is faster than its code, nothing is around it"
+    )
 
 
 @pytest.mark.usefixtures("no_clock_overhead")
@@ -371,7 +373,7 @@ def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
     assert machine.now_s <= 0.5 + smallest_s
     assert measured.seconds(works[0]) > 0, "the rate of the largest step that was reached stands for larger ones"
     if per_s == 1e12:
-        assert not works[0].keys() - measured.fastest.keys(), "a fast one reaches every step that is asked for"
+        assert not works[0].keys() - measured.fastest.keys(), "a fast device reaches every step"
 
 
 def test_copies_to_fresh_memory_stop_at_their_limit(monkeypatch):

@@ -218,7 +218,7 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch):
 
 @pytest.mark.compiles
 def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
-    ex, told = explore_chain(), []
+    ex, tasks = explore_chain(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
         monkeypatch.setattr(live, name, lambda *_: pytest.fail("nothing is run"))
@@ -233,9 +233,9 @@ def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
     assert found.op_frame.empty
     asked = iter([True])
     with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
-        # Once alone: what asks again later must not begin then.
-        ex.roofline(run=rx.Run(lambda: bool(told) and next(asked, False), lambda doing, _: told.append(doing)))
-    assert told[0] == WAITING
+        # It is cancelled at one query only: a step that asks later must not begin either.
+        ex.roofline(run=rx.Run(lambda: bool(tasks) and next(asked, False), lambda doing, _: tasks.append(doing)))
+    assert tasks[0] == WAITING
     assert {artifact.code for artifact in ex.session.artifacts.values()} == {None}
 
 

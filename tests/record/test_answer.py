@@ -241,7 +241,7 @@ def test_the_advised_benchmark_is_long_enough_for_a_verdict(step_s: float, advis
 
 
 def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:
-    told = Counter[str]()
+    reasons = Counter[str]()
     for session, answer in answers():
         shown = ShownAnswer.of(session)
         for speed in answer.speeds:
@@ -249,12 +249,12 @@ def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:
             withheld = answer.state is AnswerState.WRONG and PLAN in {speed.of, speed.against}
             assert bool(speed.why) is (unsure and not withheld)
             if speed.why and speed.of == PLAN:
-                told[re.sub(r"[\d.,]+", "9", speed.why)] += 1
+                reasons[re.sub(r"[\d.,]+", "9", speed.why)] += 1
                 assert speed.why in " ".join(str(shown).split())
                 assert speed.why in shown._repr_html_()
                 assert speed.why in [one["why"] for one in json.loads(shown.json)["speeds"]]
                 assert f"- no_verdict: No verdict against {EAGER}" in shown.markdown or speed.against == FULL
-    assert len(told) >= 3
+    assert len(reasons) >= 3
 
 
 def test_differing_control_samples_leave_no_verdict_against_torch_compile() -> None:

@@ -44,7 +44,7 @@ KINDS = {
 
 
 def fold_selections(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
-    parts = producers(graph)  # what picks a result out of an op stands in its box
+    parts = producers(graph)  # the getitem of an op is in the box of the op
     for fold in folds:
         nodes = [f"{graph.id}:{op.name}" for op in graph.ops if parts.get(op.name, op.name) in fold.nodes]
         yield Selection(KINDS.get(fold.kind), fold.kind is FoldKind.MODULE and "(call" not in fold.title, nodes)
@@ -58,7 +58,7 @@ def graph_selections(graph: Graph) -> Iterator[Selection]:
         inside = [node for node in graph.ops if f"{node.module_path or ''}.".startswith(f"{path}.")]
         yield Selection(SelectorKind.MODULES, True, [f"{graph.id}:{node.name}" for node in inside])
     for target in {node.target for node in graph.ops}:
-        # Those of a backward belong to ops of other names; sums of gradients to none.
+        # Backward ops belong to ops of other names; sums of gradients belong to none.
         whole = graph.kind is not GraphKind.BACKWARD
         yield Selection(None, whole, [f"{graph.id}:{node.name}" for node in graph.ops if node.target == target])
 

@@ -208,7 +208,7 @@ def test_a_carve_applies_only_to_its_region(ex):
     assert [ops(ex, name) for name in ("one", "two")] == [["nm", "ma"], ["nmgma"]]
     ex.merge("one", "two", name="both")
     carved = [node.name for node in ex.session.graph("0/forward").ops if node.carved]
-    assert carved == ["gelu"], "a rule of one region holds for none of the other's ops when merged"
+    assert carved == ["gelu"], "after a merge, the carve of one region does not apply to ops of the other"
 
 
 def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):

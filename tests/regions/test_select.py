@@ -38,7 +38,7 @@ GELUS = ["gelu", "gelu_1", "gelu_2"]
 PICKED = [
     ({"modules": "layers.*.up"}, ["t", "addmm", "t_2", "addmm_2", "t_4", "addmm_4"], 3),
     ({"modules": "**.up"}, ["t", "addmm", "t_2", "addmm_2", "t_4", "addmm_4"], 3),
-    ({"nodes": ["primals_1", "gelu"]}, ["gelu"], 1),  # what no region can have may be among others
+    ({"nodes": ["primals_1", "gelu"]}, ["gelu"], 1),  # nodes that no region can have are ignored
     *(({"ops": pattern}, GELUS, 3) for pattern in ("gelu", "aten.gelu", "aten.gelu*", "gelu.default", "gel*")),
     *(({"lines": lines}, ["pow_1", "mean"], 1) for lines in ("Stack.forward:4", f"programs.py:{LOSS}", f"{LOSS}")),
     *(({"lines": lines, "innermost": True}, ["pow_1", "mean"], 1) for lines in ("forward:4", f"{LOSS - 1}-{LOSS}")),
@@ -206,11 +206,11 @@ def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
         "down": (4, "down.0", "down.1"),
         "down.1": (4, "down.1", "down.1"),
     }.items():
-        with pytest.raises(SelectorError, match=rf"Module '{module}' \(\w+\) runs eagerly, in no graph") as told:
+        with pytest.raises(SelectorError, match=rf"Module '{module}' \(\w+\) runs eagerly, in no graph") as raised:
             ex.mark("r", modules=pattern)
         called = rf"called at \S+:{first.def_line + line - 1} in forward"
         where = rf"module '{broken}' \(BatchNorm1d\), at batchnorm.py:\d+ in forward, {called}"
-        assert re.search(f"the graph broke in {where}: Unsupported Tensor.item", str(told.value))
+        assert re.search(f"the graph broke in {where}: Unsupported Tensor.item", str(raised.value))
     with pytest.raises(SelectorError, match=rf"the graph broke .*called at \S+:{first.line} in forward"):
         ex.mark("r", lines="BreakingNorms.forward:3")
     with pytest.raises(SelectorError, match=r"matches no operation of this call. Examples of modules: up"):
@@ -293,7 +293,7 @@ def test_a_short_name_of_several_ops_is_refused():
         ex.carve("all", nodes="sin")
     ex.carve("all", nodes=["0/dynamo:sin", "cos"])
     assert member_names(ex, "all", "0/inference") == ["sin"]
-    # Of one op of the region it is enough.
+    # The short name of one op of the region is enough.
     ex.plan = rx.Plan()
     ex.mark("r", nodes=["0/inference:sin", "0/inference:cos"]).carve("r", nodes="sin")
     assert member_names(ex, "r", "0/inference") == ["cos"]

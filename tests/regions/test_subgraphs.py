@@ -221,7 +221,7 @@ def unmarked(without_options):
 def test_bodies_without_options_run_eagerly(unmarked):
     found = only(unmarked, "subgraph-eager")
     assert "nested_model.Block.forward" in found.message
-    # torch inlines the first block's, which needs no gradient of its input
+    # torch inlines the body of the first block, whose input needs no gradient
     assert ("1 subgraph " in found.message) is INLINES
     assert "ex.mark('blocks', subgraphs='*')" in found.remedy
     assert unmarked.plan.regions == ()

@@ -185,7 +185,7 @@ def test_models_of_transformers_are_suggested_by_their_parts(name: str, expected
 def test_a_profile_gives_shares_and_the_order(tmp_path: Path) -> None:
     with rx.explore(
         programs.Stack(), (torch.randn(2048, 16),)
-    ) as ex:  # ops of some time: shorter ones may count as none
+    ) as ex:  # large, because short ops may count as taking no time
         before = ex.suggest()
         assert all(one.share is one.fusable_share is None for one in before)
         assert "The order is a guess, by the number of ops" in repr(before)

@@ -51,7 +51,7 @@ class Net(nn.Module):
 
 
 def live_objects() -> Counter[str]:
-    for _ in range(3):  # what one collection frees runs finalizers, which let go of more
+    for _ in range(3):  # finalizers of one collection release more objects
         gc.collect()
     found = Counter(kind.__name__ for one in gc.get_objects() for kind in KINDS if issubclass(type(one), kind))
     found["sources of graphs"] = sum(name.startswith("<eval_with_key>") for name in linecache.cache)
