@@ -227,7 +227,7 @@ def test_packages_are_listed_from_the_lowest_layer_up() -> None:
     assert set(listed) == set(rank)
 
 
-def test_files_that_the_paragraph_of_a_package_names_are_in_it() -> None:
+def test_a_package_has_the_files_that_its_paragraph_names() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     _, *paragraphs = re.split(r"\*\*`((?:\w+/)+)`\*\*", page.partition("\n### ")[0])
     named = [

@@ -120,19 +120,19 @@ def run(shell: Any) -> Run:
 def explore_line(run: Run, shell: Any) -> ExploreLine:
     """Return a function that runs the magic on options and a call, without measuring, and returns the exploration."""
 
-    def made(line: str) -> Exploration:
+    def explore_line(line: str) -> Exploration:
         run(f"%regional_compile --no-bench -o ex {line}")
         exploration: Exploration = shell.user_ns["ex"]
         return exploration
 
-    return made
+    return explore_line
 
 
 @pytest.fixture
 def refusal(shell: Any, capsys: Output) -> Refusal:
     """Return a function that runs a cell that has to be refused, and returns the line of the error."""
 
-    def refused(cell: str) -> str:
+    def refusal(cell: str) -> str:
         capsys.readouterr()
         done = shell.run_cell(cell, store_history=True)
         assert isinstance(done.error_in_exec, UsageError)
@@ -142,7 +142,7 @@ def refusal(shell: Any, capsys: Output) -> Refusal:
         assert len(err.splitlines()) == 1
         return err
 
-    return refused
+    return refusal
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
@@ -546,12 +546,12 @@ class Outputs:
     def wait_for_html(self, part: str) -> None:
         """Wait until the first output has ``part``: the static copy is drawn on another thread."""
         ends_s = time.monotonic() + 60
-        while part not in self.twin:
+        while part not in self.static_copy:
             assert time.monotonic() < ends_s
             time.sleep(0.01)
 
     @property
-    def twin(self) -> str:
+    def static_copy(self) -> str:
         """The static copy of the first panel."""
         return str(self.shown[0].get("text/html", ""))
 
@@ -571,10 +571,10 @@ MADE = "%regional_compile --no-bench f(x)"
 
 def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: Outputs) -> None:
     run(CALL)
-    twin, panel = outputs.shown
-    assert WIDGET not in twin
-    assert all(part in twin["text/html"] for part in ("<svg", "ops:aten.relu*", display.STATIC_COPY))
-    assert "ops:aten.relu*" in twin["text/plain"]
+    static_copy, panel = outputs.shown
+    assert WIDGET not in static_copy
+    assert all(part in static_copy["text/html"] for part in ("<svg", "ops:aten.relu*", display.STATIC_COPY))
+    assert "ops:aten.relu*" in static_copy["text/plain"]
     assert WIDGET in panel
     assert "text/html" not in panel
     outputs.cell = "second"
@@ -657,16 +657,16 @@ def test_the_static_copy_is_updated_with_the_panel(
     run(CALL)
     outputs.cell = "second"
     run("ex.rename('act', 'relus')")
-    assert "relus" not in outputs.twin
+    assert "relus" not in outputs.static_copy
     updates = outputs.updates
     run("1 + 1")
     assert outputs.updates == updates
     monkeypatch.setattr(display, "session_svg", draw_later)
     control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
-    assert "disabled" not in outputs.twin
+    assert "disabled" not in outputs.static_copy
     go_on.set()
     outputs.wait_for_html("disabled")
-    assert "relus" in outputs.twin
+    assert "relus" in outputs.static_copy
 
 
 def test_the_static_copy_is_updated_by_its_cell(
@@ -674,7 +674,7 @@ def test_the_static_copy_is_updated_by_its_cell(
 ) -> None:
     replace_benchmark(lambda ex, **_: ex.rename("act", "relus"))
     run("%regional_compile -r act=ops:aten.relu* f(x)")
-    assert "relus" in outputs.twin
+    assert "relus" in outputs.static_copy
 
 
 def newest_panel() -> Panel:

@@ -325,13 +325,13 @@ IN_VAIN = {
 }
 
 
-@pytest.mark.parametrize(("there", "here", "code", "said"), IN_VAIN.values(), ids=IN_VAIN)
-def test_unmatched_region_is_reported_once(there, here, code, said, net, x, saved_plan):
+@pytest.mark.parametrize(("there", "here", "code", "message"), IN_VAIN.values(), ids=IN_VAIN)
+def test_unmatched_region_is_reported_once(there, here, code, message, net, x, saved_plan):
     saved_plan.write_text(saved_plan.read_text().replace(there, here))
     (found,) = diagnostics_of(rx.explore(net, (x,), plan=saved_plan), code)
     assert found.region == "norm"
     compiled = rx.compile(net, saved_plan)
-    with pytest.warns(UserWarning, match=rf"\[{code}\] .*{said}") as caught:
+    with pytest.warns(UserWarning, match=rf"\[{code}\] .*{message}") as caught:
         compiled(x)
     ours = [one for one in caught if str(one.message).startswith("[")]  # torch's first compile has warnings of its own
     assert [Path(one.filename).name for one in ours] == ["test_backend.py"]
@@ -405,7 +405,7 @@ def test_failing_region_runs_eagerly_and_is_reported(net, x):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"plan": 3}, InvalidArgumentError, "plan=3"),
         ({"strict": "yes"}, InvalidArgumentError, "strict"),
@@ -414,8 +414,8 @@ def test_failing_region_runs_eagerly_and_is_reported(net, x):
         ({"plan": "no-such-plan.json"}, PlanError, "Cannot read"),
     ],
 )
-def test_wrong_options_are_refused(net, options, error, said):
-    with pytest.raises(error, match=said):
+def test_wrong_options_are_refused(net, options, error, message):
+    with pytest.raises(error, match=message):
         rx.compile(net, **{"plan": PLAN, **options})
 
 
@@ -764,17 +764,17 @@ def prints(x):
 @pytest.mark.parametrize("strict", [False, True])
 def test_untraced_first_call_is_reported(x, strict):
     compiled = rx.compile(prints, strict=strict)
-    told_of = "Dynamo traced nothing of the first call"
+    message = "Dynamo traced nothing of the first call"
     if strict:
         for _ in range(2):
-            with pytest.raises(PlanError, match=told_of):
+            with pytest.raises(PlanError, match=message):
                 compiled(x)
     else:
-        with pytest.warns(UserWarning, match=told_of):
+        with pytest.warns(UserWarning, match=message):
             torch.testing.assert_close(compiled(x), prints(x))
         with warnings.catch_warnings(action="error"):
             compiled(x)
-    assert told_of in repr(rx.status(compiled))
+    assert message in repr(rx.status(compiled))
 
 
 @pytest.mark.filterwarnings("error:.*traced nothing")
@@ -924,11 +924,11 @@ OTHER_MODES = {
 }
 
 
-@pytest.mark.parametrize(("explored", "called", "said"), OTHER_MODES.values(), ids=OTHER_MODES)
-def test_another_autocast_or_grad_mode_is_reported_once(explored, called, said, net, x, tmp_path):
-    compiled = rx.compile(net, plan_explored_under(explored(), tmp_path / "plan.json"))
-    with called():
-        with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {said}"):
+@pytest.mark.parametrize(("explored_under", "called_under", "message"), OTHER_MODES.values(), ids=OTHER_MODES)
+def test_another_autocast_or_grad_mode_is_reported_once(explored_under, called_under, message, net, x, tmp_path):
+    compiled = rx.compile(net, plan_explored_under(explored_under(), tmp_path / "plan.json"))
+    with called_under():
+        with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {message}"):
             compiled(x)
         call_without_warnings(compiled, x)
     assert len(diagnostics_of(compiled, "plan-differs")) == 1

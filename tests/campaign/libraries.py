@@ -36,7 +36,7 @@ class Case:
     build: Build
 
     @property
-    def installed(self) -> bool:
+    def is_installed(self) -> bool:
         """Whether the library is installed."""
         return importlib.util.find_spec(self.library) is not None
 
@@ -81,23 +81,23 @@ def _case(path: str, inputs: Callable[[], Inputs], name: str = "") -> Callable[.
     """Return a function that makes a case from the arguments of the class at ``path``; the path names the library."""
     module, _, cls = path.rpartition(".")
 
-    def taking(*args: Any, **options: Any) -> Case:
+    def make_case(*args: Any, **options: Any) -> Case:
         def build(_training: bool) -> tuple[nn.Module, Inputs]:
             return getattr(importlib.import_module(module), cls)(*args, **options), inputs()
 
         return Case(path.partition(".")[0], name or cls, build)
 
-    return taking
+    return make_case
 
 
 def _transformer(name: str, head: str, inputs: Callable[[], Mapping[str, Any]]) -> Callable[..., Case]:
     """Return a function that makes a case of transformers, with this head, from the options of its config."""
 
-    def taking(**options: Any) -> Case:
+    def make_case(**options: Any) -> Case:
         build = transformer(f"{name}{head}", inputs)(**options)
         return Case("transformers", name, lambda _training: build())
 
-    return taking
+    return make_case
 
 
 def _random(*shape: int) -> Callable[[], Inputs]:

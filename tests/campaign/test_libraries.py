@@ -107,7 +107,7 @@ def test_eighty_architectures_have_different_names():
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.library}-{case.name}")
 def test_an_architecture_is_explored_and_compiled(case, training):
-    if not case.installed:
+    if not case.is_installed:
         pytest.skip(f"{case.library} is not installed")
     for line in check(case, training=training):
         print(case.library, case.name, line)

@@ -169,12 +169,12 @@ REFUSED = [
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("fn", "said"), REFUSED)
-def test_calls_that_cannot_be_explored_are_refused(fn, said):
+@pytest.mark.parametrize(("fn", "message"), REFUSED)
+def test_calls_that_cannot_be_explored_are_refused(fn, message):
     x = torch.ones(3, requires_grad=True)
     x.grad = torch.ones(3)
-    with pytest.raises(CaptureError, match=said):
-        capture(fn, x, grad=True if "no output" in said else None)
+    with pytest.raises(CaptureError, match=message):
+        capture(fn, x, grad=True if "no output" in message else None)
     assert torch.equal(x, torch.ones(3))
     assert torch.equal(x.grad, torch.ones(3))
 

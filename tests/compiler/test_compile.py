@@ -499,11 +499,11 @@ def test_a_function_kept_from_before_an_edit_runs_the_compiled_code(by):
     ex = rx.explore(chain, (x,))
     kept = ex.compiled
 
-    def noting(artifact):
+    def with_log(artifact):
         return replace(artifact, call=lambda args: ran.append(artifact) or artifact.call(args))
 
     store = ex.live.program.store
-    store.artifacts = {key: noting(artifact) for key, artifact in store.artifacts.items()}
+    store.artifacts = {key: with_log(artifact) for key, artifact in store.artifacts.items()}
     if by == "rename":
         ex.rename("first", "front")
     else:

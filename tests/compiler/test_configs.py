@@ -73,7 +73,7 @@ def set_plan(ex, **changes):
 
 
 @pytest.mark.parametrize(
-    ("refused", "error", "said"),
+    ("refused", "error", "message"),
     [
         (lambda ex: ex.configure("up", FEW, direction="x"), rx.InvalidConfigValueError, '"forward" or the "backward"'),
         (lambda ex: ex.reset("up", direction=True), rx.InvalidConfigValueError, "direction"),
@@ -82,8 +82,8 @@ def set_plan(ex, **changes):
         (lambda ex: set_plan(ex, backward_config={"nope": 1}), rx.UnknownConfigKeyError, "nope"),
     ],
 )
-def test_wrong_configs_are_refused(ex, refused, error, said):
-    with pytest.raises(error, match=said):
+def test_wrong_configs_are_refused(ex, refused, error, message):
+    with pytest.raises(error, match=message):
         refused(ex)
 
 
@@ -223,13 +223,13 @@ def test_nan_assert_names_node_and_line():
     assert ex.plan["r"].config == {"nan_asserts": True}
     run, good = ex.compiled, torch.rand(8, 4) + 2
     torch.testing.assert_close(run(good), logs(good))
-    for x, said in (
+    for x, message in (
         (torch.rand(8, 4) - 2, rf"Region 'r', graph 0/inference: 'log' .*{LOG_LINE}.*gives NaN"),
         (torch.ones(8, 4), r"'log'.* gives infinity"),
         (torch.full((8, 4), torch.nan), r"its input .* holds NaN already"),
     ):
         for _ in range(2):
-            with pytest.raises(rx.RegionAssertionError, match=said):
+            with pytest.raises(rx.RegionAssertionError, match=message):
                 run(x)
         torch.testing.assert_close(run(good), logs(good))
 

@@ -140,11 +140,11 @@ def test_failing_variant_leaves_other_results():
     ex = rx.explore(raises_when_traced, (torch.randn(8),))
     timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert timings.variant.tolist() == ["eager"]
-    said = [item.message for code in ("plan-failed", "variant-failed") for item in told(ex, code)]
+    messages = [item.message for code in ("plan-failed", "variant-failed") for item in told(ex, code)]
     compared = "raised RuntimeError when its results were to be compared with eager's: not again"
-    assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(said)
-    assert "Partition r.0/0/inference alone: RuntimeError: not again" in said
-    assert any(text.startswith("The cut graph with eager regions: No variant could be measured.") for text in said)
+    assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(messages)
+    assert "Partition r.0/0/inference alone: RuntimeError: not again" in messages
+    assert any(text.startswith("The cut graph with eager regions: No variant could be measured.") for text in messages)
 
 
 @pytest.mark.parametrize(

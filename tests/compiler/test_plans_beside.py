@@ -27,7 +27,7 @@ def two_plans():
     ex.compile()
     program = ex.live.program
 
-    def noting(artifact):
+    def with_log(artifact):
         return replace(artifact, call=lambda args: ran.append(artifact.key) or artifact.call(args))
 
     compiles = program.store.compiles
@@ -37,7 +37,7 @@ def two_plans():
     )
     compile_stale(second)
     assert program.store.compiles == compiles + 2
-    program.store.artifacts = {key: noting(artifact) for key, artifact in program.store.artifacts.items()}
+    program.store.artifacts = {key: with_log(artifact) for key, artifact in program.store.artifacts.items()}
     second.apply_artifacts()
     return ex, second, ran
 

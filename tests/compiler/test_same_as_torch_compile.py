@@ -203,7 +203,7 @@ CASES = [
 @pytest.mark.skipif(BEFORE_2_13, reason="the code was not compared with that of this torch")
 @pytest.mark.compiles  # the C++ compiler is asked what it can do
 @pytest.mark.parametrize(("name", "grad", "dynamic"), CASES)
-def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
+def test_one_region_has_the_code_of_torch_compile(name, grad, dynamic):
     make, arguments = MODELS[name]
     fn, args = make(), arguments()
     if dynamic:  # one size: with several, Inductor sorts products and arguments by their names
@@ -227,7 +227,7 @@ def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
         *(pytest.param(name, torch.float32, marks=pytest.mark.slow) for name in ("norms", "GPT", "Llama", "attention")),
     ],
 )
-def test_the_code_of_a_frozen_region_is_that_of_freezing_torch_compile(name, dtype):
+def test_frozen_regions_have_the_code_of_torch_compile_with_freezing(name, dtype):
     make, arguments = MODELS[name]
     fn = make().eval().to(dtype)
     args = [value.to(dtype) if value.is_floating_point() else value for value in arguments()]
@@ -319,7 +319,7 @@ def test_equal_graphs_of_different_tracings_are_compiled_separately():
     assert prints[0] != prints[1]
 
 
-def test_the_code_of_the_whole_graph_is_that_of_one_region():
+def test_the_whole_graph_has_the_code_of_one_region():
     args = (floats(4, 8), floats(6, 8))
     ex = rx.explore(transposed, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
     whole = [normalized(of.code.text) for of in full_graphs(ex.live.program).values()]

@@ -609,7 +609,7 @@ def printed_lines():
 
 @pytest.mark.compiles
 def test_explorations_block_and_crash_no_threads_of_the_users(printed_lines):
-    """Without care, each case is a fault of torch (docs/upstream.md).
+    """Both cases are faults of torch that an exploration avoids (docs/upstream.md).
 
     Two threads that use the parameters of an exploration deadlock if it keeps the nodes of their gradients. If Dynamo
     forgets a function that another thread traces or compiles, freeing what Dynamo keeps of it crashes.
@@ -652,15 +652,15 @@ def make_many_nodes():
         y = y * 1.0
 
 
-@pytest.mark.parametrize("of", [lambda x: x, torch.sin])
-def test_gradients_pass_values_computed_on_the_calls_own_threads(of):
+@pytest.mark.parametrize("tensor_of", [lambda x: x, torch.sin])
+def test_gradients_pass_values_computed_on_the_calls_own_threads(tensor_of):
     """The nodes of such a value have smaller numbers than nodes that this thread made before the call."""
     make_many_nodes()
     runs = []
 
     def call(x):
         runs.append(len(runs))
-        return pool.submit(torch.exp, of(x)).result()
+        return pool.submit(torch.exp, tensor_of(x)).result()
 
     x = torch.ones(3, requires_grad=True)
     with ThreadPoolExecutor(1) as pool:
@@ -668,7 +668,7 @@ def test_gradients_pass_values_computed_on_the_calls_own_threads(of):
         with repeated.restoring():
             _, gradients = repeated.run()
     assert not runs
-    (expected,) = torch.autograd.grad(result := of(x).exp(), x, *draw_cotangents(result).values())
+    (expected,) = torch.autograd.grad(result := tensor_of(x).exp(), x, *draw_cotangents(result).values())
     assert torch.equal(torch.stack(gradients), torch.stack([expected]))
 
 

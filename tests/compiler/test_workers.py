@@ -138,7 +138,7 @@ def step(x, places):
 
 
 @pytest.fixture
-def shipped():
+def shipped_piece():
     """Return a piece whose code would crash on other integers, its inputs, and the shipment of both."""
     x, places = torch.randn(8, 6), torch.tensor([1, 7, 3, 2])
     ex = rx.explore(step, (x, places))
@@ -154,8 +154,8 @@ def shipped():
 
 
 @pytest.mark.compiles
-def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(shipped):
-    wanted, args, content = shipped
+def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(shipped_piece):
+    wanted, args, content = shipped_piece
     here, store = ArtifactStore(), ArtifactStore()
     compiled = here.compile(wanted)
     delivery = shipment.receive(shipment.compile_shipment(content))
@@ -168,8 +168,8 @@ def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(shipped):
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
-def test_shipments_of_another_version_or_machine_are_refused(shipped, monkeypatch):
-    wanted, _, content = shipped
+def test_shipments_of_another_version_or_machine_are_refused(shipped_piece, monkeypatch):
+    wanted, _, content = shipped_piece
     refused = shipment.receive(shipment.compile_shipment(content.replace(b"pieces 1", b"pieces 2")))
     assert "pieces 2" in refused.refusal
     monkeypatch.setattr(shipment, "_compiled", lambda _shipment: shipment.Delivery(machine=elsewhere))
@@ -191,18 +191,18 @@ def test_shipments_of_another_version_or_machine_are_refused(shipped, monkeypatc
         (ZeroDivisionError("of Inductor's"), False),
     ],
 )
-def test_running_out_of_memory_fails_the_piece_not_the_worker(shipped, monkeypatch, error, of_worker):
+def test_running_out_of_memory_fails_the_piece_not_the_worker(shipped_piece, monkeypatch, error, of_worker):
     def fail(_shipment):
         raise error
 
     monkeypatch.setattr(shipment, "_compiled", fail)
-    delivery = shipment.receive(shipment.compile_shipment(shipped[2]))
+    delivery = shipment.receive(shipment.compile_shipment(shipped_piece[2]))
     assert (bool(delivery.refusal), bool(delivery.failure)) == (of_worker, not of_worker)
 
 
 @pytest.mark.compiles
-def test_compiled_code_that_raises_where_eager_does_not_fails(shipped, monkeypatch):
-    _, _, content = shipped
+def test_compiled_code_that_raises_where_eager_does_not_fails(shipped_piece, monkeypatch):
+    _, _, content = shipped_piece
     compile_piece = shipment.compile_piece
 
     def raising(*args):

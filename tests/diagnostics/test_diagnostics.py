@@ -98,8 +98,8 @@ def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: 
             action = promised.action if isinstance(promised, TextRemedy) else ""
             assert [str(one) for one in item.actions] == [*filter(None, [action])]
     if code in UNDER_UPSTREAM and REGION_IDS:
-        said, variants = UNDER_UPSTREAM[code]
-        assert said in only(ex, code).message
+        message, variants = UNDER_UPSTREAM[code]
+        assert message in only(ex, code).message
         assert set(ex.timings.variant) == variants
         assert set(ex.numerics.verdict) <= {"ok"}
 
@@ -174,11 +174,11 @@ def stacked_layers(depth: int) -> Exploration:
 REPORTS: dict[str, tuple[Any, ...]] = {}
 
 
-def reports(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **said: Any) -> Any:
-    """Decorator: the program has one diagnostic of this code, whose texts contain ``said``; with ``never``, none."""
+def reports(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **texts: Any) -> Any:
+    """Decorator: the program has one diagnostic of this code, whose texts contain ``texts``; with ``never``, none."""
 
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
-        REPORTS[f"{fn.__name__} {'never' if never else 'reports'} {code}"] = fn, args, code, edit, never, said
+        REPORTS[f"{fn.__name__} {'never' if never else 'reports'} {code}"] = fn, args, code, edit, never, texts
         return fn
 
     return add
@@ -309,13 +309,13 @@ def a_config_at_its_default(x):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
-    fn, args, code, edit, never, said = REPORTS[name]
+    fn, args, code, edit, never, texts = REPORTS[name]
     ex = edit(rx.explore(fn, args))
     if never:
         assert code not in codes(ex)
         return
     found = only(ex, code)
-    for field, expected in said.items():
+    for field, expected in texts.items():
         value = getattr(found, field)
         if field == "where":
             assert [line.text for line in value] == expected
@@ -730,13 +730,13 @@ def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monk
     assert told_once.severity is Severity.INFO
     found = told_once.upstream
     assert "'attention' under no config of 'norm' (2 of 4)" in found
-    said = {
+    messages = {
         ("attention", 64, None): "'attention' under no config of 'norm'",
         ("mlp", 64, None): "'mlp' under no config of 'norm'",
         ("norm", 32, None): "'norm' under {'max_fusion_size': 32} of 'attention'",
         ("norm", 64, 256): "'norm' under {'cpp.simdlen': 256} of 'mlp'",
     }
-    assert wrong == {case for case, text in said.items() if text in found}
+    assert wrong == {case for case, text in messages.items() if text in found}
     assert len(wrong) == found.count(" of '")
 
 

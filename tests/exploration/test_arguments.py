@@ -212,7 +212,7 @@ def test_every_public_method_is_tested():
 
 
 @pytest.mark.parametrize(
-    ("refused", "said"),
+    ("refused", "message"),
     [
         (lambda ex: rx.explore(3), r"fn=3 is not callable: give the function"),
         (lambda ex: rx.explore(step, X), "args=tensor.*give a tuple"),
@@ -248,8 +248,8 @@ def test_every_public_method_is_tested():
         (lambda ex: explore_marked("", {}), "A region's name must be a non-blank string"),
     ],
 )
-def test_the_error_says_what_to_do(ex, refused, said):
-    with pytest.raises(RegionalExplorerError, match=said):
+def test_the_error_says_what_to_do(ex, refused, message):
+    with pytest.raises(RegionalExplorerError, match=message):
         refused(ex)
 
 
@@ -293,7 +293,7 @@ def test_torch_jit_modules_are_refused(recwarn):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("max_fusion_size", "four", "takes an int"),
         ("max_autotune", 1, "takes True or False"),
@@ -313,23 +313,23 @@ def test_torch_jit_modules_are_refused(recwarn):
         ("cpp.min_chunk_size", 0, "it takes no number below 1"),
     ],
 )
-def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, said):
+def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, message):
     if key not in catalogue():
         pytest.skip("this torch has no such key")
-    with pytest.raises(rx.InvalidConfigValueError, match=said):
+    with pytest.raises(rx.InvalidConfigValueError, match=message):
         ex.draft().configure("act", {key: value})
 
 
 @pytest.mark.parametrize(
-    ("key", "error", "said"),
+    ("key", "error", "message"),
     [
         ("max_fusion_sise", rx.UnknownConfigKeyError, "Did you mean 'max_fusion_size'"),
         ("cpp", rx.UnknownConfigKeyError, "with a dot"),
         ("fx_graph_cache", rx.InvalidConfigKeyError, "cannot be set for one region"),
     ],
 )
-def test_an_unknown_config_key_is_refused(ex, key, error, said):
-    with pytest.raises(error, match=said):
+def test_an_unknown_config_key_is_refused(ex, key, error, message):
+    with pytest.raises(error, match=message):
         ex.draft().configure("act", {key: False})
     with pytest.raises(rx.UnknownRegionError, match="Did you mean 'act'"):
         ex.draft().configure("atc", {"max_fusion_size": 1})

@@ -117,7 +117,7 @@ def test_code_for_other_dtypes_is_not_called():
 
 
 @pytest.mark.compiles
-def test_a_view_with_the_negative_bit_is_not_read_without_its_sign():
+def test_a_view_with_the_negative_bit_keeps_its_sign():
     """Plain torch.compile misreads such an argument, too; inside a graph it is right (torch 2.13)."""
 
     def fn(z):

@@ -38,19 +38,19 @@ def one_region():
 @pytest.mark.compiles
 def test_without_a_name_the_only_region_is_used(one_region):
     ex = one_region
-    assert [of(ex) for of in ONE_REGION] == ["up", "up"]
-    assert [of(ex.results) for of in ONE_REGION] == ["up", "up"]
+    assert [call(ex) for call in ONE_REGION] == ["up", "up"]
+    assert [call(ex.results) for call in ONE_REGION] == ["up", "up"]
     assert "Partition up" in ex.repro()
     assert ex.code(config={"max_fusion_size": 1}).region == "up"
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    "of", [*ONE_REGION, lambda ex: ex.code(target="h100"), lambda ex: ex.repro(), lambda ex: ex.results.code()]
+    "call", [*ONE_REGION, lambda ex: ex.code(target="h100"), lambda ex: ex.repro(), lambda ex: ex.results.code()]
 )
-def test_the_error_without_a_name_lists_several_regions(two_regions, of):
+def test_the_error_without_a_name_lists_several_regions(two_regions, call):
     with pytest.raises(rx.UnknownRegionError, match=r"^Which region\? up, down$"):
-        of(two_regions)
+        call(two_regions)
 
 
 @pytest.mark.compiles
@@ -80,14 +80,14 @@ def test_all_regions_are_diagnosed_within_one_budget(two_regions, monkeypatch):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("of", [lambda ex: ex.kernel_times(budget_s=0.1), lambda ex: ex.diagnose(budget_s=0.1)])
-def test_a_region_that_runs_eagerly_is_left_out(two_regions, of):
+@pytest.mark.parametrize("call", [lambda ex: ex.kernel_times(budget_s=0.1), lambda ex: ex.diagnose(budget_s=0.1)])
+def test_a_region_that_runs_eagerly_is_left_out(two_regions, call):
     two_regions.disable("down")
     try:
-        assert len(of(two_regions)) >= 0
+        assert len(call(two_regions)) >= 0
         two_regions.disable("up")
         with pytest.raises(rx.NotCompiledError, match="'up' has no code: it is disabled"):
-            of(two_regions)
+            call(two_regions)
     finally:
         two_regions.enable("up").enable("down")
 

@@ -70,11 +70,11 @@ class Program:
 
     def patched(self):
         """Write the plan into the file, explore that, and return its text: the partitions must be the same."""
-        said = self.ex.to_source(apply=True)
-        assert "# Region" not in said, said
+        output = self.ex.to_source(apply=True)
+        assert "# Region" not in output, output
         text = self.path.read_bytes().decode("utf-8-sig")
         again = self.explore()
-        assert partitions(again) == partitions(self.ex), said
+        assert partitions(again) == partitions(self.ex), output
         assert {name: dict(again.plan[name].config) for name in (r.name for r in again.plan.regions)} == {
             region.name: dict(region.config) for region in self.ex.plan.regions
         }
@@ -536,7 +536,7 @@ def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
     assert_applies(ex.to_source(), path, path.parent)
 
 
-def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program):
+def test_a_region_in_the_source_may_contain_one_outside_it(program):
     """The text has the calls that mark the inner region again in the changed source."""
     text = """
         def call(x):
@@ -546,8 +546,8 @@ def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program)
             return y * 2
         """
     one = program(text, lambda ex: ex.mark("outer", lines="call:2-4").mark("inner", ops="exp"))
-    said = one.ex.to_source(apply=True)
-    assert said.startswith("# Region 'inner' is not in the source below: it shares a statement or a line")
+    output = one.ex.to_source(apply=True)
+    assert output.startswith("# Region 'inner' is not in the source below: it shares a statement or a line")
     again = one.explore()
     assert partitions(again) != partitions(one.ex)
     assert partitions(again.mark("inner", ops="exp")) == partitions(one.ex)
@@ -566,10 +566,10 @@ def test_swapped_source_is_invisible_to_other_threads(shared_program):
 
     with ThreadPoolExecutor(1) as pool:
         computing = pool.submit(compute)
-        said = shared_program.ex.to_source()
+        output = shared_program.ex.to_source()
         ended.set()
         computing.result()
-    assert "+    with torch.fx.traceback.annotate(" in said
+    assert "+    with torch.fx.traceback.annotate(" in output
     assert len(seen) > 1  # it ran the changed code, too
     assert all(torch.equal(output, expected) for output in outputs)
     assert gate.__code__ is code
@@ -611,8 +611,8 @@ def test_an_interrupt_leaves_no_function_changed(program):
 
 
 def test_to_source_reports_progress_and_cancels(shared_program):
-    said = shared_program.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
-    assert said.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
+    output = shared_program.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
+    assert output.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
     assert shared_program.path.read_bytes() == shared_program.before
     done = []
     shared_program.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
@@ -646,14 +646,14 @@ def test_a_computed_mark_stays_and_is_reported(program):
     )
     assert one.ex.to_source() == stays
     one.ex.mark("all", lines="call:2-4")
-    said = one.ex.to_source(apply=True)
-    assert said.startswith("# Region 'all' is not in the source below: ")
-    assert stays in said
+    output = one.ex.to_source(apply=True)
+    assert output.startswith("# Region 'all' is not in the source below: ")
+    assert stays in output
     assert one.path.read_bytes() == one.before
     one.ex.unmark("all").mark("first", lines="call:2")
-    said = one.ex.to_source(apply=True)
-    assert stays in said
-    assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in said
+    output = one.ex.to_source(apply=True)
+    assert stays in output
+    assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in output
 
 
 OTHER_ANNOTATIONS = """
@@ -801,9 +801,9 @@ def test_a_region_that_no_mark_can_express_is_reported(cached_program, case):
     one = cached_program(text)
     one.ex.plan = rx.Plan()
     mark(one.ex)
-    said = one.ex.to_source(apply=True)
-    assert said.startswith(f"# Region 'r' is not in the source below: {reason}")
-    assert "ex.mark('r'" in said
+    output = one.ex.to_source(apply=True)
+    assert output.startswith(f"# Region 'r' is not in the source below: {reason}")
+    assert "ex.mark('r'" in output
     assert one.path.read_bytes() == one.before
 
 
@@ -817,9 +817,9 @@ def test_a_cut_that_marks_cannot_express_is_reported(shared_program):
 
 def test_line_numbers_are_labelled_as_old(shared_program):
     shared_program.ex.mark("off", lines="gate:3-3").disable("off")
-    said = str(shared_program.ex.to_source())
-    assert "Its line numbers are from before this change.\n" in said
-    assert said.index("ex.mark('off', lines='gate:3-3')") < said.index("+++ ")
+    output = str(shared_program.ex.to_source())
+    assert "Its line numbers are from before this change.\n" in output
+    assert output.index("ex.mark('off', lines='gate:3-3')") < output.index("+++ ")
 
 
 def test_a_file_that_changed_since_the_trace_is_not_patched(shared_program):
@@ -853,7 +853,7 @@ def test_an_installed_library_is_shown_and_never_written(tmp_path):
     assert one.ex.to_source().startswith("# This changes an installed library")
 
 
-def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_path, monkeypatch):
+def test_one_unwritable_file_leaves_all_files_unchanged(program, tmp_path, monkeypatch):
     (tmp_path / "gates.py").write_text("def gate(x):\n    return x.sin() * 2\n")
     text = "import torch\nfrom gates import gate\n\ndef call(x):\n    y = x.cos()\n    return gate(y) + gate(y + 1)\n"
     monkeypatch.syspath_prepend(tmp_path)

@@ -74,13 +74,13 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("changed", "around", "said"), CHANGES.values(), ids=CHANGES)
-def test_a_changed_part_is_listed_with_both_values(changed, around, said):
+@pytest.mark.parametrize(("changed", "around", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_changed_part_is_listed_with_both_values(changed, around, expected):
     before = content_of()
     assert before == content_of()
     with around or contextlib.nullcontext():
         after = content_of(**changed)
-    assert set(map(str, changes_of_key(before, after))) == said
+    assert set(map(str, changes_of_key(before, after))) == expected
 
 
 def anonymous_pass(graph):

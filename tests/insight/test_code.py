@@ -196,7 +196,7 @@ def test_equal_partitions_share_the_code_but_not_the_nodes():
     assert str(ex.code("r")).count("async_compile.cpp_pybinding") == 1
 
 
-def test_all_nodes_of_a_training_step_are_linked_in_forward_and_backward():
+def test_all_nodes_of_a_training_step_are_linked():
     code = compiled_ex(training_step(), torch.randn(8, 64)).code("r")
     assert {part.partition.graph for part in code} == {"0/forward", "0/backward"}
     assert code.coverage.share == 1.0

@@ -246,8 +246,8 @@ def test_a_faster_remedy_replaces_the_kernel_bound_finding(unfused_kernels, monk
     monkeypatch.setattr(diagnose, "race", fake_race(Verdict.FASTER))
     (item,) = other_findings(unfused_kernels, 0.2)
     assert item.code == "fusion-refused"
-    for said in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
-        assert said in item.message
+    for text in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
+        assert text in item.message
     assert "'max_fusion_size': 512" in item.remedy
     assert "1.50× (1.40–1.60) as fast" in item.remedy
     assert {line.text for line in item.where} == {"y = x + 1", "return y, y * 2, y - 3, y * 0.5"}
@@ -310,7 +310,7 @@ def test_remedy_needs_a_quiet_machine(unfused_kernels, monkeypatch):
 
 
 @pytest.mark.compiles
-def test_the_budget_is_spent_on_the_remedies_that_change_the_code(unfused_kernels, monkeypatch):
+def test_the_budget_goes_only_to_remedies_that_change_code(unfused_kernels, monkeypatch):
     monkeypatch.setattr(diagnose, "race", race := fake_race(Verdict.SAME))
     unfused_kernels.diagnose("r", 0.4)
     ((_workpiece, _args, _now, candidates, _twin, share_s, _context),) = (call.args for call in race.call_args_list)

@@ -55,8 +55,8 @@ def test_triton_code_with_registers_and_bounds(ex, target):
 def test_unknown_times_are_reported_and_configs_compared(ex):
     code = ex.code("r", target="h100")
     for shown in code._repr_mimebundle_().values():
-        for said in ("not run", "nothing was measured", "≥ "):
-            assert said in shown
+        for text in ("not run", "nothing was measured", "≥ "):
+            assert text in shown
     assert code.diff(code).same
     assert not code.diff(ex.code("r", config={"max_fusion_size": 1}, target="h100")).same
 

@@ -111,13 +111,13 @@ PROGRAMS = {
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(("fn", "args", "said", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
-def test_diagnose_divides_the_time_of_every_region(fn, args, said, remedy, monkeypatch):
+@pytest.mark.parametrize(("fn", "args", "text", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
+def test_diagnose_divides_the_time_of_every_region(fn, args, text, remedy, monkeypatch):
     simulate_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(fn, args).mark("r", ops="*")
     ex.compile()
     (found,) = [one for one in ex.diagnose("r", 0.2) if one.code == "region-time"]
-    assert said in found.message
+    assert text in found.message
     assert "Configs tried: realize_opcount_threshold=3 improves no code" in found.message
     assert remedy in found.remedy
     assert found.where
@@ -166,7 +166,7 @@ def test_a_warning_of_inductor_is_a_finding_of_the_region(fn, args, config, text
 
 
 @pytest.mark.compiles
-def test_a_warning_belongs_to_its_region_and_appears_once_for_equal_partitions():
+def test_equal_partitions_report_a_warning_of_their_region_once():
     def f(a, b, x):
         with rx.region("complex"):
             c = a + b
@@ -210,7 +210,7 @@ def test_a_user_sees_a_warning_once_per_process(monkeypatch):
     assert "of the user" in [str(one.message) for one in shown]
 
 
-def test_a_warning_of_another_thread_or_of_other_code_is_not_recorded():
+def test_warnings_of_other_threads_or_other_code_are_not_recorded():
     with warnings.catch_warnings(record=True) as shown, compile_notes.recording_warnings() as recorded:
         warnings.simplefilter("always")
         warnings.warn("of the user", stacklevel=1)

@@ -151,13 +151,13 @@ def test_fusable_borders_are_shown_after_measuring():
     assert roundings(ex.session, full).results == 0
     shown = ex.roofline(bitwise=False)
     text, html = str(shown), shown._repr_mimebundle_()["text/html"]
-    for said in (
+    for part in (
         "How much of torch.compile's gain the plan reaches",
         "3 eager ops and 1 kernel of regions; under full Inductor it launches 2 kernels",
         "≤",
         "cannot be measured",
     ):
-        assert said in text
+        assert part in text
     assert "Tensors that cross borders" in html
     assert "<script" not in html
     assert list(shown.border_frame.columns[:3]) == ["source", "reader", "tensors"]
@@ -304,7 +304,7 @@ def test_unwritten_memory_is_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "ending"),
     [
         (HALF, "50 % (40 % to 60 %)"),
         (Figure(0.9, 0.7, 1.3), "90 % (70 % to 100 %)"),
@@ -317,8 +317,8 @@ def test_unwritten_memory_is_not_compared():
         (Figure(-0.5, -0.6, -0.4), "none"),
     ],
 )
-def test_share_of_a_gain_is_at_most_one(share, said):
+def test_share_of_a_gain_is_at_most_one(share, ending):
     text = reach_table([reach(2.0, 1.5, 1.0, share)], None, ()).text()
-    assert text.endswith(said)
+    assert text.endswith(ending)
     of_region = region_reach_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
     assert ("%" in of_region.text()) is (0.0 <= share.value <= 1.0)

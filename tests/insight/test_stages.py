@@ -98,7 +98,7 @@ def test_following_a_node_finds_it_in_earlier_and_later_stages(ex):
 
 
 @pytest.mark.compiles
-def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path):
+def test_forward_and_backward_have_stages_also_in_a_saved_file(tmp_path):
     ex = explore_mlp(grad=True)
     ex.compile()
     stages = ex.stages("mlp")

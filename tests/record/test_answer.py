@@ -235,9 +235,9 @@ def test_the_advised_benchmark_is_long_enough_for_a_verdict(step_s: float, advis
     profiled = sessions.profiled(sessions.trained(1))
     assert profiled.profile
     session = replace(profiled, profile=replace(profiled.profile, step=Figure(step_s)))
-    said = "".join(map(str, answer_of(session).next))
-    assert said.startswith(advised)
-    assert ("a call takes 1.5 s" in said) is (step_s > 1.0)
+    advice = "".join(map(str, answer_of(session).next))
+    assert advice.startswith(advised)
+    assert ("a call takes 1.5 s" in advice) is (step_s > 1.0)
 
 
 def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:

@@ -147,7 +147,7 @@ def test_a_bar_without_a_ratio_to_eager_uses_torch_compiles() -> None:
 
 def test_the_chart_shows_times_and_ratios() -> None:
     chart = chart_nodes(bars_of(searched()))
-    (said,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
+    (shown,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
     for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):
-        assert text in " ".join(said.split())
+        assert text in " ".join(shown.split())
     assert chart_nodes(()) == []

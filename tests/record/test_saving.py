@@ -175,13 +175,13 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
         warnings.simplefilter("always")
         ex.save_plan(tmp_path / "plan.json")
     ratio = "0.80× (0.77–0.83)."
-    said = f"The plan is slower than eager: {ratio}"
-    assert [said in str(one.message) for one in found] == [True] * slower
+    message = f"The plan is slower than eager: {ratio}"
+    assert [message in str(one.message) for one in found] == [True] * slower
     assert all(one.filename == __file__ for one in found)
     explored = load_plan_file(tmp_path / "plan.json").explored
     assert explored is not None
     assert explored.slower == ({"eager": ratio} if slower else {})
-    assert ex.to_source().startswith(f"# {said}\n") is slower
+    assert ex.to_source().startswith(f"# {message}\n") is slower
 
 
 def test_slower_plan_is_reported_where_it_runs() -> None:

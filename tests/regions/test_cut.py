@@ -141,11 +141,11 @@ def vector(size=3):
 SUMS: dict[str, Any] = {}
 
 
-def expect_sums(pieces, inside, *said, args=None):
-    """Decorator: the pieces of the program's backward, the sums in them, and what is said of sums left out."""
+def expect_sums(pieces, inside, *messages, args=None):
+    """Decorator: the pieces of the program's backward, the sums in them, and texts about sums left out."""
 
     def add(fn):
-        SUMS[fn.__name__] = fn, args or (vector(),), pieces, inside, said
+        SUMS[fn.__name__] = fn, args or (vector(),), pieces, inside, messages
         return fn
 
     return add
@@ -258,7 +258,7 @@ def messages_of_sums_left_out(ex):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_of_gradients_belong_to_a_region(name):
-    fn, args, pieces, inside, said = SUMS[name]
+    fn, args, pieces, inside, messages = SUMS[name]
     ex = rx.explore(fn, args)
     cut = backward_cut(ex)
     assert {region: len(parts) for region, parts in cut.items()} == pieces
@@ -270,8 +270,8 @@ def test_sums_of_gradients_belong_to_a_region(name):
     assert len(added.intersection(owned)) == inside
     assert "run_with_rng_state" not in owned
     assert "region-cycle" not in codes(ex)
-    assert bool(messages_of_sums_left_out(ex)) is bool(said)
-    assert all(text in messages_of_sums_left_out(ex)[0] for text in said)
+    assert bool(messages_of_sums_left_out(ex)) is bool(messages)
+    assert all(text in messages_of_sums_left_out(ex)[0] for text in messages)
     preview = ex.preview(ex.plan)
     assert [part.nodes for part in preview.partitions] == [part.nodes for part in ex.session.partitions]
     assert list(preview.diagnostics) == ex.diagnostics

@@ -246,11 +246,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "error", "says"), REFUSED)
-def test_an_edit_that_cannot_be_made_is_refused_and_changes_nothing(ex, edit, error, says):
+@pytest.mark.parametrize(("edit", "error", "message"), REFUSED)
+def test_an_edit_that_cannot_be_made_is_refused_and_changes_nothing(ex, edit, error, message):
     ex.mark("a", modules="layers.*").mark("b", ops="aten.pow*").mark("c", ops="aten.mean*")
     before, session = ex.plan, ex.session
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         edit(ex)
     assert ex.plan is before
     assert ex.session == session

@@ -139,9 +139,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("selectors", "says"), REFUSED)
-def test_empty_selector_is_refused_with_suggestions(ex, selectors, says):
-    with pytest.raises(SelectorError, match=says):
+@pytest.mark.parametrize(("selectors", "message"), REFUSED)
+def test_empty_selector_is_refused_with_suggestions(ex, selectors, message):
+    with pytest.raises(SelectorError, match=message):
         ex.mark("x", **selectors)
     assert not ex.plan.regions
 
@@ -437,7 +437,7 @@ def test_mark_on_caller_of_shared_body_marks_that_call_only():
         torch.testing.assert_close(towers.compiled(x), towers.live.call.fn(x))
 
 
-def test_marks_without_an_id_are_one_region_while_their_configs_agree():
+def test_marks_without_an_id_are_one_region_if_configs_agree():
     def blocks(x, one, two):
         with annotate({"compile_with_inductor": {"inductor_configs": one}}):
             x = x.sin() + 1

@@ -81,25 +81,25 @@ def explore_nested(*, grad=True, **given):
 
 
 @pytest.fixture(scope="module")
-def with_options():
+def ex_with_options():
     """Return an exploration of bodies whose options have a config."""
     return explore_nested(options=options(ASKED))
 
 
-def test_body_with_options_is_one_region(with_options, tmp_path):
-    (row,) = with_options.regions.to_dict("records")
+def test_body_with_options_is_one_region(ex_with_options, tmp_path):
+    (row,) = ex_with_options.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
     assert row["backward_config"] is None
-    assert set(codes(with_options)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
-    bodies = [graph for graph in with_options.session.graphs if graph.parent and graph.kind != "dynamo"]
+    assert set(codes(ex_with_options)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
+    bodies = [graph for graph in ex_with_options.session.graphs if graph.parent and graph.kind != "dynamo"]
     assert any(op.origin is None for body in bodies for op in body.ops), "a sum of gradients, for h is used twice"
-    assert {part.graph: set(part.nodes) for part in with_options.session.partitions} == {
+    assert {part.graph: set(part.nodes) for part in ex_with_options.session.partitions} == {
         body.id: {op.name for op in body.ops} for body in bodies
     }
-    (tmp_path / "session.json").write_text(dump_session(with_options.session))
+    (tmp_path / "session.json").write_text(dump_session(ex_with_options.session))
     read = load_session(tmp_path / "session.json")
-    assert read.plan == with_options.plan
-    assert [graph.options for graph in read.graphs] == [graph.options for graph in with_options.session.graphs]
+    assert read.plan == ex_with_options.plan
+    assert [graph.options for graph in read.graphs] == [graph.options for graph in ex_with_options.session.graphs]
 
 
 def test_options_without_config_request_none():
@@ -109,10 +109,10 @@ def test_options_without_config_request_none():
 
 
 @pytest.mark.compiles
-def test_bodies_are_compiled_and_give_eagers_results(with_options):
-    assert_compiled_is_right(with_options)
-    assert all(config == ASKED for config in with_options.partitions.config_applied)
-    assert with_options.partitions.shared_with.notna().any()
+def test_bodies_are_compiled_and_give_eagers_results(ex_with_options):
+    assert_compiled_is_right(ex_with_options)
+    assert all(config == ASKED for config in ex_with_options.partitions.config_applied)
+    assert ex_with_options.partitions.shared_with.notna().any()
 
 
 @pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
@@ -153,8 +153,8 @@ def test_a_body_with_options_is_separate_from_a_surrounding_block():
     assert "region-shrunk" in codes(ex)
 
 
-def test_the_source_marks_the_same_bodies(with_options):
-    ex, before = with_options, with_options.plan
+def test_the_source_marks_the_same_bodies(ex_with_options):
+    ex, before = ex_with_options, ex_with_options.plan
     ex.configure("Block", {"max_fusion_size": 2}, direction="backward")
     parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, plan_source(ex.plan)
     assert "# In the source it is a nested_compile_region" in source
@@ -185,10 +185,10 @@ def test_a_partitioner_and_decompositions_in_the_options_are_used():
     ex = explore_nested(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
     found = only(ex, "subgraph-options")
     assert found.severity is Severity.INFO
-    said = found.message.replace("'", "")
-    assert "partitioner=default_partition" in said
-    assert "decompositions of aten.tanh.default" in said
-    assert "These are ignored" not in said
+    message = found.message.replace("'", "")
+    assert "partitioner=default_partition" in message
+    assert "decompositions of aten.tanh.default" in message
+    assert "These are ignored" not in message
     traced = [op.op for graph in ex.session.graphs if graph.kind == "inference" and graph.parent for op in graph.ops]
     assert "tanh" not in traced
 
@@ -212,27 +212,27 @@ def without_options():
 
 
 @pytest.fixture
-def unmarked(without_options):
+def unmarked_ex(without_options):
     """Return an exploration of bodies without options, without regions."""
     without_options.plan = rx.Plan()
     return without_options
 
 
-def test_bodies_without_options_run_eagerly(unmarked):
-    found = only(unmarked, "subgraph-eager")
+def test_bodies_without_options_run_eagerly(unmarked_ex):
+    found = only(unmarked_ex, "subgraph-eager")
     assert "nested_model.Block.forward" in found.message
     # torch inlines the body of the first block, whose input needs no gradient
     assert ("1 subgraph " in found.message) is INLINES
     assert "ex.mark('blocks', subgraphs='*')" in found.remedy
-    assert unmarked.plan.regions == ()
+    assert unmarked_ex.plan.regions == ()
     with pytest.raises(rx.SelectorError, match="Did you mean 'Block'"):
-        unmarked.mark("blocks", subgraphs="Blok")
-    assert "subgraph-eager" not in codes(unmarked.mark("all", modules="blocks.*"))
+        unmarked_ex.mark("blocks", subgraphs="Blok")
+    assert "subgraph-eager" not in codes(unmarked_ex.mark("all", modules="blocks.*"))
 
 
 @pytest.mark.parametrize("pattern", ["*", "nested_model.Block.forward", "Block", "forward", "subgraph_*"])
-def test_a_body_is_marked_by_its_name(unmarked, pattern):
-    ex = unmarked.mark("blocks", subgraphs=pattern)
+def test_a_body_is_marked_by_its_name(unmarked_ex, pattern):
+    ex = unmarked_ex.mark("blocks", subgraphs=pattern)
     assert len(ex.partitions) == (4 if INLINES else 6)
     assert codes(ex) == []
     assert ex.regions.selector.tolist() == [f"subgraphs:{pattern}"]
@@ -267,8 +267,8 @@ def test_branches_of_cond_are_not_subgraphs():
         ex.mark("branches", subgraphs="*")
 
 
-def test_ops_inside_are_carved_and_bodies_cut_apart(unmarked):
-    ex = unmarked.mark("blocks", subgraphs="*")
+def test_ops_inside_are_carved_and_bodies_cut_apart(unmarked_ex):
+    ex = unmarked_ex.mark("blocks", subgraphs="*")
     whole = [part.nodes for part in ex.session.partitions]
     ex.carve("blocks", ops="*sigmoid*")
     assert len(ex.partitions) == 2 * len(whole)
