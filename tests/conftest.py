@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def own_recompile_limit() -> None:
-    """Let torch 2.11 forget all compiles: it counts those of one function together, and stops after eight."""
+    """Let torch 2.11 forget all compiles: it counts all compiles of one function together, and stops after eight."""
     import torch
 
     from regional_explorer.torch_api.dynamo import ISOLATES

@@ -73,7 +73,7 @@ def set_plan(ex, **changes):
 
 
 @pytest.mark.parametrize(
-    ("refused", "error", "message"),
+    ("call", "error", "message"),
     [
         (lambda ex: ex.configure("up", FEW, direction="x"), rx.InvalidConfigValueError, '"forward" or the "backward"'),
         (lambda ex: ex.reset("up", direction=True), rx.InvalidConfigValueError, "direction"),
@@ -82,9 +82,9 @@ def set_plan(ex, **changes):
         (lambda ex: set_plan(ex, backward_config={"nope": 1}), rx.UnknownConfigKeyError, "nope"),
     ],
 )
-def test_wrong_configs_are_refused(ex, refused, error, message):
+def test_wrong_configs_are_refused(ex, call, error, message):
     with pytest.raises(error, match=message):
-        refused(ex)
+        call(ex)
 
 
 def test_saved_files_keep_forward_and_backward_configs(ex, tmp_path):

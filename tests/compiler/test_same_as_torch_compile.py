@@ -130,7 +130,7 @@ def code_of_region(fn, args, *, grad, tracing=AS_TORCH_COMPILE):
 
 
 def normalized(code):
-    """Return the lines of generated code but for what follows from how a graph is called.
+    """Return the lines of generated code, without what follows from how a graph is called.
 
     Inputs, constants and dynamic sizes are named by their first use; asserts about inputs and results have no order;
     inputs that the graph only passes on are no results of a region, and are freed by who calls it. What is freed just

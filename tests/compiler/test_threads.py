@@ -53,7 +53,7 @@ def run_together(*works):
 
 
 def errors_on_another_thread(work):
-    """Return what ``work`` raises on another thread, if anything, in a list."""
+    """Return a list with the error that ``work`` raises on another thread; empty if none."""
     with ThreadPoolExecutor(1) as pool:
         error = pool.submit(work).exception()
     return [] if error is None else [error]
@@ -577,9 +577,9 @@ def marked(x):
     with rx.region("exp"):
         return x.exp() * 2
 
-def explored(of):
+def explore_with_pool(kind):
     mine = torch.compile(lambda x: x.cos() * 2, backend="aot_eager")
-    own = rx.compile(marked) if of == "rx" else mine
+    own = rx.compile(marked) if kind == "rx" else mine
 
     def step(x):
         y = x.sin()
@@ -587,16 +587,16 @@ def explored(of):
         return first.result() + second.result()
 
     x = torch.ones(4, requires_grad=True)
-    expected = mine(x.detach().sin()) + own(x.detach().sin()) if of == "warm" else None
+    expected = mine(x.detach().sin()) + own(x.detach().sin()) if kind == "warm" else None
     ex = rx.explore(step, (x,))
     assert len(ex.live.capture.frames) >= 1
     y = ex.live.call.forward()
     assert expected is None or torch.equal(y, expected)
     torch._dynamo.reset()  # the next one has compiled nothing
 
-for of in ("torch", "rx", "warm"):
-    explored(of)
-    print(of, torch._dynamo.convert_frame.compile_lock.__class__.__name__, flush=True)
+for kind in ("torch", "rx", "warm"):
+    explore_with_pool(kind)
+    print(kind, torch._dynamo.convert_frame.compile_lock.__class__.__name__, flush=True)
 """
 
 

@@ -212,7 +212,7 @@ def test_every_public_method_is_tested():
 
 
 @pytest.mark.parametrize(
-    ("refused", "message"),
+    ("call", "message"),
     [
         (lambda ex: rx.explore(3), r"fn=3 is not callable: give the function"),
         (lambda ex: rx.explore(step, X), "args=tensor.*give a tuple"),
@@ -248,9 +248,9 @@ def test_every_public_method_is_tested():
         (lambda ex: explore_marked("", {}), "A region's name must be a non-blank string"),
     ],
 )
-def test_the_error_says_what_to_do(ex, refused, message):
+def test_the_error_says_what_to_do(ex, call, message):
     with pytest.raises(RegionalExplorerError, match=message):
-        refused(ex)
+        call(ex)
 
 
 def test_a_record_can_be_copied(ex):

@@ -314,7 +314,7 @@ def test_reading_or_writing_is_no_slower_than_copying():
 
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
 def test_one_slow_measurement_does_not_lower_a_rate(disturbed, monkeypatch):
-    """A rate is the fastest seen, so that a pause while it was measured does not stay for the life of the process."""
+    """A rate is the fastest seen: a pause while it was measured does not stay for the life of the process."""
     found, works = Rates("cpu"), [traffic_work(MIB, MIB), product_work(10**9, "float32")]
     for burst in range(3):
         slow = 390 if burst == disturbed else 1

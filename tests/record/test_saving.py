@@ -1,4 +1,4 @@
-"""Saving: a file is all there or as it was before, and a spreadsheet that opens the CSV runs nothing."""
+"""Saving: a file is complete or unchanged, and a spreadsheet that opens the CSV runs nothing."""
 
 from __future__ import annotations
 

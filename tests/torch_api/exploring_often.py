@@ -1,4 +1,4 @@
-"""Explores again and again, and counts what is alive after each time: run as a program of its own, without pytest."""
+"""Explore again and again, and count the live objects: run as a program of its own, without pytest."""
 
 import gc
 import json
@@ -20,7 +20,7 @@ import regional_explorer as rx
 KINDS = (FakeTensor, fx.GraphModule, fx.Node, GuardManagerWrapper)
 BEFORE, CYCLES = 1, 2
 CLOSED: list[rx.Exploration] = []
-"""Closed explorations stay until the end: what is freed is freed by closing them, not as they are dropped."""
+"""Closed explorations, kept until the end: closing frees their objects, not dropping them."""
 
 
 def straight(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ def explore_and_measure() -> None:
 
 
 def growth(act: Callable[[], None]) -> dict[str, int]:
-    """Return what ``act`` leaves behind in ``CYCLES`` calls, after some that may leave something once."""
+    """Return how many objects ``act`` leaves in ``CYCLES`` calls, after calls that may leave some once."""
     for _ in range(BEFORE):
         act()
     before = live_objects()

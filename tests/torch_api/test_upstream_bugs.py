@@ -1,4 +1,4 @@
-"""The programs of docs/upstream.md: a workaround is looked at again once torch no longer needs it.
+"""The programs of docs/upstream.md fail as it says; once one does not, its workaround can go.
 
 They show what torch does, so they are run with another torch (``make test-torch``) and by ``make test-all``.
 """
