@@ -568,20 +568,20 @@ def test_the_call_after_a_raising_first_call_is_checked(regions):
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="torch drops the checks of linalg, in plain torch.compile too")
-def test_a_first_run_that_raises_draws_random_numbers_once():
+def test_a_first_run_that_raises_advances_the_generator_once():
     def inverse(x):
         noise = torch.rand_like(x)
         with rx.region("r"):
             noisy = x.sin() + noise
         return torch.linalg.inv(x) + noisy
 
-    compiled, drawn = rx.compile(inverse), []
+    compiled, numbers = rx.compile(inverse), []
     for function in (inverse, compiled):
         torch.manual_seed(0)
         with pytest.raises(torch.linalg.LinAlgError):
             function(torch.zeros(3, 3))
-        drawn.append(torch.rand(1))
-    assert torch.equal(*drawn)
+        numbers.append(torch.rand(1))
+    assert torch.equal(*numbers)
     compiled(torch.eye(3))
     assert "r  1 compiled" in str(rx.status(compiled))
     assert not diagnostics_of(compiled, "aot-eager-failed")

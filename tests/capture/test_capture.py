@@ -352,7 +352,7 @@ def test_gradients_pass_operators_that_compile_themselves():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_attention_draws_random_numbers_only_with_dropout(dropout):
+def test_attention_uses_random_numbers_only_with_dropout(dropout):
     def attention(query, key, value):
         return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
 

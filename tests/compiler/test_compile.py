@@ -68,7 +68,7 @@ def test_a_view_of_a_result_with_other_strides_compiles():
     assert_compiled_is_right(ex)
 
 
-def test_editing_one_of_several_regions_compiles_that_one_alone():
+def test_editing_one_region_compiles_only_that_region():
     ex = rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),))
     assert ex.partitions.region.nunique() == 12
     for name in set(ex.partitions.region) - {"r03", "r04", "r05"}:  # three are enough to compile

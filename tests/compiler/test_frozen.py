@@ -62,7 +62,7 @@ def compiled_layers():
     return ex, net, x
 
 
-def test_weights_are_constants_and_results_those_of_eager(compiled_layers):
+def test_weights_are_constants_and_results_match_eagers(compiled_layers):
     ex, net, x = compiled_layers
     assert states(ex) == ["compiled"] * 2
     assert_as_eager(ex, net, x)

@@ -201,7 +201,7 @@ def test_running_out_of_memory_fails_the_piece_not_the_worker(shipped_piece, mon
 
 
 @pytest.mark.compiles
-def test_compiled_code_that_raises_where_eager_does_not_fails(shipped_piece, monkeypatch):
+def test_compiled_code_that_raises_unlike_eager_is_a_failure(shipped_piece, monkeypatch):
     _, _, content = shipped_piece
     compile_piece = shipment.compile_piece
 

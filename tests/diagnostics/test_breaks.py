@@ -135,7 +135,7 @@ def test_disabled_function_repeats_torchs_advice():
     assert "Torch's own hint: Remove the `torch.compiler.disable` call" in found.remedy
 
 
-def test_several_breaks_of_one_line_are_one_diagnostic_with_a_count():
+def test_several_breaks_of_a_line_are_one_counted_diagnostic():
     found = only(rx.explore(lambda x: x.sin().unique().sum() + x.nonzero().sum(), (X,)), "graph-break")
     assert "Dynamo stopped the graph 2 times in this line" in found.message
     assert "_unique2" in found.message

@@ -114,7 +114,7 @@ def test_an_input_assert_is_reported_as_refused_inputs(config):
 
 
 @pytest.mark.compiles
-def test_errors_that_are_no_asserts_keep_their_type():
+def test_errors_other_than_asserts_keep_their_type():
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches

@@ -114,7 +114,7 @@ def test_a_cause_inside_this_package_is_kept_but_not_shown(ex):
 
 
 @pytest.mark.parametrize("mode", ["Plain", "Context", "Verbose"])
-def test_a_notebook_shows_the_cell_alone(ex, mode):
+def test_a_traceback_in_a_notebook_shows_only_the_cell(ex, mode):
     error = error_of(MISTAKES["mark"], ex)
     shown = FormattedTB(mode, theme_name="nocolor").text(type(error), error, error.__traceback__)
     assert "matches no operation" in shown

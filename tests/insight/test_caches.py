@@ -95,7 +95,7 @@ class PassWithUuid(CustomGraphPass):
         return b"known"
 
 
-def test_a_config_set_to_its_default_is_no_change():
+def test_a_config_at_its_default_does_not_change_the_key():
     assert not [*changes_of_key(content_of(), content_of(max_fusion_size=inductor_config.max_fusion_size))]
     first, second = (content_of(pre_grad_custom_pass=PassWithUuid()) for _ in range(2))
     assert first == second

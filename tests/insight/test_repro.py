@@ -130,7 +130,7 @@ def test_a_script_runs_with_torch_alone(scripts, outputs, name):
     assert_right(outputs[name])
 
 
-def test_a_script_has_the_config_settings_and_name_of_its_partition(layers, scripts):
+def test_scripts_have_the_config_settings_and_name_of_their_partition(layers, scripts):
     script = scripts["a module"]
     assert imported_packages(script) == {"torch", "time", "math", "operator"}
     assert "'max_fusion_size': 4" in script

@@ -184,7 +184,7 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
     assert ex.to_source().startswith(f"# {message}\n") is slower
 
 
-def test_slower_plan_is_reported_where_it_runs() -> None:
+def test_production_reports_a_plan_that_was_slower_when_explored() -> None:
     explored = Explored("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
     for one, speedup in (
         (explored, "0.80×"),
