@@ -385,17 +385,17 @@ def test_source_lines_are_read_from_the_reloaded_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "reloaded_step.py"
 
-    def explored(text):
+    def explore_text(text):
         path.write_text(text)
         importlib.invalidate_caches()
         module = importlib.import_module("reloaded_step")
         return rx.explore(importlib.reload(module).step, (torch.ones(3),))
 
-    explored("def step(x):\n    y = 1\n    return x.sin()\n").mark("r", lines="step:3")
+    explore_text("def step(x):\n    y = 1\n    return x.sin()\n").mark("r", lines="step:3")
     # The line of the op stays what it was, its function begins one line further down.
-    ex = explored("# one line more\ndef step(x):\n    return x.sin()\n").mark("r", lines="step:2")
+    ex = explore_text("# one line more\ndef step(x):\n    return x.sin()\n").mark("r", lines="step:2")
     assert ex.session.members["r"]["0/inference"] == ("sin",)
-    ex = explored("# more\n\ndef step(x):\n    return x.cos() * 2  # as of now\n")
+    ex = explore_text("# more\n\ndef step(x):\n    return x.cos() * 2  # as of now\n")
     lines = {line.text for graph in ex.session.graphs for node in graph.ops for line in node.stack}
     assert lines == {"return x.cos() * 2  # as of now"}
     assert "torch.fx.traceback.annotate" in ex.mark("r", lines="step:2").to_source()

@@ -208,21 +208,21 @@ def test_a_module_named_backward_is_not_the_backward_direction():
 # ------------------------------------------------------------------------------------------------------------- presets
 
 
-def logs(x):
+def log_of_difference(x):
     with rx.region("r", "NaN asserts"):
         shifted = x - 1
         return torch.log(shifted) * 2
 
 
-LOG_LINE = rf"test_configs\.py:{logs.__code__.co_firstlineno + 3} in logs"
+LOG_LINE = rf"test_configs\.py:{log_of_difference.__code__.co_firstlineno + 3} in log_of_difference"
 
 
 @compiles
 def test_nan_assert_names_node_and_line():
-    ex = rx.explore(logs, (torch.rand(8, 4) + 2,))
+    ex = rx.explore(log_of_difference, (torch.rand(8, 4) + 2,))
     assert ex.plan["r"].config == {"nan_asserts": True}
     run, good = ex.compiled, torch.rand(8, 4) + 2
-    torch.testing.assert_close(run(good), logs(good))
+    torch.testing.assert_close(run(good), log_of_difference(good))
     for x, message in (
         (torch.rand(8, 4) - 2, rf"Region 'r', graph 0/inference: 'log' .*{LOG_LINE}.*gives NaN"),
         (torch.ones(8, 4), r"'log'.* gives infinity"),
@@ -231,7 +231,7 @@ def test_nan_assert_names_node_and_line():
         for _ in range(2):
             with pytest.raises(rx.RegionAssertionError, match=message):
                 run(x)
-        torch.testing.assert_close(run(good), logs(good))
+        torch.testing.assert_close(run(good), log_of_difference(good))
 
 
 @compiles

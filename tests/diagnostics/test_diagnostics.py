@@ -193,7 +193,7 @@ X = torch.ones(3)
 
 
 @reports("region-split", torch.randn(4), message="order of the program", upstream="other numbers")
-def a_split_around_random_draws(x):
+def a_split_around_random_numbers(x):
     with rx.region("r"):
         a = torch.nn.functional.dropout(x, 0.5)
     b = torch.nn.functional.dropout(x, 0.5)
@@ -211,7 +211,7 @@ def a_split_by_a_carved_op_is_as_asked(x):
 
 
 @reports("region-cycle", X, X.clone(), message=["Instances of region 'r'", "r → r through"])
-def instances_of_one_region_in_a_circle(x, y):
+def instances_of_one_region_in_a_cycle(x, y):
     with rx.region("r"):
         a, b = x.sin(), y.cos()
     c, d = a.exp(), b.exp()
@@ -240,7 +240,7 @@ def blocks_side_by_side_are_merged_by_upstreams_cut(x, y):
 
 
 @reports("graph-break", X, remedy="Torch's own hint: Use `torch.cond`")
-def a_break_passes_on_the_way_around_it_that_torch_knows(x):
+def a_break_repeats_torchs_hint(x):
     x = x.sin()
     return x.cos() if x.sum() > 0 else x
 

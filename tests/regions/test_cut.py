@@ -178,7 +178,7 @@ def a_value_used_outside_as_well(x):
 
 
 @expect_sums({"r": 2}, 0, "they also take inputs from outside the instance")
-def what_comes_back_through_unmarked_ops(x):
+def a_value_that_returns_through_unmarked_ops(x):
     with rx.region("r"):
         a = x.sin()
         b = a.cos()
