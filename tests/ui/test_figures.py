@@ -256,7 +256,7 @@ def test_a_speedup_without_interval_is_grey_and_says_why(verdict: Verdict) -> No
     why = "the machine was too busy"
     session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=verdict)
     row = to_html(*table_of(session))
-    assert f'title="eager ÷ compiled, without CI ({why}): {verdict}"' in row
+    assert f'title="eager ÷ compiled of the same rounds, without CI ({why}): {verdict}"' in row
     assert '">2.00×</span>' in row
 
 
