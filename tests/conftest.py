@@ -28,8 +28,8 @@ ReplaceBenchmark = Callable[[Callable[..., object]], None]
 
 OWN_CACHE = pytest.StashKey[Path]()
 
-# Threads of OpenMP sleep while they wait: those of several processes would spin against each other. OpenMP reads it as
-# torch is imported, which the conftest.py of a folder may do before ``pytest_configure`` is called.
+# OpenMP's threads sleep while they wait, or threads of several processes would spin against each other. OpenMP reads
+# this when torch is imported, which the conftest.py of a folder may do before ``pytest_configure`` is called.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     All processes of a run share it, as Inductor allows; a test that clears its cache has one of its own. Nothing is
     built or imported ahead of time, but where a test asks for it. Where ``gold`` is installed it links what is
-    compiled: a third of the time of a small kernel is that of the default linker, which reads all symbols of torch.
+    compiled: the default linker takes a third of the time of a small kernel, because it reads all symbols of torch.
     """
     os.environ.setdefault("REGIONAL_EXPLORER_WARM", "0")
     if kept := os.environ.get(KEPT_CACHE):
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def own_recompile_limit() -> None:
-    """Let torch 2.11 forget all compiles: it counts those of one function together, and stops after eight."""
+    """Let torch 2.11 forget all compiles: it counts all compiles of one function together, and stops after eight."""
     import torch
 
     from regional_explorer.torch_api.dynamo import ISOLATES
@@ -117,7 +117,7 @@ def same_seeds() -> None:
 
 @pytest.fixture
 def replace_benchmark(monkeypatch: pytest.MonkeyPatch) -> ReplaceBenchmark:
-    """Put a function in the place of ``Exploration.benchmark``: commands make the exploration that they measure."""
+    """Return a function that replaces ``Exploration.benchmark``: commands make the exploration that they measure."""
 
     def replace(benchmark: Callable[..., object]) -> None:
         from regional_explorer.exploration.exploration import Exploration

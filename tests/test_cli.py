@@ -78,10 +78,10 @@ if __name__ == "__main__":
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delitem(sys.modules, "beside", raising=False)
     (tmp_path / "beside.py").write_text("FACTOR = 3\n", encoding="utf-8")
-    return written(tmp_path / "model_of_mine.py", MODEL)
+    return write_file(tmp_path / "model_of_mine.py", MODEL)
 
 
-def written(path: Path, text: str) -> str:
+def write_file(path: Path, text: str) -> str:
     path.write_text(text, encoding="utf-8")
     return str(path)
 
@@ -172,7 +172,7 @@ def test_arguments_that_cannot_be_read_exit_with_2(arguments: list[str], capsys:
     assert "usage: regional-explorer" in capsys.readouterr().err
 
 
-def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(tmp_path: Path, run: Run) -> None:
+def test_a_file_is_read_in_its_declared_encoding(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "encoded.py"
     for data in (b"\xef\xbb\xbfname = 'caf\xc3\xa9'\n", b"# coding: latin-1\nname = 'caf\xe9'\n"):
         path.write_bytes(data)
@@ -188,23 +188,19 @@ def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(tmp_path: Path, 
         *((f"import sys\nsys.exit({code})\n", "line 2: the file exits here.") for code in ("0", "1", "")),
     ],
 )
-def test_a_file_that_raises_or_ends_the_program_names_its_line(
-    tmp_path: Path, run: Run, text: str, message: str
-) -> None:
-    plan, file = written(tmp_path / "plan.json", '{"kind": "plan"}'), written(tmp_path / "of_mine.py", text)
+def test_the_error_names_the_line_at_which_a_file_ends(tmp_path: Path, run: Run, text: str, message: str) -> None:
+    plan, file = write_file(tmp_path / "plan.json", '{"kind": "plan"}'), write_file(tmp_path / "of_mine.py", text)
     for command in (["run"], ["check", plan]):
         assert f"of_mine.py, {message}" in run(EXIT_FAILED, *command, file, "f(1)")[1]
 
 
-def test_the_arguments_of_the_command_are_not_those_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_does_not_see_the_commands_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (
         'import argparse, sys\np = argparse.ArgumentParser()\np.add_argument("--width", type=int, default=8)\n'
         "width, argv = p.parse_args().width, sys.argv\n"
     )
     file = tmp_path / "parses_of_mine.py"
-    monkeypatch.setattr(sys, "argv", ["regional-explorer", "run", written(file, source), "f(x)"])
+    monkeypatch.setattr(sys, "argv", ["regional-explorer", "run", write_file(file, source), "f(x)"])
     names = execute(file, source)
     assert (names["width"], names["argv"]) == (8, [str(file)])
     assert sys.argv[1] == "run"
@@ -223,19 +219,19 @@ def test_interrupt_prints_results(model: str, run: Run, replace_benchmark: Repla
 
 
 def save(session: Session, path: Path) -> str:
-    return written(path, dump_session(session))
+    return write_file(path, dump_session(session))
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[str, str]:
-    """Sessions of 1.5 times and 1.25 times the speed of eager."""
+def saved_paths(tmp_path: Path) -> tuple[str, str]:
+    """Return the paths of two sessions, with 1.5 and 1.25 times the speed of eager."""
     return save(measured(1.5, 1), tmp_path / "before.json"), save(measured(1.25, 2), tmp_path / "after.json")
 
 
-def test_compare_prints_the_change_and_fails_beyond_the_limit(saved: tuple[str, str], run: Run) -> None:
-    before, after = saved
+def test_compare_prints_the_change_and_fails_beyond_the_limit(saved_paths: tuple[str, str], run: Run) -> None:
+    before, after = saved_paths
     out, _ = run(EXIT_DONE, "compare", before, after)
-    speedups = [(load_session(Path(path)).timings[1].speedup or exactly(0.0)).value for path in saved]
+    speedups = [(load_session(Path(path)).timings[1].speedup or exactly(0.0)).value for path in saved_paths]
     assert speedups == pytest.approx([1.5, 1.25], rel=0.03)
     assert "A {:.3f}, B {:.3f}".format(*speedups) in out
     assert "% slower (99% interval of the change in time: +" in out
@@ -248,7 +244,7 @@ def test_compare_prints_the_change_and_fails_beyond_the_limit(saved: tuple[str, 
     assert found["low"] < 1.0 < found["high"]
 
 
-def test_incomparable_files_are_reported(saved: tuple[str, str], tmp_path: Path, run: Run) -> None:
+def test_incomparable_files_are_reported(saved_paths: tuple[str, str], tmp_path: Path, run: Run) -> None:
     good = measured(1.5, 1)
     assert good.conditions is not None
     few, busy = Figure(1e-3, why="too few rounds (5)"), Figure(1.5, why="the machine was too busy")
@@ -258,7 +254,7 @@ def test_incomparable_files_are_reported(saved: tuple[str, str], tmp_path: Path,
         return replace(good, timings=tuple(replace(timing, **fields) for timing in good.timings))
 
     def compare(code: int, other: Session) -> tuple[str, str]:
-        return run(code, "compare", saved[0], save(other, tmp_path / "b.json"), "--fail-if-slower", "3%")
+        return run(code, "compare", saved_paths[0], save(other, tmp_path / "b.json"), "--fail-if-slower", "3%")
 
     assert "The numerics of B failed" in compare(EXIT_NO, changed(numerics=NumericsVerdict.FAILED))[0]
     measure_again = f"{unknown} (too few rounds (5)) has no interval, so it cannot be compared: measure again with a"
@@ -280,7 +276,7 @@ def test_incomparable_files_are_reported(saved: tuple[str, str], tmp_path: Path,
 BUSY = Noise(rounds=100, others=1.5, cores=2)
 
 
-def on_a_busy_machine(session: Session) -> Session:
+def with_noise(session: Session) -> Session:
     assert session.conditions is not None
     return replace(session, conditions=replace(session.conditions, noise=BUSY))
 
@@ -297,25 +293,25 @@ GATES = {
     "equal": (NARROW, NARROW, EXIT_DONE, ""),
     "slower": (NARROW, with_speedup(0.9, 0.895, 0.905), EXIT_NO, "B is slower than A by more than 3.0%"),
     "slower, both busy": (
-        on_a_busy_machine(NARROW),
-        on_a_busy_machine(with_speedup(0.9, 0.895, 0.905)),
+        with_noise(NARROW),
+        with_noise(with_speedup(0.9, 0.895, 0.905)),
         EXIT_NO_VERDICT,
         "3.0%: A: The machine was busy: other processes used 1.5 of 2 cores. B: The machine was busy",
     ),
     "slower, the first busy": (
-        on_a_busy_machine(NARROW),
+        with_noise(NARROW),
         with_speedup(0.9, 0.895, 0.905),
         EXIT_NO_VERDICT,
         "A: The machine was busy",
     ),
     "slower, the second busy": (
         NARROW,
-        on_a_busy_machine(with_speedup(0.9, 0.895, 0.905)),
+        with_noise(with_speedup(0.9, 0.895, 0.905)),
         EXIT_NO_VERDICT,
         "B: The machine was busy",
     ),
-    "within the limit, busy": (NARROW, on_a_busy_machine(with_speedup(0.99, 0.985, 0.995)), EXIT_DONE, ""),
-    "faster, busy": (NARROW, on_a_busy_machine(with_speedup(1.2, 1.19, 1.21)), EXIT_DONE, ""),
+    "within the limit, busy": (NARROW, with_noise(with_speedup(0.99, 0.985, 0.995)), EXIT_DONE, ""),
+    "faster, busy": (NARROW, with_noise(with_speedup(1.2, 1.19, 1.21)), EXIT_DONE, ""),
     "across the limit": (NARROW, with_speedup(0.98, 0.96, 1.0), EXIT_DONE, ""),
     "across the limit, wide": (
         NARROW,
@@ -348,7 +344,7 @@ def test_without_a_difference_a_limit_of_zero_holds(tmp_path: Path, run: Run) ->
 
 
 class ClosedPipe(io.StringIO):
-    """What stdout and stderr are once their reader has left."""
+    """Stdout or stderr after its reader has closed the pipe."""
 
     def write(self, _text: str) -> int:
         raise BrokenPipeError
@@ -358,11 +354,11 @@ class ClosedPipe(io.StringIO):
 
 
 def test_closed_pipe_changes_no_exit_code(
-    model: str, saved: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, saved_paths: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "out.json"
     for command, code in (
-        (["compare", *saved, "--fail-if-slower", "3%"], EXIT_NO),
+        (["compare", *saved_paths, "--fail-if-slower", "3%"], EXIT_NO),
         (["run", model, "step(x)", "--no-bench", "--json", "--save", str(path)], EXIT_DONE),
     ):
         for name in ("stdout", "stderr"):
@@ -373,12 +369,12 @@ def test_closed_pipe_changes_no_exit_code(
 
 
 @pytest.mark.parametrize("text", ["three", "-3%", "100%", "1.5", ""])
-def test_an_invalid_limit_is_refused(text: str, saved: tuple[str, str], run: Run) -> None:
-    assert "such as 3% or 0.03" in run(EXIT_MISUSED, "compare", *saved, f"--fail-if-slower={text}")[1]
+def test_an_invalid_limit_is_refused(text: str, saved_paths: tuple[str, str], run: Run) -> None:
+    assert "such as 3% or 0.03" in run(EXIT_MISUSED, "compare", *saved_paths, f"--fail-if-slower={text}")[1]
 
 
-def checked(speedup: float, *, full: float | None = None, numerics: str = "ok") -> PlanCheck:
-    """Return the check of a plan with this speedup over eager; ``full`` is that of torch.compile."""
+def sample_check(speedup: float, *, full: float | None = None, numerics: str = "ok") -> PlanCheck:
+    """Return the check of a plan with this speedup over eager; ``full`` is the speedup of torch.compile."""
     session = measured(speedup, 1)
     eager, regional = session.timings
     figure = Figure(speedup, speedup - 0.03, speedup + 0.03)
@@ -390,20 +386,20 @@ def checked(speedup: float, *, full: float | None = None, numerics: str = "ok") 
 
 
 def test_check_names_the_faster_variant() -> None:
-    assert str(checked(1.5)).splitlines()[::3] == ["The plan holds.", "against eager: 1.50× (1.47–1.53), faster"]
-    slower = checked(0.8)
+    assert str(sample_check(1.5)).splitlines()[::3] == ["The plan holds.", "against eager: 1.50× (1.47–1.53), faster"]
+    slower = sample_check(0.8)
     assert str(slower).startswith("The plan holds, but is slower than eager.\n")
     assert "against eager: 0.80× (0.77–0.83), slower" in str(slower)
     assert (slower.holds, slower.slower_than) == (True, ("eager",))
-    assert checked(1.5, full=1.2).slower_than == ()
-    behind = checked(1.5, full=1.9)
+    assert sample_check(1.5, full=1.2).slower_than == ()
+    behind = sample_check(1.5, full=1.9)
     assert behind.slower_than == ("torch.compile",)
     assert "against torch.compile: 0." in str(behind)
     assert behind.as_json()["speeds"][1]["verdict"] == "slower"
-    assert checked(0.8, full=1.1).slower_than == ("eager", "torch.compile")
+    assert sample_check(0.8, full=1.1).slower_than == ("eager", "torch.compile")
 
 
-def test_busy_machine_makes_no_plan_slower() -> None:
+def test_a_busy_machine_gives_no_slower_verdict() -> None:
     session = measured(1.5, 1)
     timings = (*session.timings, replace(measured(1.9, 2).timings[1], variant="full"))
     assert plan_check(replace(session, timings=timings), "torch.compile").slower_than == ("torch.compile",)
@@ -414,8 +410,8 @@ def test_busy_machine_makes_no_plan_slower() -> None:
 
 
 def busy_check(**given: Any) -> PlanCheck:
-    """Return the check of a plan that is slower in all samples, of a busy machine."""
-    return dataclasses.replace(checked(0.8, **given), busy=BUSY.sentence)
+    """Return the check of a plan that is slower in all samples, on a busy machine."""
+    return dataclasses.replace(sample_check(0.8, **given), busy=BUSY.sentence)
 
 
 def unsure_check(verdict: Verdict) -> PlanCheck:
@@ -433,8 +429,8 @@ def test_an_unsure_check_has_no_verdict(
     found: PlanCheck, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "check_saved_plan", create_autospec(checks.check_saved_plan, return_value=found))
-    file = written(tmp_path / "f_of_mine.py", "def f(x):\n    return x\n")
-    check = ["check", written(tmp_path / "plan.json", dump_plan(rx.Plan())), file, "f(3)"]
+    file = write_file(tmp_path / "f_of_mine.py", "def f(x):\n    return x\n")
+    check = ["check", write_file(tmp_path / "plan.json", dump_plan(rx.Plan())), file, "f(3)"]
     out, err = run(EXIT_NO_VERDICT, *check)
     assert out.startswith("The plan holds, but there is no verdict against eager")
     assert (BUSY.sentence in out) is bool(found.busy)
@@ -444,11 +440,12 @@ def test_an_unsure_check_has_no_verdict(
 
 
 def test_a_check_says_how_busy_the_machine_was() -> None:
-    assert (plan_check(on_a_busy_machine(measured(0.8, 1)), "eager").busy, checked(0.8).busy) == (BUSY.sentence, "")
+    assert plan_check(with_noise(measured(0.8, 1)), "eager").busy == BUSY.sentence
+    assert sample_check(0.8).busy == ""
 
 
-def test_a_speed_that_cannot_be_compared_says_why() -> None:
-    wrong = checked(1.5, full=1.9, numerics="failed")
+def test_a_check_says_why_a_speed_cannot_be_compared() -> None:
+    wrong = sample_check(1.5, full=1.9, numerics="failed")
     assert "against torch.compile: withheld: numerics of full failed" in str(wrong).splitlines()
     assert wrong.slower_than == ()
     unmeasured = plan_check(measured(1.5, 1), "torch.compile")
@@ -460,10 +457,10 @@ def test_a_speed_that_cannot_be_compared_says_why() -> None:
 def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_saved_plan = create_autospec(checks.check_saved_plan, return_value=checked(0.8))
+    check_saved_plan = create_autospec(checks.check_saved_plan, return_value=sample_check(0.8))
     monkeypatch.setattr(checks, "check_saved_plan", check_saved_plan)
-    file = written(tmp_path / "f_of_mine.py", "def f(x):\n    return x\n")
-    check = ["check", written(tmp_path / "plan.json", dump_plan(rx.Plan())), file, "f(3)"]
+    file = write_file(tmp_path / "f_of_mine.py", "def f(x):\n    return x\n")
+    check = ["check", write_file(tmp_path / "plan.json", dump_plan(rx.Plan())), file, "f(3)"]
     against = [*check, "--against", "torch.compile"]
     out, err = run(EXIT_NO, *check)
     assert out.startswith("The plan holds, but is slower than eager.\n")
@@ -476,8 +473,8 @@ def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
     run(EXIT_DONE, *against, "--allow-slower")
 
 
-def test_a_full_device_is_one_line_and_an_exit_code(saved: tuple[str, str]) -> None:
-    for arguments in (["show", saved[0]], ["compare", *saved, "--json"]):
+def test_a_full_device_is_one_line_and_an_exit_code(saved_paths: tuple[str, str]) -> None:
+    for arguments in (["show", saved_paths[0]], ["compare", *saved_paths, "--json"]):
         with Path("/dev/full").open("w") as full:
             command = [sys.executable, "-m", "regional_explorer.command.cli", *arguments]
             done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -547,37 +544,37 @@ net, x = Net(), torch.ones(4, 8)
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> list[str]:
-    """The arguments of a command that takes a plan and a call of a file."""
+def plan_and_call(tmp_path: Path) -> list[str]:
+    """Return the arguments of a command that takes a plan and a call of a file."""
     names: dict[str, Any] = {}
     exec(NET.format(name="norm"), names)  # noqa: S102 - the text above
     rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(tmp_path / "plan.json")
-    return [str(tmp_path / "plan.json"), written(tmp_path / "net_of_mine.py", NET.format(name="norm")), "net(x)"]
+    return [str(tmp_path / "plan.json"), write_file(tmp_path / "net_of_mine.py", NET.format(name="norm")), "net(x)"]
 
 
-def test_a_plan_is_shown_as_a_change_of_the_source(net: list[str], run: Run) -> None:
-    out, _ = run(EXIT_DONE, "source", *net)
+def test_a_plan_is_shown_as_a_change_of_the_source(plan_and_call: list[str], run: Run) -> None:
+    out, _ = run(EXIT_DONE, "source", *plan_and_call)
     assert "+++ b/" in out
     assert "torch.fx.traceback.annotate" in out
-    assert "is not under version control" in run(EXIT_FAILED, "source", *net, "--apply")[1]
+    assert "is not under version control" in run(EXIT_FAILED, "source", *plan_and_call, "--apply")[1]
 
 
 @pytest.mark.compiles
-def test_a_plan_is_checked(net: list[str], run: Run) -> None:
-    check = ["check", *net, "--budget", "0.05"]
+def test_a_plan_is_checked(plan_and_call: list[str], run: Run) -> None:
+    check = ["check", *plan_and_call, "--budget", "0.05"]
     out, err = run(EXIT_DONE, *check, "--allow-slower")
     first, *lines = out.splitlines()
     assert first.startswith("The plan holds")
     assert lines[:2] == ["compiled: 2 of 2 partitions", "numerics: ok"]
     assert [line.partition(":")[0] for line in lines[2:]] == ["against eager"]
     assert "compiling" in err
-    written(Path(net[1]), NET.format(name="renamed"))
+    write_file(Path(plan_and_call[1]), NET.format(name="renamed"))
     out, err = run(EXIT_NO, *check, "--json", "--quiet")
     assert err == "", "no progress"
     found = json.loads(out)
     assert found["holds"] is False
     assert "[region-empty] Region 'norm'" in found["problems"][0]
-    run(EXIT_FAILED, "check", "no.json", *net[1:])
+    run(EXIT_FAILED, "check", "no.json", *plan_and_call[1:])
 
 
 RAISES = """
@@ -593,8 +590,8 @@ x = torch.ones(8)
 @pytest.mark.compiles
 def test_raising_plan_does_not_hold(tmp_path: Path, run: Run) -> None:
     plan = rx.Plan((rx.Region("r", (rx.Selector(SelectorKind.OPS, ("aten.relu*",)),), {"nan_asserts": True}),))
-    file = written(tmp_path / "raises_of_mine.py", RAISES)
-    check = ["check", written(tmp_path / "plan.json", dump_plan(plan)), file, "step(x)", "--budget", "0.05"]
+    file = write_file(tmp_path / "raises_of_mine.py", RAISES)
+    check = ["check", write_file(tmp_path / "plan.json", dump_plan(plan)), file, "step(x)", "--budget", "0.05"]
     out, err = run(EXIT_NO, *check, "--allow-slower", "--quiet")
     assert out.startswith("The plan does not hold.\n")
     assert "[plan-failed] Variant 'regional' raised" in out

@@ -1,6 +1,6 @@
 """The rules of the house that no linter checks: imports, private names, and names in documents.
 
-The engine without the notebook packages, too: everything but the panel works, and the panel names the pip command.
+And the engine without the notebook packages: everything but the panel works, and the error names the pip command.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ The names of operators below ``torch.ops`` are public, whatever they begin with.
 
 # ------------------------------------------------------------------------------------------------------ what loads what
 
-IMPORT_ROOMS = """
+IMPORT_PACKAGES = """
 import importlib, pkgutil, sys
 
 for name in ("torch", "IPython", "ipywidgets", "anywidget"):
     sys.modules[name] = None  # as if it were not installed
-for room in sys.argv[1:]:
-    package = importlib.import_module("regional_explorer." + room)
+for package_name in sys.argv[1:]:
+    package = importlib.import_module("regional_explorer." + package_name)
     names = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
     assert names
     for name in names:
@@ -67,7 +67,7 @@ HEAVY = {"torch", "numpy", "pandas", "IPython", "ipywidgets", "anywidget", "grap
 
 
 def test_records_and_views_import_without_torch() -> None:
-    python(IMPORT_ROOMS, "record", "style", "tables", "picture", "page")
+    python(IMPORT_PACKAGES, "record", "style", "tables", "picture", "page")
 
 
 def test_the_package_imports_nothing_heavy() -> None:
@@ -162,7 +162,7 @@ def test_every_field_of_a_record_has_its_docstring() -> None:
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield what the code names with dots, strings that are nothing but such a name included; prose is free."""
+    """Yield the dotted names of the code, and strings that may be one; prose is free."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -227,7 +227,7 @@ def test_packages_are_listed_from_the_lowest_layer_up() -> None:
     assert set(listed) == set(rank)
 
 
-def test_files_that_the_paragraph_of_a_package_names_are_in_it() -> None:
+def test_a_package_has_the_files_that_its_paragraph_names() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     _, *paragraphs = re.split(r"\*\*`((?:\w+/)+)`\*\*", page.partition("\n### ")[0])
     named = [
@@ -269,7 +269,7 @@ def prose_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def test_lines_of_documents_are_at_most_120_characters_long() -> None:
-    """But for one that cannot be broken: an image, or a message of torch as it is."""
+    """Exceptions are lines that cannot be broken: an image, or a literal message of torch."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     unbroken = re.compile(r"!\[[^]]*\]\([^)]*\)|`[^`]*`\.?")
     long = [
@@ -335,7 +335,7 @@ def test_every_diagnostic_code_has_its_section() -> None:
 
 
 def test_the_readme_shows_both_commands_and_how_long_they_take() -> None:
-    """Under Start, each with what it does and its time; and the Makefile has them."""
+    """Start lists each with its purpose and its time; the Makefile has them."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     start = page.partition("\n## Start\n")[2].partition("\n## ")[0]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The magic in a real shell, and in a notebook that nobody looks at."""
+"""The magic in a real shell, and in a notebook without a front end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def one_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def shell(one_shell: Any) -> Iterator[Any]:
-    """A shell with the magic and some functions; what a test binds is gone after it."""
+    """Yield a shell with the magic and some functions; names that a test binds are removed after it."""
     before = set(one_shell.user_ns)
     yield one_shell
     # Not reset(): it takes away what Dynamo put into the namespace and will look for there.
@@ -99,14 +99,14 @@ def shell(one_shell: Any) -> Iterator[Any]:
 
 
 Run = Callable[..., Any]
-Made = Callable[[str], Exploration]
-Refused = Callable[[str], str]
+ExploreLine = Callable[[str], Exploration]
+Refusal = Callable[[str], str]
 Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
 def run(shell: Any) -> Run:
-    """Run a cell that has to work, and return its value."""
+    """Return a function that runs a cell that has to work, and returns its value."""
 
     def run(cell: str) -> Any:
         done = shell.run_cell(cell, store_history=True)
@@ -117,22 +117,22 @@ def run(shell: Any) -> Run:
 
 
 @pytest.fixture
-def made(run: Run, shell: Any) -> Made:
-    """Run the magic on a line of options and a call, measuring nothing, and return the exploration."""
+def explore_line(run: Run, shell: Any) -> ExploreLine:
+    """Return a function that runs the magic on options and a call, without measuring, and returns the exploration."""
 
-    def made(line: str) -> Exploration:
+    def explore_line(line: str) -> Exploration:
         run(f"%regional_compile --no-bench -o ex {line}")
         exploration: Exploration = shell.user_ns["ex"]
         return exploration
 
-    return made
+    return explore_line
 
 
 @pytest.fixture
-def refused(shell: Any, capsys: Output) -> Refused:
-    """Run a cell that has to be refused, and return the line that says why."""
+def refusal(shell: Any, capsys: Output) -> Refusal:
+    """Return a function that runs a cell that has to be refused, and returns the line of the error."""
 
-    def refused(cell: str) -> str:
+    def refusal(cell: str) -> str:
         capsys.readouterr()
         done = shell.run_cell(cell, store_history=True)
         assert isinstance(done.error_in_exec, UsageError)
@@ -142,7 +142,7 @@ def refused(shell: Any, capsys: Output) -> Refused:
         assert len(err.splitlines()) == 1
         return err
 
-    return refused
+    return refusal
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
@@ -163,18 +163,18 @@ def refused(shell: Any, capsys: Output) -> Refused:
         ("f({'a': x}[f'{key}'])", "f"),  # names in braces, which IPython would expand
     ],
 )
-def test_every_form_of_call_is_captured(made: Made, call: str, title: str) -> None:
-    assert made(call).session.title.endswith(title)
+def test_every_form_of_call_is_captured(explore_line: ExploreLine, call: str, title: str) -> None:
+    assert explore_line(call).session.title.endswith(title)
 
 
-def test_arguments_are_those_of_the_call(run: Run, capsys: Output) -> None:
+def test_the_call_gets_its_own_arguments(run: Run, capsys: Output) -> None:
     run("def g(*args, **kwargs):\n    print(args[0] is xs[0], args[1:], kwargs)\n    return f(x)")
     capsys.readouterr()
     run("%regional_compile --no-bench g(*xs, 3, k=4, **{'j': 5});")
     assert "True (3,) {'k': 4, 'j': 5}" in capsys.readouterr().out
 
 
-def test_names_of_a_function_are_found(run: Run, shell: Any) -> None:
+def test_local_names_of_a_function_are_found(run: Run, shell: Any) -> None:
     run("def inside():\n    mine = torch.ones(3)\n    %regional_compile --no-bench -o ex f(mine)\ninside()")
     assert "ex" in shell.user_ns
 
@@ -190,12 +190,12 @@ def test_a_cell_runs_and_its_last_line_is_the_call(run: Run, shell: Any) -> None
     assert {source.line for source in sources} == {3, 4}  # as numbered in the cell, its magic included
 
 
-def test_annotations_in_a_cell_are_evaluated_as_in_any_other(run: Run, shell: Any) -> None:
+def test_annotations_in_a_cell_are_evaluated_as_in_plain_cells(run: Run, shell: Any) -> None:
     run("%%regional_compile --no-bench\ndef g(x: torch.Tensor):\n    return x.sin()\n\ng(x)")
     assert shell.user_ns["g"].__annotations__ == {"x": shell.user_ns["torch"].Tensor}
 
 
-def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: Output) -> None:
+def test_an_error_of_the_cell_shows_no_frames_of_ours(shell: Any, capsys: Output) -> None:
     done = shell.run_cell("%%regional_compile --no-bench\nz = 1 / 0\nf(x)", store_history=True)
     assert isinstance(done.error_in_exec, ZeroDivisionError)
     out, err = capsys.readouterr()
@@ -223,25 +223,27 @@ def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: Output) -> No
         ),
     ],
 )
-def test_regions_and_configs_of_the_line_are_applied(made: Made, line: str, configs: dict[str, Any]) -> None:
-    assert {region.name: region.configs for region in made(line).plan.regions} == configs
+def test_regions_and_configs_of_the_line_are_applied(
+    explore_line: ExploreLine, line: str, configs: dict[str, Any]
+) -> None:
+    assert {region.name: region.configs for region in explore_line(line).plan.regions} == configs
 
 
-def test_a_region_of_that_name_comes_before_a_direction(made: Made) -> None:
+def test_a_region_of_that_name_comes_before_a_direction(explore_line: ExploreLine) -> None:
     both = "-r act=ops:aten.relu* -r act.backward=ops:aten.sum*"
     with pytest.warns(UserWarning, match=r"the region called 'act.backward', not the backward config of 'act'"):
-        plan = made(f"{both} -c act.backward:max_fusion_size=2 f(x)").plan
+        plan = explore_line(f"{both} -c act.backward:max_fusion_size=2 f(x)").plan
     assert plan["act.backward"].config == {"max_fusion_size": 2}
     assert plan["act"].configs == ((None, {}),)
 
 
-def test_a_plan_is_taken_from_a_panel_or_a_file_and_the_session_saved(made: Made, tmp_path: Path) -> None:
-    ex = made(f"--no-grad -r act=ops:aten.relu* -c act:max_fusion_size=4 --save '{tmp_path}/out.json' f(x)")
+def test_plans_are_read_from_panel_lines_and_files(explore_line: ExploreLine, tmp_path: Path) -> None:
+    ex = explore_line(f"--no-grad -r act=ops:aten.relu* -c act:max_fusion_size=4 --save '{tmp_path}/out.json' f(x)")
     assert json.loads((tmp_path / "out.json").read_text())["title"] == "f"
     assert not ex.session.grad
     ex.save_plan(tmp_path / "plan.json")
     for plan in (plan_line(ex.plan), f"{tmp_path}/plan.json"):
-        assert made(f"--plan {plan} f(x)").plan == ex.plan
+        assert explore_line(f"--plan {plan} f(x)").plan == ex.plan
 
 
 def test_requested_variants_are_measured(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
@@ -257,10 +259,10 @@ def test_call_without_region_is_profiled(run: Run, replace_benchmark: ReplaceBen
     run("%regional_compile --budget 0.05 -o ex f(x)")
     assert "Where the time goes: modules" in capsys.readouterr().out
     run("%regional_compile --variants full f(x);")
-    assert [call.kwargs["variants"] for call in benchmark.call_args_list] == [("full",)], "it was asked for"
+    assert [call.kwargs["variants"] for call in benchmark.call_args_list] == [("full",)], "full was requested"
 
 
-def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: Output) -> None:
+def test_the_value_is_returned_only_if_it_is_assigned(run: Run, shell: Any, capsys: Output) -> None:
     assert run("%regional_compile --no-bench f(x)") is None
     run("ex = %regional_compile --no-bench f(x)")
     assert isinstance(shell.user_ns["ex"], Exploration)
@@ -275,7 +277,7 @@ def test_a_terminal_shows_the_text_once_and_no_html(run: Run, capsys: Output) ->
     assert (out.count("graph breaks"), out.count("ops:aten.relu*"), out.count("<")) == (1, 1, 0)
 
 
-def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
+def test_rx_last_finds_the_exploration_shown_in_a_terminal(run: Run) -> None:
     assert run("ex = %regional_compile --no-bench f(x)") is None
     assert rx.last() is run("ex")
 
@@ -320,8 +322,8 @@ def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
         ("--save nowhere/out.json f(x)", "there is no directory"),
     ],
 )
-def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, message: str) -> None:
-    assert message in refused(f"%regional_compile {line}")
+def test_every_bad_line_gives_a_one_line_error(refusal: Refusal, line: str, message: str) -> None:
+    assert message in refusal(f"%regional_compile {line}")
 
 
 @pytest.mark.parametrize(
@@ -337,14 +339,14 @@ def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, messag
         ),
         (
             "--no-bench\nw = torch.ones(3, requires_grad=True)\nw.sum().backward()\ntorch.optim.SGD([w]).step()",
-            # and no line of IPython is blamed
+            # and the error names no line of IPython
             "The call itself runs an optimizer step. Pass the function that returns the loss instead",
         ),
     ],
 )
-def test_every_bad_cell_gives_one_clear_line(refused: Refused, shell: Any, cell: str, message: str) -> None:
-    assert message in refused(f"%%regional_compile {cell}")
-    assert "z" not in shell.user_ns, "nothing of it was run"
+def test_every_bad_cell_gives_a_one_line_error(refusal: Refusal, shell: Any, cell: str, message: str) -> None:
+    assert message in refusal(f"%%regional_compile {cell}")
+    assert "z" not in shell.user_ns, "the cell did not run"
 
 
 @pytest.mark.parametrize(
@@ -362,33 +364,35 @@ def test_every_bad_cell_gives_one_clear_line(refused: Refused, shell: Any, cell:
     ],
 )
 def test_a_wrong_region_or_config_is_refused_before_the_cell_runs(
-    made: Made, refused: Refused, shell: Any, tmp_path: Path, options: str, message: str
+    explore_line: ExploreLine, refusal: Refusal, shell: Any, tmp_path: Path, options: str, message: str
 ) -> None:
-    plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
-    assert message in refused(f"%%regional_compile {options.format(plan=plan)}\nran = True\nf(x)")
+    plan = explore_line("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
+    assert message in refusal(f"%%regional_compile {options.format(plan=plan)}\nran = True\nf(x)")
     assert "ran" not in shell.user_ns
 
 
-def test_a_config_of_a_region_in_the_source_or_the_plan_is_not_refused(made: Made, run: Run, tmp_path: Path) -> None:
+def test_configs_of_regions_in_source_or_plan_are_accepted(explore_line: ExploreLine, run: Run, tmp_path: Path) -> None:
     run("import regional_explorer as rx\ndef marked(x):\n    with rx.region('act'):\n        return x.sin()")
-    assert made("-c act:max_fusion_size=4 marked(x)").plan["act"].config == {"max_fusion_size": 4}
-    plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
-    both = made(f"--plan {plan} -r up=ops:sin -c act.backward:max_fusion_size=4 -c up:max_fusion_size=2 f(x)").plan
+    assert explore_line("-c act:max_fusion_size=4 marked(x)").plan["act"].config == {"max_fusion_size": 4}
+    plan = explore_line("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
+    both = explore_line(
+        f"--plan {plan} -r up=ops:sin -c act.backward:max_fusion_size=4 -c up:max_fusion_size=2 f(x)"
+    ).plan
     assert both["act"].backward_config == {"max_fusion_size": 4}
     assert both["up"].config == {"max_fusion_size": 2}
 
 
-def test_earlier_results_survive_an_error(made: Made, refused: Refused, shell: Any) -> None:
-    earlier = made("f(x)")
-    refused("%regional_compile --no-bench -o ex f(xx)")
+def test_earlier_results_survive_an_error(explore_line: ExploreLine, refusal: Refusal, shell: Any) -> None:
+    earlier = explore_line("f(x)")
+    refusal("%regional_compile --no-bench -o ex f(xx)")
     assert shell.user_ns["ex"] is earlier
 
 
 def test_failed_save_keeps_results(
-    refused: Refused, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refusal: Refusal, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Exploration, "save", Mock(side_effect=SessionError("Cannot write: no space left on device.")))
-    assert "no space left" in refused(f"%regional_compile --no-bench -o ex --save {tmp_path / 'x.html'} f(x)")
+    assert "no space left" in refusal(f"%regional_compile --no-bench -o ex --save {tmp_path / 'x.html'} f(x)")
     assert isinstance(shell.user_ns["ex"], Exploration)
 
 
@@ -400,7 +404,7 @@ def test_verbose_shows_the_traceback(shell: Any, capsys: Output) -> None:
 
 
 def test_interrupt_keeps_results(
-    run: Run, refused: Refused, shell: Any, replace_benchmark: ReplaceBenchmark, capsys: Output
+    run: Run, refusal: Refusal, shell: Any, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
     replace_benchmark(Mock(side_effect=KeyboardInterrupt))
     run("%regional_compile -r act=ops:aten.relu* -o ex f(x)")
@@ -411,23 +415,23 @@ def test_interrupt_keeps_results(
     run("%regional_compile -r act=ops:aten.relu* f(x);")
     assert capsys.readouterr().out == "Interrupted. The results so far are kept.\n"
     run("def stops(x):\n    raise KeyboardInterrupt")
-    assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
+    assert "Interrupted while capturing" in refusal("%regional_compile stops(x)")
 
 
-def test_an_interrupt_that_a_compiler_drops_still_ends_the_work(
+def test_an_interrupt_that_a_compiler_swallows_ends_the_work(
     run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output
 ) -> None:
-    came_to: list[str] = []
+    outcomes: list[str] = []
 
-    def drops(self: Exploration, *, run: rx.Run, **_: Any) -> None:
+    def swallow_interrupt(self: Exploration, *, run: rx.Run, **_: Any) -> None:
         with self.exclusive_use.turn(run) as run:
             with contextlib.suppress(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
-            came_to.append("cancelled" if run.cancelled() else "not told")
+            outcomes.append("cancelled" if run.cancelled() else "not cancelled")
 
-    replace_benchmark(drops)
+    replace_benchmark(swallow_interrupt)
     run("%regional_compile -r act=ops:aten.relu* f(x)")
-    assert came_to == ["cancelled"]
+    assert outcomes == ["cancelled"]
     assert "Interrupted" in capsys.readouterr().err
 
 
@@ -461,13 +465,13 @@ class Lazy:
 net = torch.nn.Module()
 net.layers = torch.nn.ModuleList(Layer() for _ in range(2))
 other = torch.nn.Sequential(torch.nn.Linear(4, 4))
-lazy = Lazy()  # of the user's objects no attribute is read
+lazy = Lazy()  # no attribute of a user's object is read
 """
 
 
-def test_completion_offers_options_paths_keys_and_values(made: Made, run: Run, shell: Any) -> None:
+def test_completion_offers_options_paths_keys_and_values(explore_line: ExploreLine, run: Run, shell: Any) -> None:
     run(LAYERS)
-    made("-r known=ops:aten.relu* f(x);")
+    explore_line("-r known=ops:aten.relu* f(x);")
     for line, expected in (
         ("%regional_compile --no-b", {"--no-bench"}),
         ("%%regional_compile --no-w", {"--no-widget"}),
@@ -487,18 +491,18 @@ def test_completion_offers_options_paths_keys_and_values(made: Made, run: Run, s
 def test_completions_are_ordered_by_likelihood(run: Run, shell: Any) -> None:
     run(LAYERS)
 
-    def offered(before: str, after: str = "") -> list[str]:
+    def offers(before: str, after: str = "") -> list[str]:
         line = f"%regional_compile {before}"
         return completions(shell.user_ns, line, line + after)
 
-    assert offered("")[:2] == ["-r", "--region"]
+    assert offers("")[:2] == ["-r", "--region"]
     paths = ["layers.*", "layers.*.up", "layers", "layers.0", "layers.0.up", "layers.1", "layers.1.up"]
-    assert offered("-r a=modules:", " net(x)") == paths
-    anything = offered("-r a=modules:")
+    assert offers("-r a=modules:", " net(x)") == paths
+    anything = offers("-r a=modules:")
     assert anything[:2] == paths[:2]
     assert {*paths, "0"} <= set(anything), "the modules of all that the notebook holds"
     values = ("-r a=ops:", "-c a:epilogue_fusion=", "-c a:max_fusion_size=", "-c a:no_such_key=")
-    assert [offered(before) for before in values] == [[], ["False", "True"], ["64"], []]
+    assert [offers(before) for before in values] == [[], ["False", "True"], ["64"], []]
 
 
 def test_unloading_takes_the_magic_away(shell: Any) -> None:
@@ -512,7 +516,7 @@ def test_unloading_takes_the_magic_away(shell: Any) -> None:
 
 
 class Outputs:
-    """Below which cell what is shown: a stand-in for a kernel and its front end."""
+    """Records the outputs below each cell, in place of a kernel and its front end."""
 
     def __init__(self, shell: Any) -> None:
         self.shown: list[dict[str, Any]] = []
@@ -540,14 +544,14 @@ class Outputs:
         self._by_id[place] = self.shown[-1]
 
     def wait_for_html(self, part: str) -> None:
-        """Wait until the first output has ``part``: the static twin is drawn on another thread."""
+        """Wait until the first output has ``part``: the static copy is drawn on another thread."""
         ends_s = time.monotonic() + 60
-        while part not in self.twin:
+        while part not in self.static_copy:
             assert time.monotonic() < ends_s
             time.sleep(0.01)
 
     @property
-    def twin(self) -> str:
+    def static_copy(self) -> str:
         """The static copy of the first panel."""
         return str(self.shown[0].get("text/html", ""))
 
@@ -567,10 +571,10 @@ MADE = "%regional_compile --no-bench f(x)"
 
 def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: Outputs) -> None:
     run(CALL)
-    twin, panel = outputs.shown
-    assert WIDGET not in twin
-    assert all(part in twin["text/html"] for part in ("<svg", "ops:aten.relu*", display.STATIC_COPY))
-    assert "ops:aten.relu*" in twin["text/plain"]
+    static_copy, panel = outputs.shown
+    assert WIDGET not in static_copy
+    assert all(part in static_copy["text/html"] for part in ("<svg", "ops:aten.relu*", display.STATIC_COPY))
+    assert "ops:aten.relu*" in static_copy["text/plain"]
     assert WIDGET in panel
     assert "text/html" not in panel
     outputs.cell = "second"
@@ -580,18 +584,18 @@ def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: O
     assert display.STATIC_COPY not in outputs.shown[-1]["text/html"], "no panel takes its place"
 
 
-def test_without_the_widget_progress_is_one_output_that_empties(
+def test_progress_without_the_widget_is_one_output_then_empty(
     run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
     during: list[str] = []
 
-    def shown(_self: Exploration, *, run: Any, **_: Any) -> None:
+    def show_progress(_self: Exploration, *, run: Any, **_: Any) -> None:
         for number in range(1000):
             run.progress(f"round {number}", number / 1000)
         during.append(outputs.shown[-1]["text/plain"])
 
-    replace_benchmark(shown)
+    replace_benchmark(show_progress)
     run("%regional_compile --no-widget -r act=ops:aten.relu* f(x)")
     of_exploring, of_drawing, of_result, of_measuring = outputs.shown
     assert of_exploring == of_drawing == of_measuring == {}
@@ -601,7 +605,7 @@ def test_without_the_widget_progress_is_one_output_that_empties(
     assert outputs.updates < 20
 
 
-def test_a_plain_cell_shows_a_line_that_goes_away_after_errors_too(
+def test_the_progress_line_of_a_plain_cell_is_removed(
     shell: Any, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts: list[str] = []
@@ -641,39 +645,43 @@ def test_drawing_shows_progress(run: Run, outputs: Outputs, monkeypatch: pytest.
         assert [WIDGET in data for data in shown] == results
 
 
-def test_static_copy_follows_the_panel(run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_static_copy_is_updated_with_the_panel(
+    run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_on = threading.Event()
 
-    def drawn_later(session: Session) -> str:
+    def draw_later(session: Session) -> str:
         go_on.wait(10)
         return session_svg(session)
 
     run(CALL)
     outputs.cell = "second"
     run("ex.rename('act', 'relus')")
-    assert "relus" not in outputs.twin
+    assert "relus" not in outputs.static_copy
     updates = outputs.updates
     run("1 + 1")
     assert outputs.updates == updates
-    monkeypatch.setattr(display, "session_svg", drawn_later)
+    monkeypatch.setattr(display, "session_svg", draw_later)
     control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
-    assert "disabled" not in outputs.twin
+    assert "disabled" not in outputs.static_copy
     go_on.set()
     outputs.wait_for_html("disabled")
-    assert "relus" in outputs.twin
+    assert "relus" in outputs.static_copy
 
 
-def test_static_copy_follows_the_cell(run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark) -> None:
+def test_the_static_copy_is_updated_by_its_cell(
+    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+) -> None:
     replace_benchmark(lambda ex, **_: ex.rename("act", "relus"))
     run("%regional_compile -r act=ops:aten.relu* f(x)")
-    assert "relus" in outputs.twin
+    assert "relus" in outputs.static_copy
 
 
 def newest_panel() -> Panel:
     return [widget for widget in _instances.values() if isinstance(widget, Panel)][-1]
 
 
-def test_a_panel_names_the_variable_of_its_exploration_and_no_other(run: Run, outputs: Outputs) -> None:
+def test_a_panel_shows_only_its_explorations_variable(run: Run, outputs: Outputs) -> None:
     run("one = %regional_compile --no-bench f(x)")
     named = newest_panel()
     assert "in Python: one" in text(named, "header")
@@ -703,7 +711,7 @@ def test_copied_python_runs_in_the_next_cell(run: Run, outputs: Outputs, importe
 
 
 @pytest.mark.parametrize("cell_ids", [("first", "second", "third"), ("", "", "")])
-def test_a_panel_follows_later_cells_whether_or_not_they_have_ids(
+def test_a_panel_is_updated_by_later_cells_without_ids_too(
     run: Run, outputs: Outputs, cell_ids: tuple[str, ...]
 ) -> None:
     panels = []
@@ -760,24 +768,24 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
     run("import regional_explorer as rx")
     run(f"{line} --no-bench f(x)")
     run(f"{name}.mark('made', ops='sin');")
-    gc.collect()  # without a panel the variable alone holds the exploration, and it is bound anew
+    gc.collect()  # without a panel the variable alone holds the exploration, and it is bound again
     run(f"{line} --no-bench f(x)")
     assert f"without the earlier region &#x27;made&#x27;: {name}.plan = earlier_plan restores" in str(outputs.shown)
     run(f"{name}.plan = earlier_plan")
     assert run(f"[region.name for region in {name}.plan.regions]") == ["made"]
 
 
-def test_regions_of_an_unmeasured_cell_are_named(
-    run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+def test_the_message_names_the_lost_regions_of_a_cell(
+    run: Run, refusal: Refusal, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
-    refused("%regional_compile --variants full -o ex f(x)")
+    refusal("%regional_compile --variants full -o ex f(x)")
     run("ex.mark('made', ops='sin');")
-    refused("%regional_compile --variants full -o ex f(x)")
+    refusal("%regional_compile --variants full -o ex f(x)")
     assert "without the earlier region &#x27;made&#x27;" in str(outputs.shown)
 
 
-def test_a_job_goes_on_where_the_cell_of_its_panel_runs_again(run: Run, outputs: Outputs, shell: Any) -> None:
+def test_a_job_continues_when_its_panels_cell_runs_again(run: Run, outputs: Outputs, shell: Any) -> None:
     run("import regional_explorer as rx; own = rx.explore(f, (x,))")
     run("own.show()")
     exploration = shell.user_ns["own"]
@@ -856,14 +864,14 @@ def run_notebook(*cells: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def ran() -> list[Any]:
+def notebook_outputs() -> list[Any]:
     """The outputs of a notebook's cells: one call, three that clear its panel, and those that use values."""
     setup = f"%load_ext regional_explorer\n{SETUP}"
     return run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET, *VALUES)[1:]
 
 
-def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(ran: list[Any]) -> None:
-    made, name, last, differs = ran[4:]
+def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(notebook_outputs: list[Any]) -> None:
+    made, name, last, differs = notebook_outputs[4:]
     assert name[0].data["text/plain"] == "'Exploration'"
     shown = [output.data["text/plain"] for output in last if output.output_type == "execute_result"]
     assert shown == ["f: displayed above."]
@@ -871,9 +879,9 @@ def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(ran: list[An
     assert sum("text/html" in output.get("data", {}) for output in made) == 1
 
 
-def test_cleared_panels_are_closed(ran: list[Any]) -> None:
-    outputs = [output for output in ran[0] if output.get("data") != {}]
-    assert len(outputs) < len(ran[0]), "that torch was imported is told, and not kept"
+def test_cleared_panels_are_closed(notebook_outputs: list[Any]) -> None:
+    outputs = [output for output in notebook_outputs[0] if output.get("data") != {}]
+    assert len(outputs) < len(notebook_outputs[0]), "the line about importing torch is removed"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data

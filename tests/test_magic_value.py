@@ -13,7 +13,7 @@ from tests.test_magic import CALL, MADE, Output, Outputs, Run, one_shell, output
 __all__ = ["one_shell", "outputs", "run", "shell"]  # fixtures
 
 DISPLAYED = "graph breaks"
-"""What the display of an exploration has once."""
+"""A text that the display of an exploration has once."""
 
 
 @pytest.mark.parametrize(

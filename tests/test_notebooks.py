@@ -25,7 +25,7 @@ def notebooks() -> list[object]:
 @pytest.mark.parametrize("name", notebooks())
 def test_a_notebook_runs(name: str) -> None:
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    for cell in notebook.cells if name == ALWAYS else ():  # what its figures are does not matter here
+    for cell in notebook.cells if name == ALWAYS else ():  # its figures do not matter here
         cell.source = re.sub(r"(--budget |budget_s=)[\d.]+", r"\g<1>0.1", cell.source)
         cell.source = cell.source.replace("blocks=4, width=256", "blocks=1, width=64")
         cell.source = cell.source.replace('"cpp.simdlen": 256', '"max_fusion_size": 16')  # needs a header of its own

@@ -34,7 +34,7 @@ for wanted in (False, True):
 """
 
 
-class Events:
+class FakeEvents:
     def __init__(self) -> None:
         self.callbacks: dict[str, list[Callable[[], None]]] = {"pre_execute": [], "post_execute": []}
 
@@ -50,12 +50,12 @@ class Events:
 
 
 @pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> Events:
-    monkeypatch.setitem(sys.modules, "torch", object())  # a name is all that is asked for
-    return Events()
+def events(monkeypatch: pytest.MonkeyPatch) -> FakeEvents:
+    monkeypatch.setitem(sys.modules, "torch", object())  # only the name is looked up
+    return FakeEvents()
 
 
-def test_stages_run_in_turn(events: Events) -> None:
+def test_stages_run_in_turn(events: FakeEvents) -> None:
     done: list[str] = []
     ahead = Preload([partial(done.append, name) for name in "ab"], partial(done.append, "c"), idle_s=0.02)
     ahead.attach(events)
@@ -65,7 +65,7 @@ def test_stages_run_in_turn(events: Events) -> None:
     assert done == ["a", "b", "c"]
 
 
-def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: Events) -> None:
+def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: FakeEvents) -> None:
     begun, go_on, done = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
@@ -87,7 +87,7 @@ def test_a_cell_waits_for_the_stage_under_way_and_no_other_begins(events: Events
     assert done == ["first", "second"]
 
 
-def test_preloading_needs_an_imported_torch(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preloading_needs_an_imported_torch(events: FakeEvents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     stage = Mock()
     ahead = Preload((stage,), lambda: None, idle_s=0.0)
@@ -97,7 +97,7 @@ def test_preloading_needs_an_imported_torch(events: Events, monkeypatch: pytest.
     assert not stage.called
 
 
-def test_failing_stage_ends_preloading(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
+def test_failing_stage_ends_preloading(events: FakeEvents, capfd: pytest.CaptureFixture[str]) -> None:
     done: list[int] = []
     stages: list[Callable[[], object]] = [lambda: 1 / 0, partial(done.append, 1)]
     ahead = Preload(stages, partial(done.append, 2), idle_s=0.02)
@@ -116,7 +116,7 @@ def test_failing_stage_ends_preloading(events: Events, capfd: pytest.CaptureFixt
     assert capfd.readouterr() == ("", "")
 
 
-def test_reloading_runs_stages_again(events: Events) -> None:
+def test_reloading_runs_stages_again(events: FakeEvents) -> None:
     done: list[str] = []
     ahead = Preload([partial(done.append, "a")], partial(done.append, "b"), idle_s=0.02)
     for _ in range(2):
@@ -128,5 +128,5 @@ def test_reloading_runs_stages_again(events: Events) -> None:
 
 
 def test_loading_the_extension_preloads_unless_turned_off(tmp_path: Path) -> None:
-    # No compiler, so no toolchain to build: what is left are the imports.
+    # No compiler, so no toolchain to build: only the imports are left.
     assert python(LOAD, env={"IPYTHONDIR": tmp_path, "CXX": tmp_path / "none"}).err == ""

@@ -69,21 +69,21 @@ def assert_trains_as_eager(module, compiled, *args):
         torch.testing.assert_close(trained(compiled, module, *args), expected)
 
 
-def silently(compiled, *args):
-    """Call it; a warning is an error."""
+def call_without_warnings(compiled, *args):
+    """Return the result of a call; a warning is an error."""
     with warnings.catch_warnings(action="error", category=UserWarning):
         return compiled(*args)
 
 
 OF_AN_EXPLORATION = re.compile(r"\bex\.\w|[Uu]pstream")
-"""What nothing says in production."""
+"""Words that no text has in production."""
 
 
 def states(compiled):
     return {str(part.state) for part in rx.status(compiled).partitions}
 
 
-def told(diagnosed, code):
+def diagnostics_of(diagnosed, code):
     """Return the diagnostics of this code, of a compiled function or of an exploration."""
     found = diagnosed.diagnostics if isinstance(diagnosed, rx.Exploration) else rx.status(diagnosed).diagnostics
     return [item for item in found if item.code == code]
@@ -110,16 +110,16 @@ def smooth(x):
 BY_BACKWARD = {"node": {"nodes": ["0/backward:gelu_backward"]}, "op": {"ops": "aten.gelu_backward"}}
 
 
-@pytest.mark.parametrize("dynamic", [None, True])  # with sizes among what is saved the backward is compiled ahead
+@pytest.mark.parametrize("dynamic", [None, True])  # if sizes are saved, the backward is compiled ahead
 @pytest.mark.parametrize("selected", BY_BACKWARD.values(), ids=BY_BACKWARD)
-def test_a_region_picked_by_its_backward_has_its_forward_too(selected, dynamic, tmp_path):
+def test_a_region_of_backward_ops_has_their_forward_ops_too(selected, dynamic, tmp_path):
     x = torch.randn(4, 3, requires_grad=True)
     with rx.explore(smooth, (x,), dynamic=dynamic) as ex:
         ex.mark("g", **selected).compile()
         path = ex.save_plan(tmp_path / "plan.json")
         assert [part.graph for part in ex.session.partitions] == ["0/forward", "0/backward"]
     compiled = rx.compile(smooth, path, strict=True, dynamic=dynamic)
-    result, expected = silently(compiled, x), smooth(x)
+    result, expected = call_without_warnings(compiled, x), smooth(x)
     assert [part.graph for part in rx.status(compiled).partitions if part.state == "compiled"] == ["0/forward"]
     assert not rx.status(compiled).diagnostics
     torch.testing.assert_close(result, expected)
@@ -149,14 +149,14 @@ def test_a_backward_only_region_is_not_reported_missing_in_the_forward(tmp_path)
         ex.mark("r", nodes=["0/backward:exp_1"]).compile()
         path = ex.save_plan(tmp_path / "plan.json")
     compiled = rx.compile(program, path, strict=True)
-    result = silently(compiled, x)
+    result = call_without_warnings(compiled, x)
     assert not rx.status(compiled).diagnostics
     result.sum().backward()
     assert facts(rx.status(compiled)) == facts(ex.session)
     assert not rx.status(compiled).diagnostics
 
 
-def test_an_op_picked_by_its_backward_is_found_in_later_traces():
+def test_ops_selected_by_their_backward_are_found_in_later_traces():
     selectors = rx.Selector("ops", ("aten.gelu_backward",)), rx.Selector("ops", ("aten.tanh",))
     plan = rx.Plan((rx.Region("g", selectors, joined=True),))
     x, larger = (torch.randn(size, requires_grad=True) for size in (4, 6))
@@ -171,7 +171,7 @@ def test_an_op_picked_by_its_backward_is_found_in_later_traces():
     assert {"0/forward", "1/forward"} <= {part.graph for part in rx.status(compiled).partitions}
 
 
-def test_earlier_backward_does_not_pick_later_ops(tmp_path):
+def test_an_earlier_backward_selects_no_ops_of_later_graphs(tmp_path):
     def program(x):
         x = x.sin()  # with a cosine in its backward
         torch._dynamo.graph_break()
@@ -245,7 +245,7 @@ def test_dynamic_shapes_train_as_eager_and_stay_compiled(net, saved_plan, dynami
     assert states(compiled) == {"compiled"}
     graphs = {part.graph for part in rx.status(compiled).partitions}
     assert len(graphs) == (2 if dynamic else 4), "one more trace for all sizes"
-    assert not told(compiled, "plan-differs"), "dynamic sizes are no other dtypes"
+    assert not diagnostics_of(compiled, "plan-differs"), "dynamic sizes are no other dtypes"
 
 
 def test_regions_in_several_frames_are_compiled():
@@ -260,7 +260,7 @@ def test_regions_in_several_frames_are_compiled():
     assert {part.region for part in status.partitions} == {"before", "after"}
     assert states(compiled) == {"compiled"}
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=r"\[region")  # "after" is not called empty in the first frame
+        warnings.filterwarnings("error", message=r"\[region")  # "after" is not reported as empty in the first frame
         rx.compile(programs.with_break, status.plan, strict=True)(a, b)
 
 
@@ -293,25 +293,25 @@ def test_results_equal_upstreams_regional_inductor_on_the_same_source():
         torch.testing.assert_close(torch.autograd.grad(compiled(a, b).sum(), (a, b)), wanted)
 
 
-@pytest.mark.parametrize("draws", [False, True])
-def test_broken_graph_is_repaired_in_first_call(draws):
+@pytest.mark.parametrize("is_random", [False, True])
+def test_traced_graphs_that_fail_are_repaired_in_the_first_call(is_random):
     linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
 
     def program(x):
         with rx.region("r"):
             z = torch.softmax(linear(x).sin().exp(), -1)
-        z = F.dropout(linear(z), 0.5 if draws else 1e-9)
+        z = F.dropout(linear(z), 0.5 if is_random else 1e-9)
         return (z.transpose(1, 2) @ weight).sum()
 
-    def seeded(function):
+    def run_with_seed(function):
         torch.manual_seed(0)
         return *torch.autograd.grad(function(x), x), torch.rand(1)
 
     x, compiled = torch.randn(2, 4, 8, requires_grad=True), rx.compile(program)
-    first = seeded(compiled)
-    torch.testing.assert_close(seeded(compiled), first, rtol=0, atol=0)
-    torch.testing.assert_close(seeded(program), first)
-    assert told(compiled, "aot-eager-failed")
+    first = run_with_seed(compiled)
+    torch.testing.assert_close(run_with_seed(compiled), first, rtol=0, atol=0)
+    torch.testing.assert_close(run_with_seed(program), first)
+    assert diagnostics_of(compiled, "aot-eager-failed")
     assert states(compiled) == {"compiled"}
     assert [part.id for part in rx.status(compiled).partitions] == ["r.0/0/forward", "r.0/0/backward"]
 
@@ -325,20 +325,20 @@ IN_VAIN = {
 }
 
 
-@pytest.mark.parametrize(("there", "here", "code", "said"), IN_VAIN.values(), ids=IN_VAIN)
-def test_unmatched_region_is_reported_once(there, here, code, said, net, x, saved_plan):
+@pytest.mark.parametrize(("there", "here", "code", "message"), IN_VAIN.values(), ids=IN_VAIN)
+def test_unmatched_region_is_reported_once(there, here, code, message, net, x, saved_plan):
     saved_plan.write_text(saved_plan.read_text().replace(there, here))
-    (found,) = told(rx.explore(net, (x,), plan=saved_plan), code)
+    (found,) = diagnostics_of(rx.explore(net, (x,), plan=saved_plan), code)
     assert found.region == "norm"
     compiled = rx.compile(net, saved_plan)
-    with pytest.warns(UserWarning, match=rf"\[{code}\] .*{said}") as caught:
+    with pytest.warns(UserWarning, match=rf"\[{code}\] .*{message}") as caught:
         compiled(x)
     ours = [one for one in caught if str(one.message).startswith("[")]  # torch's first compile has warnings of its own
     assert [Path(one.filename).name for one in ours] == ["test_backend.py"]
-    silently(compiled, x)
+    call_without_warnings(compiled, x)
     status = rx.status(compiled)
-    assert len(told(compiled, code)) == 1
-    assert not told(compiled, "plan-differs")
+    assert len(diagnostics_of(compiled, code)) == 1
+    assert not diagnostics_of(compiled, "plan-differs")
     assert ("norm  not in any graph" in repr(status)) is (code == "region-empty")
     assert {str(part.config_requested) for part in status.partitions if part.region == "norm"} <= {"{}"}
     strict = rx.compile(net, saved_plan, strict=True)
@@ -352,11 +352,11 @@ def test_unapplied_config_is_reported_until_changed(net, x, saved_plan):
     saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
     explored = rx.explore(net, (x,), plan=saved_plan)
     explored.unmark("norm").mark("norm", modules="layers.0.norm")
-    assert told(explored, "config-unknown"), "no more of it is set than before"
+    assert diagnostics_of(explored, "config-unknown"), "no more of it is set than before"
     explored.configure("norm", max_fusion_size=4)
-    assert not told(explored, "config-unknown")
+    assert not diagnostics_of(explored, "config-unknown")
     explored.reset("norm")
-    assert told(explored, "config-unknown")
+    assert diagnostics_of(explored, "config-unknown")
     explored.unmark("norm")
     assert not explored.diagnostics
 
@@ -370,20 +370,20 @@ def test_missing_regions_are_reported(x):
         rx.compile(lambda x: x.cos() * 2, strict=True)(x)
 
 
-def test_foreign_plan_is_reported(net, x, saved_plan):
+def test_a_plan_of_another_call_or_torch_is_reported(net, x, saved_plan):
     differs = r"\[plan-differs\] Region 'norm' gave 1 partition in the forward.*and 2 here"
     with pytest.warns(UserWarning, match=differs):
         rx.compile(programs.Stack(2), saved_plan)(x)
     explored = rx.explore(programs.Stack(2), (x,), plan=saved_plan)
-    assert len(told(explored, "plan-differs")) == 4, "two regions, forward and backward"
+    assert len(diagnostics_of(explored, "plan-differs")) == 4, "two regions, forward and backward"
     explored.configure("norm", max_fusion_size=8).disable("up").retrace()
-    assert len(told(explored, "plan-differs")) == 4, "they are marked as they were"
+    assert len(diagnostics_of(explored, "plan-differs")) == 4, "they are marked as they were"
     explored.unmark("norm")
-    assert {found.region for found in told(explored, "plan-differs")} == {"up"}
+    assert {found.region for found in diagnostics_of(explored, "plan-differs")} == {"up"}
     explored.unmark("up").mark("up", modules="layers.0.up")
-    assert not told(explored, "plan-differs")
+    assert not diagnostics_of(explored, "plan-differs")
     saved_plan.write_text(saved_plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
-    (found,) = told(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
+    (found,) = diagnostics_of(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
     assert "torch 1.0, here" in found.message
     rx.compile(net, saved_plan, strict=True)(x)
     with pytest.raises(PlanError, match=r"torch 1\.0, here .* With strict='environment' this is an error"):
@@ -405,7 +405,7 @@ def test_failing_region_runs_eagerly_and_is_reported(net, x):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"plan": 3}, InvalidArgumentError, "plan=3"),
         ({"strict": "yes"}, InvalidArgumentError, "strict"),
@@ -414,8 +414,8 @@ def test_failing_region_runs_eagerly_and_is_reported(net, x):
         ({"plan": "no-such-plan.json"}, PlanError, "Cannot read"),
     ],
 )
-def test_wrong_options_are_refused(net, options, error, said):
-    with pytest.raises(error, match=said):
+def test_wrong_options_are_refused(net, options, error, message):
+    with pytest.raises(error, match=message):
         rx.compile(net, **{"plan": PLAN, **options})
 
 
@@ -472,7 +472,7 @@ def test_the_backend_by_name_takes_options(net, x, saved_plan, tmp_path):
         torch.compile(programs.textbook, backend="regional_explorer_by_name", options={"plans": 1})(x, x)
 
 
-def test_functions_marked_alike_have_own_plans_under_the_named_backend(x):
+def test_the_named_backend_separates_plans_with_equal_region_names(x):
     def first(x):
         with rx.region("r", max_fusion_size=1):
             return x.sin() * 2
@@ -488,17 +488,17 @@ def test_functions_marked_alike_have_own_plans_under_the_named_backend(x):
 
 
 def test_named_backend_reads_the_plan_per_compile(x, saved_plan):
-    def compiled_and_called(layers):
+    def compile_and_call(layers):
         compiled = torch.compile(programs.Stack(layers), backend=regional_explorer, options={"plan": str(saved_plan)})
         compiled(x)
         return compiled
 
-    first = compiled_and_called(1)
-    not_traced = compiled_and_called(1)  # Dynamo runs what it has for an equal compile of the same code
+    first = compile_and_call(1)
+    not_traced = compile_and_call(1)  # Dynamo runs what it has for an equal compile of the same code
     assert rx.status(not_traced).partitions == rx.status(first).partitions
     saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_size": 6'))
     with pytest.warns(UserWarning, match="plan-differs"):
-        second = compiled_and_called(2)
+        second = compile_and_call(2)
     requested = [
         {part.config_requested["max_fusion_size"] for part in rx.status(compiled).partitions if part.region == "norm"}
         for compiled in (first, second)
@@ -527,9 +527,9 @@ for compile in (lambda model: rx.compile(model, plan), lambda model: torch.compi
 
 
 def test_a_plan_runs_in_a_process_without_pandas_notebook_packages_or_measuring(tmp_path):
-    """By ``rx.compile``, and as a backend that torch finds by its name.
+    """It runs by ``rx.compile``, and as a backend that torch finds by its name.
 
-    The entry points are those of this checkout, as an installation would write them; the environment's may be older.
+    This checkout gives the entry points, as an installation would write them; the environment's may be older.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = tmp_path / "regional_explorer-0.1.0.dist-info"
@@ -541,7 +541,7 @@ def test_a_plan_runs_in_a_process_without_pandas_notebook_packages_or_measuring(
     python(IMPORTS, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
 
 
-def test_a_raising_first_run_is_repeated():
+def test_first_runs_that_raise_are_repeated_by_the_next_call():
     embedding = nn.Embedding(4, 4)
 
     def looked_up(index):
@@ -568,27 +568,27 @@ def test_the_call_after_a_raising_first_call_is_checked(regions):
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="torch drops the checks of linalg, in plain torch.compile too")
-def test_a_first_run_that_raises_draws_random_numbers_once():
+def test_a_first_run_that_raises_advances_the_generator_once():
     def inverse(x):
         noise = torch.rand_like(x)
         with rx.region("r"):
             noisy = x.sin() + noise
         return torch.linalg.inv(x) + noisy
 
-    compiled, drawn = rx.compile(inverse), []
+    compiled, numbers = rx.compile(inverse), []
     for function in (inverse, compiled):
         torch.manual_seed(0)
         with pytest.raises(torch.linalg.LinAlgError):
             function(torch.zeros(3, 3))
-        drawn.append(torch.rand(1))
-    assert torch.equal(*drawn)
+        numbers.append(torch.rand(1))
+    assert torch.equal(*numbers)
     compiled(torch.eye(3))
     assert "r  1 compiled" in str(rx.status(compiled))
-    assert not told(compiled, "aot-eager-failed")
+    assert not diagnostics_of(compiled, "aot-eager-failed")
 
 
 @torch.no_grad()
-def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
+def test_calls_with_other_sizes_do_not_make_the_plan_differ(tmp_path):
     linear = nn.Linear(8, 8)
 
     def activated(x):
@@ -603,14 +603,14 @@ def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
     compiled = rx.compile(activated, path)
     for rows in (4, 6):
         compiled(torch.randn(rows, 8))
-    assert not told(compiled, "plan-differs")
+    assert not diagnostics_of(compiled, "plan-differs")
 
 
 # ------------------------------------------------------------------------------------------- a run stopped and resumed
 
 
-class Dropping(nn.Module):
-    """A model with dropout inside and outside of its regions, and layer norms: in bfloat16 other than traced."""
+class DropoutModel(nn.Module):
+    """A model with dropout inside and outside its regions. In bfloat16, layer norms have other dtypes than traced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -621,12 +621,12 @@ class Dropping(nn.Module):
         return F.cross_entropy(self.last(F.dropout(x, 0.1, self.training)), target)
 
 
-class Run:
-    """A training loop that draws its batches from torch's generator; its state can be saved and loaded."""
+class TrainingLoop:
+    """A training loop with random batches of torch's generator; its state can be saved and loaded."""
 
     def __init__(self, autocast: bool, state=None, **options) -> None:
         torch.manual_seed(0)
-        self.model, self.autocast = Dropping(), autocast
+        self.model, self.autocast = DropoutModel(), autocast
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.step = rx.compile(self.model, programs.plan_of(layer="layer", drop="drop"), strict=True, **options)
         if state is not None:
@@ -636,7 +636,7 @@ class Run:
         self.random = torch.get_rng_state()
 
     def train(self, steps):
-        torch.set_rng_state(self.random)  # other runs have drawn meanwhile
+        torch.set_rng_state(self.random)  # other runs have used it meanwhile
         for _ in range(steps):
             x, target = torch.randn(8, 16), torch.randint(0, 4, (8,))
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.autocast):
@@ -652,10 +652,10 @@ class Run:
 @pytest.mark.parametrize(("autocast", "shipped"), [(False, True), (True, False)])
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_run(autocast, shipped, tmp_path):
     options = {"artifacts": tmp_path / "artifacts"} if shipped else {}
-    run = Run(autocast, **options)
+    run = TrainingLoop(autocast, **options)
     saved = run.train(2)
     torch.save(saved, tmp_path / "saved.pt")
-    resumed = Run(autocast, torch.load(tmp_path / "saved.pt"), **options)
+    resumed = TrainingLoop(autocast, torch.load(tmp_path / "saved.pt"), **options)
     for _ in range(2):
         torch.testing.assert_close(resumed.train(1), run.train(1), rtol=0, atol=0)
     assert states(resumed.step) == states(run.step) == {"compiled"}
@@ -673,7 +673,7 @@ def counted(x: torch.Tensor) -> torch.Tensor:
 counted.register_fake(torch.empty_like)
 
 
-def test_an_op_of_a_library_runs_once_in_the_first_call():
+def test_a_library_op_runs_once_in_the_first_call():
     def program(x):
         with rx.region("r"):
             return counted(x.sin()).cos() * 2
@@ -686,16 +686,16 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
     assert states(compiled) == {"compiled"}
 
 
-def test_compiling_in_the_first_call_does_not_rewind_the_global_random_numbers(net, x, monkeypatch):
-    drawn = []
+def test_compiling_in_the_first_call_does_not_rewind_global_generators(net, x, monkeypatch):
+    numbers = []
 
-    def compile_while_a_thread_draws(program):
-        drawn.append((np.random.rand(), random.random()))  # noqa: NPY002, S311 - the global ones
+    def use_generators_and_compile(program):
+        numbers.append((np.random.rand(), random.random()))  # noqa: NPY002, S311 - the global ones
         compile_stale(program)
 
-    monkeypatch.setattr(planned_backend, "compile_stale", compile_while_a_thread_draws)
+    monkeypatch.setattr(planned_backend, "compile_stale", use_generators_and_compile)
     rx.compile(net, PLAN)(x)
-    for one, other in zip(drawn[0], (np.random.rand(), random.random()), strict=True):  # noqa: NPY002, S311
+    for one, other in zip(numbers[0], (np.random.rand(), random.random()), strict=True):  # noqa: NPY002, S311
         assert one != other
 
 
@@ -708,7 +708,7 @@ refusing.register_fake(torch.empty_like)
 
 
 @pytest.mark.parametrize(("end", "error"), [(lambda x: x[torch.tensor([9])], IndexError), (refusing, RuntimeError)])
-def test_an_op_of_a_library_runs_once_in_a_first_call_that_raises(end, error):
+def test_a_library_op_runs_once_in_a_raising_first_call(end, error):
     def program(x):
         y = counted(x)
         with rx.region("r"):
@@ -742,7 +742,7 @@ def test_status_reports_later_compiles_once(net, x):
     for size in (4, 6):
         compiled(torch.randn(size, 16)).backward()
     status = rx.status(compiled)
-    (found,) = told(compiled, "recompiled")
+    (found,) = diagnostics_of(compiled, "recompiled")
     assert re.search(
         r"as graph 1 \(.+\), since a guard failed: .*size mismatch.* compiled in that call, at "
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: \d+ new artifacts in \d+\.\d s\.",
@@ -764,26 +764,26 @@ def prints(x):
 @pytest.mark.parametrize("strict", [False, True])
 def test_untraced_first_call_is_reported(x, strict):
     compiled = rx.compile(prints, strict=strict)
-    told_of = "Dynamo traced nothing of the first call"
+    message = "Dynamo traced nothing of the first call"
     if strict:
         for _ in range(2):
-            with pytest.raises(PlanError, match=told_of):
+            with pytest.raises(PlanError, match=message):
                 compiled(x)
     else:
-        with pytest.warns(UserWarning, match=told_of):
+        with pytest.warns(UserWarning, match=message):
             torch.testing.assert_close(compiled(x), prints(x))
         with warnings.catch_warnings(action="error"):
             compiled(x)
-    assert told_of in repr(rx.status(compiled))
+    assert message in repr(rx.status(compiled))
 
 
 @pytest.mark.filterwarnings("error:.*traced nothing")
-def test_eager_first_call_is_no_finding(net, x):
+def test_an_eager_first_call_is_not_reported(net, x):
     compiled = rx.compile(net, strict=True)
     with torch.compiler.set_stance("force_eager"):
         compiled(x)
     rx.explore(lambda x: compiled(x) * 2, (x,))  # runs the call eagerly before it traces it
-    assert not told(compiled, "region-empty")
+    assert not diagnostics_of(compiled, "region-empty")
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -824,12 +824,12 @@ def test_a_trace_after_a_dynamo_reset_is_a_later_trace(x):
     compiled(x)
     torch._dynamo.reset()
     compiled(x)
-    (found,) = told(compiled, "recompiled")
+    (found,) = diagnostics_of(compiled, "recompiled")
     assert "since torch._dynamo.reset() made Dynamo forget the earlier trace" in found.message
 
 
-class Counting(nn.Module):
-    """Counts its calls, as an ODE's function does: each number is a guard."""
+class CallCounter(nn.Module):
+    """A model that counts its calls, as an ODE's function does: each number is a guard."""
 
     def __init__(self):
         super().__init__()
@@ -840,7 +840,7 @@ class Counting(nn.Module):
         return self.linear(x).tanh()
 
 
-def of_flags():
+def flag_guard():
     linears = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
     linears[1].scale = 2
 
@@ -850,22 +850,22 @@ def of_flags():
     return layer, linears
 
 
-def of_counts():
-    counting = Counting()
+def count_guard():
+    counting = CallCounter()
     return (lambda module, x: module(x)), [counting, counting]
 
 
-def of_gradients():
+def gradient_guard():
     linear = nn.Linear(4, 4)
     return (lambda module, x: module(x)), [linear, linear]  # the second call's input requires grad
 
 
-def of_sizes():
+def size_guard():
     linear = nn.Linear(4, 4)
     return (lambda module, x: module(x)[1:]), [linear, linear]
 
 
-@pytest.mark.parametrize("layers", [of_flags, of_counts, of_gradients, of_sizes])
+@pytest.mark.parametrize("layers", [flag_guard, count_guard, gradient_guard, size_guard])
 def test_function_traced_twice_matches_its_exploration(layers, tmp_path):
     layer, modules = layers()
     step = torch.compiler.disable(lambda x: x, recursive=False)
@@ -898,7 +898,7 @@ def test_a_later_graph_without_compiles_has_no_cost(x, tmp_path):
         compiled = rx.compile(call, artifacts=tmp_path / "artifacts")
         compiled(x)
         compiled(x)
-    (found,) = told(compiled, "recompiled")
+    (found,) = diagnostics_of(compiled, "recompiled")
     assert "compiled in that call" in found.message
     artifacts = {one.graph: one.artifacts for one in rx.status(compiled).compiles}
     assert artifacts == {"0/inference": 1, "1/inference": 0}
@@ -911,7 +911,7 @@ def autocast():
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-def explored_under(block, path):
+def plan_explored_under(block, path):
     with block, rx.explore(programs.Stack(1), (torch.randn(4, 16),), plan=PLAN) as ex:
         return ex.save_plan(path)
 
@@ -924,14 +924,14 @@ OTHER_MODES = {
 }
 
 
-@pytest.mark.parametrize(("explored", "called", "said"), OTHER_MODES.values(), ids=OTHER_MODES)
-def test_different_mode_is_reported_once(explored, called, said, net, x, tmp_path):
-    compiled = rx.compile(net, explored_under(explored(), tmp_path / "plan.json"))
-    with called():
-        with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {said}"):
+@pytest.mark.parametrize(("explored_under", "called_under", "message"), OTHER_MODES.values(), ids=OTHER_MODES)
+def test_another_autocast_or_grad_mode_is_reported_once(explored_under, called_under, message, net, x, tmp_path):
+    compiled = rx.compile(net, plan_explored_under(explored_under(), tmp_path / "plan.json"))
+    with called_under():
+        with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {message}"):
             compiled(x)
-        silently(compiled, x)
-    assert len(told(compiled, "plan-differs")) == 1
+        call_without_warnings(compiled, x)
+    assert len(diagnostics_of(compiled, "plan-differs")) == 1
     assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
 
 
@@ -946,7 +946,7 @@ def test_different_dtypes_are_reported(net, x, saved_plan):
         rx.compile(net.double(), saved_plan)(x.double())
 
 
-def test_a_strict_call_in_another_mode_raises_each_time_and_other_calls_run(net, x, saved_plan):
+def test_strict_calls_under_another_autocast_raise_and_other_calls_run(net, x, saved_plan):
     strict = rx.compile(net, saved_plan, strict=True)
     for _ in range(2):
         torch.testing.assert_close(strict(x), net(x))
@@ -954,7 +954,7 @@ def test_a_strict_call_in_another_mode_raises_each_time_and_other_calls_run(net,
             strict(x)
 
 
-def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved_plan):
+def test_other_sizes_run_after_a_strict_call_under_another_autocast(net, saved_plan):
     strict = rx.compile(net, saved_plan, strict=True)
     with pytest.raises(PlanError, match="under autocast"), autocast():
         strict(torch.randn(4, 16))
@@ -962,18 +962,21 @@ def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved
     torch.testing.assert_close(strict(other), net(other))
 
 
-def test_evaluation_is_reported_and_explored_mode_fits(net, x, saved_plan, tmp_path):
+def test_a_call_without_gradients_is_reported_as_info(net, x, saved_plan):
     compiled = rx.compile(net, saved_plan, strict=True)
     with torch.no_grad():
         compiled(x)
-    (noted,) = told(compiled, "plan-differs")
+    (noted,) = diagnostics_of(compiled, "plan-differs")
     assert (noted.severity, "with gradients, and a call here runs without" in noted.message) == ("info", True)
-    path = explored_under(autocast(), tmp_path / "autocast.json")
+
+
+def test_the_explored_autocast_is_accepted(net, x, tmp_path):
+    path = plan_explored_under(autocast(), tmp_path / "autocast.json")
     with autocast():
         rx.compile(net, path, strict="environment")(x)
 
 
-def test_plan_without_modes_fits_every_mode(net, x, saved_plan):
+def test_a_plan_without_recorded_modes_is_accepted_under_autocast(net, x, saved_plan):
     values = json.loads(saved_plan.read_text())
     assert values["explored"].pop("modes") == {"dtypes": ["float32"], "grad": True}
     saved_plan.write_text(json.dumps(values))
@@ -981,20 +984,20 @@ def test_plan_without_modes_fits_every_mode(net, x, saved_plan):
         rx.compile(net, saved_plan, strict=True)(x)
 
 
-def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
-    def profiled(**options):
+def test_the_profiler_shows_regions_only_with_ranges(net, x):
+    def counts(**options):
         compiled = rx.compile(net, PLAN, **options)
         compiled(x).backward()
         with torch.profiler.profile() as profile:
             compiled(x).backward()
         return Counter(event.name for event in profile.events() if event.name.startswith(("norm", "up")))
 
-    assert profiled(ranges=True) == {"norm (forward)": 1, "up (forward)": 1, "norm (backward)": 1, "up (backward)": 1}
-    assert not profiled()
+    assert counts(ranges=True) == {"norm (forward)": 1, "up (forward)": 1, "norm (backward)": 1, "up (backward)": 1}
+    assert not counts()
 
 
 def test_evaluation_on_other_batch_sizes_stays_compiled():
-    run, losses = Run(autocast=True), []
+    run, losses = TrainingLoop(autocast=True), []
     for _ in range(2):
         run.train(2)
         run.model.eval()

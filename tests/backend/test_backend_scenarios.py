@@ -1,4 +1,4 @@
-"""What compiled code computes: what upstream's regional Inductor is tested on, and numbers that a call computes."""
+"""The results of compiled code: for the programs of upstream's tests, and for numbers that a call computes."""
 
 import math
 
@@ -21,22 +21,22 @@ pytestmark = pytest.mark.compiles
 SCENARIOS = Programs()
 
 
-def marked(region, **configs):
+def annotation(region, **configs):
     return {"compile_with_inductor": {"inductor_configs": configs, "inductor_region": region}}
 
 
 @SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
 def annotated(x, y):
     z = x.sin()
-    with annotate(marked("middle", max_fusion_size=4)):
+    with annotate(annotation("middle", max_fusion_size=4)):
         z = z * y
-        with annotate(marked("inner", max_fusion_size=2)):
+        with annotate(annotation("inner", max_fusion_size=2)):
             z = z.sin() + z.cos()
         z = z + 1
     return z.exp()
 
 
-@annotate_fn(marked("function"))
+@annotate_fn(annotation("function"))
 def inner(x, y):
     return (x * y).relu() + x
 
@@ -47,11 +47,11 @@ def annotated_function(x, y):
 
 
 @SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
-def dropped_out(x, y):
-    with annotate(marked("drops", fallback_random=True)):
+def dropout_in_and_between_regions(x, y):
+    with annotate(annotation("drops", fallback_random=True)):
         z = F.dropout(x * y, 0.5)
     z = F.dropout(z, 0.5)
-    with annotate(marked("drops again", fallback_random=True)):
+    with annotate(annotation("drops again", fallback_random=True)):
         return F.dropout(z.cos(), 0.5) + y
 
 
@@ -67,7 +67,7 @@ SCENARIOS |= {name: PROGRAMS[name] for name in OF_THE_CAMPAIGN}
 
 
 def with_and_without_gradients():
-    """Yield each program with gradients, whose forward has the ops of the inference; the first without them, too."""
+    """Yield each program with gradients and without. Without them all but one are slow tests: the ops are the same."""
     for name, program in SCENARIOS.items():
         # Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
         if program.grad is None:
@@ -78,7 +78,7 @@ def with_and_without_gradients():
 
 @pytest.mark.parametrize(("name", "grad"), with_and_without_gradients())
 def test_results_and_gradients_equal_eagers(name, grad):
-    """In the first call and in later ones."""
+    """The first call and later ones."""
     torch.manual_seed(1)
     fn, args = SCENARIOS[name].make()
     leaves = [value for value in args if value.requires_grad]
@@ -108,7 +108,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize(("layers", "width"), MODELS.values(), ids=MODELS)
-def test_an_optimizer_follows_eagers_losses(layers, width):
+def test_losses_under_an_optimizer_match_eagers(layers, width):
     def losses(wrap):
         torch.manual_seed(0)
         model = nn.Sequential(*layers(), nn.Linear(width, 3))
@@ -156,7 +156,7 @@ def scaled(x):
 
 @pytest.mark.parametrize("function", [clamped, shifted, scaled])
 @pytest.mark.parametrize("dynamic", [None, True], ids=["for one size, then for all", "for all"])
-def test_numbers_computed_from_sizes_are_computed_anew_in_each_call(function, dynamic):
+def test_numbers_computed_from_sizes_are_recomputed_in_each_call(function, dynamic):
     compiled = rx.compile(function, dynamic=dynamic)
     for size in SIZES:
         x = torch.linspace(-9, 9, size)
@@ -171,7 +171,7 @@ def test_an_exploration_compiles_numbers_computed_from_sizes_for_all_sizes():
     assert [ex.compiled(torch.full((size,), 100.0))[0].item() for size in SIZES] == [2, 3, 4, 5, 6]
 
 
-def test_training_with_item_is_right_and_names_eager_ops():
+def test_training_with_item_is_right_and_lists_eager_ops():
     def loss(x, weight):
         sharpness = x.shape[0] ** -0.5
         with rx.region("r"):
@@ -189,7 +189,7 @@ def test_training_with_item_is_right_and_names_eager_ops():
     assert "leaves 1 op to eager: softplus_backward" in str(rx.status(compiled))
 
 
-def test_a_number_read_from_a_tensor_is_read_anew_in_each_call():
+def test_numbers_read_from_tensors_are_read_in_each_call():
     def softened(x, sharpness):
         beta = sharpness.item()
         with rx.region("r"):
@@ -223,7 +223,7 @@ def test_division_by_root_of_dynamic_size_belongs_to_the_region_around_it():
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])
-def test_storages_are_addressed_from_their_start(start):
+def test_as_strided_addresses_a_storage_from_its_start(start):
     def addressed(x):
         with rx.region("r"):
             return x.as_strided((2,), (1,), 6) * 2
@@ -234,7 +234,7 @@ def test_storages_are_addressed_from_their_start(start):
         torch.testing.assert_close(compiled(x), addressed(x))
 
 
-def unused_draw(x, w):
+def unused_random(x, w):
     v = x.sin()
     with rx.region("r"):
         y = w.sin()
@@ -247,8 +247,8 @@ def unused_dropout(x, w):
         return w.sin(), x
 
 
-@pytest.mark.parametrize("fn", [unused_draw, unused_dropout])
-def test_an_unused_random_op_draws_once_in_a_step(fn):
+@pytest.mark.parametrize("fn", [unused_random, unused_dropout])
+def test_an_unused_random_op_runs_once_in_a_step(fn):
     """Torch's default partitioner repeats the unused op in the backward, or fails: docs/upstream.md."""
 
     def next_number(call):

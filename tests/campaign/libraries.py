@@ -36,8 +36,8 @@ class Case:
     build: Build
 
     @property
-    def installed(self) -> bool:
-        """Whether the library is there."""
+    def is_installed(self) -> bool:
+        """Whether the library is installed."""
         return importlib.util.find_spec(self.library) is not None
 
     def make(self, *, training: bool) -> tuple[nn.Module, Sequence[Any], Mapping[str, Any]]:
@@ -50,7 +50,7 @@ class Case:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Context manager: silence the warnings of libraries."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -77,34 +77,34 @@ def _load_torchvision() -> None:
             torch.library.define(f"torchvision::{op}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
-def _made(path: str, inputs: Callable[[], Inputs], name: str = "") -> Callable[..., Case]:
-    """Return what makes a case of the class at ``path``, which begins with its library, given the arguments of it."""
+def _case(path: str, inputs: Callable[[], Inputs], name: str = "") -> Callable[..., Case]:
+    """Return a function that makes a case from the arguments of the class at ``path``; the path names the library."""
     module, _, cls = path.rpartition(".")
 
-    def taking(*args: Any, **options: Any) -> Case:
+    def make_case(*args: Any, **options: Any) -> Case:
         def build(_training: bool) -> tuple[nn.Module, Inputs]:
             return getattr(importlib.import_module(module), cls)(*args, **options), inputs()
 
         return Case(path.partition(".")[0], name or cls, build)
 
-    return taking
+    return make_case
 
 
 def _transformer(name: str, head: str, inputs: Callable[[], Mapping[str, Any]]) -> Callable[..., Case]:
-    """Return the same of the class of transformers with this head, which takes the options of its config."""
+    """Return a function that makes a case of transformers, with this head, from the options of its config."""
 
-    def taking(**options: Any) -> Case:
+    def make_case(**options: Any) -> Case:
         build = transformer(f"{name}{head}", inputs)(**options)
         return Case("transformers", name, lambda _training: build())
 
-    return taking
+    return make_case
 
 
 def _random(*shape: int) -> Callable[[], Inputs]:
     return lambda: (torch.randn(shape),)
 
 
-def _shaped(**shapes: Sequence[int]) -> dict[str, Any]:
+def _tensors(**shapes: Sequence[int]) -> dict[str, Any]:
     return {name: torch.randn(*shape) for name, shape in shapes.items()}
 
 
@@ -112,12 +112,12 @@ def _shaped(**shapes: Sequence[int]) -> dict[str, Any]:
 
 
 def _timm(name: str, size: int = 64) -> Case:
-    return _made("timm.create_model", _random(2, 3, size, size), name)(name, num_classes=10)
+    return _case("timm.create_model", _random(2, 3, size, size), name)(name, num_classes=10)
 
 
 def _torchvision(name: str, *shape: int) -> Case:
     images = _random(*(shape or (2, 3, 64, 64)))
-    return _made("torchvision.models.get_model", images, name)(name, weights=None, num_classes=10)
+    return _case("torchvision.models.get_model", images, name)(name, weights=None, num_classes=10)
 
 
 # ---------------------------------------------------------------------------------------------------------- diffusers
@@ -132,19 +132,19 @@ CODER = {
 }
 
 
-def _denoised(**shapes: Sequence[int]) -> Callable[[], dict[str, Any]]:
-    """Return inputs of these shapes at a step of time, for an output in a tuple."""
-    return lambda: {**_shaped(**shapes), "timestep": torch.tensor([7]), "return_dict": False}
+def _denoiser_inputs(**shapes: Sequence[int]) -> Callable[[], dict[str, Any]]:
+    """Return a function that makes a denoiser's inputs in these shapes; the model then returns a tuple."""
+    return lambda: {**_tensors(**shapes), "timestep": torch.tensor([7]), "return_dict": False}
 
 
-def _coded() -> Inputs:
+def _autoencoder_inputs() -> Inputs:
     return {"sample": torch.randn(1, 3, 16, 16), "return_dict": False}
 
 
 # ------------------------------------------------------------------------------------------------------------- graphs
 
 
-def _edges() -> Inputs:
+def _graph_inputs() -> Inputs:
     return torch.randn(40, 16), torch.randint(0, 40, (2, 120))
 
 
@@ -166,7 +166,7 @@ class _GraphNet(nn.Module):
 
 
 def _convolution(name: str, *args: int) -> Case:
-    return Case("torch_geometric", name, lambda _training: (_GraphNet(name, *args), _edges()))
+    return Case("torch_geometric", name, lambda _training: (_GraphNet(name, *args), _graph_inputs()))
 
 
 # ----------------------------------------------------------------------------------- layers with options, and adapters
@@ -195,8 +195,8 @@ def _x_transformer(kind: str, *options: str) -> Case:
 LLAMA = {**LANGUAGE, **SIZES, "num_key_value_heads": 2, "pad_token_id": 0}
 
 
-def _adapted(kind: str, **sizes: Any) -> Case:
-    """Return a small Llama with an adapter of a kind."""
+def _peft_case(kind: str, **sizes: Any) -> Case:
+    """Return a small Llama with a PEFT adapter of type ``kind``."""
 
     def build(_training: bool) -> tuple[nn.Module, Inputs]:
         from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType, TaskType, get_peft_model
@@ -209,10 +209,10 @@ def _adapted(kind: str, **sizes: Any) -> Case:
     return Case("peft", kind, build)
 
 
-def _quantized(name: str) -> Case:
-    """Return the small GPT quantized for inference, and fake-quantized for training where there is that.
+def _torchao_case(name: str) -> Case:
+    """Return a small GPT, quantized for inference and fake-quantized for training.
 
-    Where not, what is left in floating point is trained.
+    If a config has no fake quantization, the layers left in floating point are trained.
     """
 
     def build(training: bool) -> tuple[nn.Module, Inputs]:
@@ -237,18 +237,18 @@ DRAWN = (
     _timm("test_vit_relpos", 160),
     *map(_torchvision, ("mnasnet1_3", "mobilenet_v2", "shufflenet_v2_x0_5", "squeezenet1_0", "efficientnet_b0")),
     _torchvision("mc3_18", 1, 3, 8, 64, 64),
-    _made(
+    _case(
         "torchvision.models.get_model",
-        lambda: {**_shaped(image1=(1, 3, 128, 128), image2=(1, 3, 128, 128)), "num_flow_updates": 2},
+        lambda: {**_tensors(image1=(1, 3, 128, 128), image2=(1, 3, 128, 128)), "num_flow_updates": 2},
         "raft_large",
     )("raft_large", weights=None),
-    _made("diffusers.VQModel", _coded)(**CODER, latent_channels=3),
-    _made("diffusers.AutoencoderKL", _coded)(**CODER, latent_channels=4),
-    _made(
+    _case("diffusers.VQModel", _autoencoder_inputs)(**CODER, latent_channels=3),
+    _case("diffusers.AutoencoderKL", _autoencoder_inputs)(**CODER, latent_channels=4),
+    _case(
         "diffusers.PriorTransformer",
-        _denoised(hidden_states=(1, 8), proj_embedding=(1, 8), encoder_hidden_states=(1, 7, 8)),
+        _denoiser_inputs(hidden_states=(1, 8), proj_embedding=(1, 8), encoder_hidden_states=(1, 7, 8)),
     )(**HEADS, embedding_dim=8, num_embeddings=7),
-    _made("diffusers.UNet2DConditionModel", _denoised(sample=(1, 4, 16, 16), encoder_hidden_states=(1, 6, 16)))(
+    _case("diffusers.UNet2DConditionModel", _denoiser_inputs(sample=(1, 4, 16, 16), encoder_hidden_states=(1, 6, 16)))(
         sample_size=16,
         layers_per_block=1,
         block_out_channels=(16, 32),
@@ -258,21 +258,21 @@ DRAWN = (
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
     ),
-    _made(
+    _case(
         "diffusers.DiTTransformer2DModel",
-        lambda: {**_denoised(hidden_states=(1, 4, 8, 8))(), "class_labels": torch.tensor([3])},
+        lambda: {**_denoiser_inputs(hidden_states=(1, 4, 8, 8))(), "class_labels": torch.tensor([3])},
     )(**HEADS, in_channels=4, out_channels=8, sample_size=8, num_embeds_ada_norm=8),
-    _made(
+    _case(
         "diffusers.LTXVideoTransformer3DModel",
         lambda: {
-            **_denoised(hidden_states=(1, 2 * 4 * 4, 4), encoder_hidden_states=(1, 6, 16))(),
+            **_denoiser_inputs(hidden_states=(1, 2 * 4 * 4, 4), encoder_hidden_states=(1, 6, 16))(),
             "encoder_attention_mask": torch.ones(1, 6),
             "num_frames": 2,
             "height": 4,
             "width": 4,
         },
     )(**HEADS, in_channels=4, out_channels=4, cross_attention_dim=16, caption_channels=16),
-    _made("torch_geometric.nn.models.GAT", _edges)(16, 16, 2, 4),
+    _case("torch_geometric.nn.models.GAT", _graph_inputs)(16, 16, 2, 4),
     _convolution("AntiSymmetricConv", 16),
     *(_convolution(name, 16, 16) for name in ("GATv2Conv", "LEConv", "FiLMConv", "EGConv")),
     _x_transformer(
@@ -287,15 +287,15 @@ DRAWN = (
         "Decoder", "attn_post_talking_heads", "attn_use_rel_proj_pos_bias", "integrate_layers", "use_rmsnorm"
     ),
     _x_transformer("PrefixDecoder", "adaptive_condition_mlp", "attn_add_zero_kv", "macaron", "reinject_input"),
-    *map(_adapted, ("FROD", "IA3")),
-    *(_adapted(kind, r=4) for kind in ("SUPERTUNING", "VERA")),
-    *map(_quantized, ("IntxWeightOnlyConfig", "Float8WeightOnlyConfig", "Int8DynamicActivationIntxWeightConfig")),
+    *map(_peft_case, ("FROD", "IA3")),
+    *(_peft_case(kind, r=4) for kind in ("SUPERTUNING", "VERA")),
+    *map(_torchao_case, ("IntxWeightOnlyConfig", "Float8WeightOnlyConfig", "Int8DynamicActivationIntxWeightConfig")),
 )
-"""Forty that were drawn from the registries of seven libraries."""
+"""Forty architectures that were chosen at random from the registries of seven libraries."""
 
 
 class _Flow(nn.Module):
-    """A normalizing flow gives the likelihood of its input."""
+    """A normalizing flow: returns the likelihood of its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ DECODER = {"vocab_size": WORDS, "hidden_size": WIDTH, "use_cache": False}
 
 
 TEXTS = partial(labelled_sentences, 16)
-PIXELS = partial(_shaped, pixel_values=(2, 3, 32, 32))
+PIXELS = partial(_tensors, pixel_values=(2, 3, 32, 32))
 
 
 def _text() -> Mapping[str, Any]:
@@ -352,29 +352,29 @@ def _text() -> Mapping[str, Any]:
 
 
 LISTED = (
-    _made("monai.networks.nets.BasicUNet", _random(2, 1, 32, 32, 32))(3, 1, 2, features=(8, 8, 16, 16, 16, 8)),
-    _made("monai.networks.nets.SegResNet", _random(2, 1, 16, 16, 16))(3, 8, 1, 2, blocks_down=(1, 1), blocks_up=(1,)),
-    _made("monai.networks.nets.DynUNet", _random(2, 1, 32, 32))(
+    _case("monai.networks.nets.BasicUNet", _random(2, 1, 32, 32, 32))(3, 1, 2, features=(8, 8, 16, 16, 16, 8)),
+    _case("monai.networks.nets.SegResNet", _random(2, 1, 16, 16, 16))(3, 8, 1, 2, blocks_down=(1, 1), blocks_up=(1,)),
+    _case("monai.networks.nets.DynUNet", _random(2, 1, 32, 32))(
         2, 1, 2, (3, 3, 3), (1, 2, 2), (2, 2), filters=(8, 16, 16)
     ),
-    _made("monai.networks.nets.AttentionUnet", _random(2, 1, 32, 32))(2, 1, 2, (8, 16, 16), (2, 2)),
-    _made("monai.networks.nets.AutoEncoder", _random(2, 1, 32, 32))(2, 1, 2, (8, 16), (2, 2)),
-    _made("monai.networks.nets.DenseNet", _random(2, 1, 32, 32))(
+    _case("monai.networks.nets.AttentionUnet", _random(2, 1, 32, 32))(2, 1, 2, (8, 16, 16), (2, 2)),
+    _case("monai.networks.nets.AutoEncoder", _random(2, 1, 32, 32))(2, 1, 2, (8, 16), (2, 2)),
+    _case("monai.networks.nets.DenseNet", _random(2, 1, 32, 32))(
         2, 1, 3, init_features=8, growth_rate=8, block_config=(2, 2)
     ),
-    _made("vit_pytorch.cait.CaiT", IMAGE, "cait")(**PATCHES, cls_depth=1, heads=2, mlp_dim=64),
-    _made("vit_pytorch.cvt.CvT", IMAGE, "cvt")(num_classes=10, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=32, s3_depth=1),
-    _made("vit_pytorch.levit.LeViT", IMAGE, "levit")(
+    _case("vit_pytorch.cait.CaiT", IMAGE, "cait")(**PATCHES, cls_depth=1, heads=2, mlp_dim=64),
+    _case("vit_pytorch.cvt.CvT", IMAGE, "cvt")(num_classes=10, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=32, s3_depth=1),
+    _case("vit_pytorch.levit.LeViT", IMAGE, "levit")(
         image_size=32, num_classes=10, dim=(16, 24), depth=1, heads=(2, 2), mlp_mult=2, stages=2
     ),
-    _made("vit_pytorch.max_vit.MaxViT", IMAGE, "max_vit")(
+    _case("vit_pytorch.max_vit.MaxViT", IMAGE, "max_vit")(
         num_classes=10, dim_conv_stem=16, dim=16, dim_head=8, depth=(1, 1), window_size=4
     ),
-    _made("vit_pytorch.nest.NesT", IMAGE, "nest")(
+    _case("vit_pytorch.nest.NesT", IMAGE, "nest")(
         image_size=32, patch_size=4, dim=16, heads=2, num_hierarchies=2, block_repeats=(1, 1), num_classes=10
     ),
-    _made("vit_pytorch.xcit.XCiT", IMAGE, "xcit")(**PATCHES, cls_depth=1, heads=2, mlp_dim=64),
-    _made("perceiver_pytorch.Perceiver", _random(2, 8, 8, 3))(
+    _case("vit_pytorch.xcit.XCiT", IMAGE, "xcit")(**PATCHES, cls_depth=1, heads=2, mlp_dim=64),
+    _case("perceiver_pytorch.Perceiver", _random(2, 8, 8, 3))(
         num_freq_bands=4,
         depth=2,
         max_freq=8.0,
@@ -385,14 +385,14 @@ LISTED = (
         latent_heads=2,
         num_classes=10,
     ),
-    _made("conformer.Conformer", _random(2, 20, WIDTH))(WIDTH, depth=2, dim_head=16, heads=2),
-    _made("local_attention.LocalTransformer", lambda: (torch.randint(0, WORDS, (2, 16)),))(
+    _case("conformer.Conformer", _random(2, 20, WIDTH))(WIDTH, depth=2, dim_head=16, heads=2),
+    _case("local_attention.LocalTransformer", lambda: (torch.randint(0, WORDS, (2, 16)),))(
         num_tokens=WORDS, max_seq_len=16, dim=WIDTH, depth=2, local_attn_window_size=8, dim_head=16, heads=2
     ),
-    _made("tab_transformer_pytorch.FTTransformer", lambda: (torch.randint(0, 5, (8, 3)), torch.randn(8, 4)))(
+    _case("tab_transformer_pytorch.FTTransformer", lambda: (torch.randint(0, 5, (8, 3)), torch.randn(8, 4)))(
         categories=(5, 6, 7), num_continuous=4, dim=WIDTH, depth=2, heads=2
     ),
-    _made("rtdl_revisiting_models.ResNet", _random(16, 12))(
+    _case("rtdl_revisiting_models.ResNet", _random(16, 12))(
         d_in=12,
         d_out=3,
         n_blocks=2,
@@ -402,14 +402,14 @@ LISTED = (
         dropout1=0.0,
         dropout2=0.0,
     ),
-    _made("mlp_mixer_pytorch.MLPMixer", IMAGE)(**PATCHES, channels=3),
-    _made("g_mlp_pytorch.gMLPVision", IMAGE)(**PATCHES),
-    _made("kornia.feature.HardNet", _random(2, 1, 32, 32))(pretrained=False),
-    _made("neuralop.models.FNO", _random(2, 2, 16, 16))(**OPERATOR),
-    _made("neuralop.models.TFNO", _random(2, 2, 16, 16))(**OPERATOR),
+    _case("mlp_mixer_pytorch.MLPMixer", IMAGE)(**PATCHES, channels=3),
+    _case("g_mlp_pytorch.gMLPVision", IMAGE)(**PATCHES),
+    _case("kornia.feature.HardNet", _random(2, 1, 32, 32))(pretrained=False),
+    _case("neuralop.models.FNO", _random(2, 2, 16, 16))(**OPERATOR),
+    _case("neuralop.models.TFNO", _random(2, 2, 16, 16))(**OPERATOR),
     Case("snntorch", "Leaky", lambda _training: (_Spikes(), (torch.randn(4, 20),))),
     Case("nflows", "MaskedAffine", lambda _training: (_Flow(), (torch.randn(16, 6),))),
-    _made("ncps.torch.CfC", _random(2, 6, 5))(5, 16),
+    _case("ncps.torch.CfC", _random(2, 6, 5))(5, 16),
     _transformer("DebertaV2", "Model", _text)(**PADDED, relative_attention=True, pos_att_type=["p2c", "c2p"]),
     _transformer("FNet", "Model", lambda: {"input_ids": torch.randint(2, WORDS, (2, 16))})(
         **{key: size for key, size in PADDED.items() if key != "num_attention_heads"}
@@ -442,7 +442,7 @@ LISTED = (
         patch_stride=[4, 4],
         patch_padding=[3, 3],
     ),
-    _transformer("PatchTST", "ForPrediction", partial(_shaped, past_values=(2, 32, 2), future_values=(2, 8, 2)))(
+    _transformer("PatchTST", "ForPrediction", partial(_tensors, past_values=(2, 32, 2), future_values=(2, 8, 2)))(
         num_input_channels=2,
         context_length=32,
         patch_length=4,
@@ -457,13 +457,13 @@ LISTED = (
     _transformer("Electra", "Model", _text)(**PADDED, embedding_size=16),
     _transformer("RoFormer", "Model", _text)(**PADDED, embedding_size=WIDTH),
     _transformer("Falcon", "ForCausalLM", TEXTS)(**DECODER, num_hidden_layers=2, num_attention_heads=2),
-    _transformer("MobileViTV2", "Model", partial(_shaped, pixel_values=(2, 3, 64, 64)))(
+    _transformer("MobileViTV2", "Model", partial(_tensors, pixel_values=(2, 3, 64, 64)))(
         image_size=64, expand_ratio=1.0, width_multiplier=0.25, n_attn_blocks=[1, 1, 1]
     ),
-    _transformer("VideoMAE", "Model", partial(_shaped, pixel_values=(2, 4, 3, 32, 32)))(
+    _transformer("VideoMAE", "Model", partial(_tensors, pixel_values=(2, 4, 3, 32, 32)))(
         **SIZES, image_size=32, patch_size=8, num_frames=4
     ),
 )
-"""Forty more: for medicine, tables, physics, time series; spikes and flows."""
+"""Forty more architectures: for medicine, tables, physics, time series; spikes and flows."""
 
 CASES = (*DRAWN, *LISTED)

@@ -1,4 +1,4 @@
-"""What a program of the campaign is: a call whose regions have names, feed each other one way, and carry no configs."""
+"""A program of the campaign: a call whose regions have names, feed each other one way, and have no configs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Program:
     """One small call.
 
     ``make`` returns the function and its arguments. ``quick`` programs are compiled in the quick suite too.
-    ``upstreams_cut_is_right`` is False where upstream's cut, node for node ours under ``cut="upstream"``, computes
-    something else than the program does.
+    ``upstreams_cut_is_right`` is False where upstream's cut, node for node ours under ``cut="upstream"``, has other
+    results than the program.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Program:
 
 
 class Programs(dict[str, Program]):
-    """Programs by the name of the function that a decorator of these adds."""
+    """Programs by name. A call of it makes a decorator, which adds a function under its name."""
 
     def __call__(
         self, args: Callable[[], Sequence[Any]], *, net: Callable[[], Any] | None = None, **options: Any
     ) -> Callable[[Any], Any]:
-        """Add a function that is called with what ``args`` returns, after the modules of ``net`` if there are any."""
+        """Return a decorator: the function takes the modules of ``net``, if given, and then what ``args`` returns."""
 
         def make(fn: Callable[..., Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
             if net is None:

@@ -117,7 +117,7 @@ def parallel_branches(x, y):
 
 @CUTTING(lambda: (tensor(8),))
 def there_and_back(x):
-    """The first region feeds the second, which feeds the first: no circle between partitions."""
+    """The first region feeds the second, which feeds the first: no cycle of partitions."""
     with rx.region("a"):
         x = x.sin() + 1
     with rx.region("b"):

@@ -118,11 +118,11 @@ def region_around_a_checkpoint(net, x):
     return x.cos()
 
 
-def _selective(otherwise, of_products):
-    """Return a call of two checkpointed blocks, whose products have a policy of their own."""
+def _selective(other_policy, product_policy):
+    """Return a function that makes a call of two checkpointed blocks; products have a separate policy."""
 
     def policy(_context, op, *_args, **_kwargs):
-        return of_products if op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else otherwise
+        return product_policy if op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else other_policy
 
     def block(x, w):
         with rx.region("r"):
@@ -141,14 +141,14 @@ HIGHER.add("checkpoint_that_keeps_products", _selective(CheckpointPolicy.PREFER_
 HIGHER.add("checkpoint_that_repeats_products", _selective(CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE))
 
 
-def dropping(x):
+def sin_with_dropout(x):
     with rx.region("r"):
         return F.dropout(x.sin(), 0.3) * 2
 
 
 @HIGHER(lambda: (tensor(16),))
 def checkpoint_with_dropout(x):
-    return checkpoint(dropping, x * 2, use_reentrant=False).cos()
+    return checkpoint(sin_with_dropout, x * 2, use_reentrant=False).cos()
 
 
 def distance(score, _batch, _head, query, key):

@@ -1,4 +1,4 @@
-"""Programs that write in place, draw random numbers, or run in a mode."""
+"""Programs that write in place, use random numbers, or run under autocast or without gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -90,23 +90,23 @@ def views_in_and_out(x):
     return c.cos().sum(0), b[::2]
 
 
-def normed():
+def norm_net():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
 
 
-@STATE(lambda: (tensor(16, 8, grad=False),), net=normed)
+@STATE(lambda: (tensor(16, 8, grad=False),), net=norm_net)
 def batch_norm(net, x):
     with rx.region("net"):
         x = net(x)
     return x.sin()
 
 
-def normed_pictures():
+def image_norm_net():
     return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
 
 
-@STATE(lambda: (tensor(2, 2, 6, 6, grad=False),), net=normed_pictures)
-def batch_norm_at_rest(net, x):
+@STATE(lambda: (tensor(2, 2, 6, 6, grad=False),), net=image_norm_net)
+def batch_norm_in_eval_mode(net, x):
     with rx.region("net"):
         return net(x)
 
@@ -120,7 +120,7 @@ def dropout(x):
 
 @STATE(lambda: (tensor(16), tensor(16)), upstreams_cut_is_right=False)
 def dropout_between_two(x, y):
-    """Upstream merges the two ends around the dropout in the middle, which then draws last."""
+    """Upstream merges the two ends around the dropout in the middle, which then gets the last random numbers."""
     with rx.region("r"):
         a = F.dropout(x, 0.5)
     b = F.dropout(y, 0.5)

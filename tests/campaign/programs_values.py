@@ -107,7 +107,7 @@ def scalars(x, factor, y):
 
 
 @VALUES(lambda: (torch.arange(8), torch.arange(8) % 2 == 0))
-def whole_numbers_and_truths(x, mask):
+def integers_and_booleans(x, mask):
     with rx.region("r"):
         a = torch.where(mask & (x > 1), x * 2, x // 3)
     return a.sum(), a.argmax()
@@ -166,8 +166,8 @@ def dynamic_attention(q, k, v):
 
 
 @VALUES(lambda: (tensor(8), torch.tensor(3)))
-def sizes_known_when_run(x, count):
-    """An item read from a tensor is a size that nobody knows beforehand: a graph break, and a region behind it."""
+def number_read_from_a_tensor(x, count):
+    """Reading the number breaks the graph; one region is before the break, one behind it."""
     with rx.region("before"):
         x = x.sin() + 1
     n = int(count.item())
@@ -176,7 +176,7 @@ def sizes_known_when_run(x, count):
 
 
 @VALUES(lambda: (tensor(5, 4),), dynamic=True)
-def sizes_that_come_out(x):
+def outputs_that_are_sizes(x):
     with rx.region("r"):
         n = x.shape[0] * 3 + 1
         y = x.new_zeros(n) + n

@@ -1,7 +1,7 @@
-"""Architectures of other libraries: nothing crashes, and what was compiled is right.
+"""Architectures of other libraries: nothing crashes, and compiled code is right.
 
-Regions are drawn among the modules, and then among the ops, of each for inference and for a training step; all draws
-are the same each time. The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its
+Regions are chosen at random, first among the modules and then among the ops, for inference and for a training step;
+the choice is the same each time. The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its
 architectures are skipped.
 """
 
@@ -13,14 +13,14 @@ import pytest
 
 import regional_explorer as rx
 from regional_explorer.record.graph import GraphKind
-from tests.campaign.libraries import CASES, quiet
+from tests.campaign.libraries import CASES, silence_libraries
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 
 SEED = 20_260_101
 
 BUDGET_S = 0.05
-"""Seconds spent on timing: the figures are not shown, the comparison before them is."""
+"""The seconds of timing: its figures are not used, only the comparison of results before it."""
 
 REGIONS = 2
 MOST_PARTITIONS, MOST_DISTINCT, MOST_OPS = 40, 5, 400
@@ -30,16 +30,16 @@ MOST_PARTITIONS, MOST_DISTINCT, MOST_OPS = 40, 5, 400
 def check(case, *, training):
     """Compile a call and compare it, with regions by module and by op; return a line about each."""
     mode = "training" if training else "inference"
-    with quiet():
+    with silence_libraries():
         model, args, kwargs = case.make(training=training)
         ex = rx.explore(model, args, kwargs, grad=training)
-        plain, draw = ex.plan, random.Random(f"{SEED} {case.name} {mode}")  # noqa: S311 - no secret
+        plain, chance = ex.plan, random.Random(f"{SEED} {case.name} {mode}")  # noqa: S311 - no secret
         lines = []
         for kind, globs in (("modules", modules(model)), ("ops", ops(ex))):
             ex.plan = plain
-            mark(ex, kind, globs, draw)
+            mark(ex, kind, globs, chance)
             ex.benchmark(("aot_eager", "regional"), BUDGET_S, regions=False)
-            lines.append(f"{mode}, {judged(ex)}")
+            lines.append(f"{mode}, {assert_nothing_failed(ex)}")
         ex.close()
     return lines
 
@@ -57,10 +57,10 @@ def ops(ex):
     return sorted(f"{target.rpartition('.')[0]}.*" for target in targets if target.startswith("aten."))
 
 
-def mark(ex, kind, globs, draw):
-    """Mark regions drawn among globs."""
+def mark(ex, kind, globs, chance):
+    """Mark regions of randomly chosen globs."""
     plain = ex.plan
-    draw.shuffle(globs)
+    chance.shuffle(globs)
     for choice in globs:
         if len(ex.plan.regions) == REGIONS:
             return
@@ -69,31 +69,31 @@ def mark(ex, kind, globs, draw):
             ex.mark(choice, **{kind: choice})
         except rx.SelectorError:
             continue  # a module without ops of its own
-        if too_much(ex.session):
+        if is_too_large(ex.session):
             ex.plan = before
     assert ex.plan != plain, f"nothing to mark among {kind}"
 
 
-def too_much(session):
+def is_too_large(session):
     graphs = {graph.id: graph.by_name for graph in session.graphs}
     parts = [[graphs[part.graph][name] for name in part.nodes] for part in session.partitions]
     distinct = {tuple((node.target, node.values) for node in part) for part in parts}
     return len(parts) > MOST_PARTITIONS or len(distinct) > MOST_DISTINCT or sum(map(len, parts)) > MOST_OPS
 
 
-def judged(ex):
-    """Return what came of the regions in words; nothing is wrong, and everything that was cut was compiled."""
+def assert_nothing_failed(ex):
+    """Assert that no region and no variant failed; return a line of counts."""
     session, numerics = ex.session, ex.numerics[ex.numerics.variant == "regional"]
-    told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
+    codes = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
     errors = "\n".join(diagnostic.message for diagnostic in session.diagnostics if diagnostic.severity == "error")
     verdicts = Counter(map(str, numerics.verdict))
     artifacts = {part.artifact for part in session.partitions if part.artifact}
     words = (
         f"regions {', '.join(region.name for region in ex.plan.regions)}: {len(session.breaks)} graph breaks, "
-        f"{len(session.partitions)} → {len(artifacts)}, {dict(verdicts)}, {dict(told)}"
+        f"{len(session.partitions)} → {len(artifacts)}, {dict(verdicts)}, {dict(codes)}"
     )
     off = numerics[numerics.verdict != "ok"]
-    assert "region-failed" not in told, f"{words}\n{errors}"
+    assert "region-failed" not in codes, f"{words}\n{errors}"
     assert "failed" not in verdicts, f"{words}\n{errors}\n{off.to_string()}"
     assert {"ok", "not comparable"} & verdicts.keys(), f"{words}\n{errors}\n{off.to_string()}"
     assert artifacts, words
@@ -107,7 +107,7 @@ def test_eighty_architectures_have_different_names():
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.library}-{case.name}")
 def test_an_architecture_is_explored_and_compiled(case, training):
-    if not case.installed:
+    if not case.is_installed:
         pytest.skip(f"{case.library} is not installed")
     for line in check(case, training=training):
         print(case.library, case.name, line)

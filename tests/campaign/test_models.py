@@ -1,4 +1,4 @@
-"""Real models: all end without a crash, what was compiled is right, and their plans survive files and source."""
+"""Real models: none crashes, compiled code is right, and plans survive files and source."""
 
 import gc
 import importlib.util
@@ -25,45 +25,45 @@ from benchmarks.programs import ARCHITECTURES, explore, explore_unmarked  # noqa
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 
 CONFIG = {"max_fusion_size": 8}
-"""Given to every region, so that a config that gets lost shows."""
+"""The config of every region: a lost config is noticed."""
 
 
-def compared(name, *, training):
+def compile_and_compare(name, *, training):
     """Compile a model and compare it; return the counts of verdicts and of diagnostics."""
     ex = explore(name, training=training)
     ex.benchmark(("aot_eager", "regional"), 0.2, regions=False)
     session = ex.session
     verdicts = Counter(map(str, ex.numerics[ex.numerics.variant == "regional"].verdict))
-    told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
+    codes = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
     artifacts = {part.artifact for part in session.partitions if part.artifact}
     marked = len(ex.preview(replace(ex.plan, cut=CutRule.MARKED)).partitions)
     print(
         f"{name}: {len(session.partitions)} → {len(artifacts)}, {marked} with sums of gradients eager, "
-        f"{len(session.breaks)} graph breaks, {dict(verdicts)}, {dict(told)}"
+        f"{len(session.breaks)} graph breaks, {dict(verdicts)}, {dict(codes)}"
     )
     ex.close()
     assert session.partitions
     assert artifacts
-    assert "region-failed" not in told, [found.message for found in session.diagnostics]
-    return verdicts, told
+    assert "region-failed" not in codes, [found.message for found in session.diagnostics]
+    return verdicts, codes
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_training_is_right(name):
-    verdicts, told = compared(name, training=True)
-    # It draws its masks from NumPy, for which Dynamo takes torch's random numbers: no variant is what eager is.
+    verdicts, codes = compile_and_compare(name, training=True)
+    # Its masks are random numbers of NumPy, for which Dynamo takes torch's: no variant has eager's results.
     differs = name == "wav2vec2"
-    assert ("trace-differs" in told) is differs
+    assert ("trace-differs" in codes) is differs
     assert ("failed" in verdicts) is differs
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_inference_is_right(name):
-    verdicts, _ = compared(name, training=False)
+    verdicts, _ = compile_and_compare(name, training=False)
     assert "failed" not in verdicts
 
 
-def configured(name, *, training):
+def explore_configured(name, *, training):
     ex = explore(name, training=training)
     for region in ex.plan.regions:
         ex.configure(region.name, CONFIG)
@@ -77,8 +77,8 @@ def partitions(ex):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_session_and_plan_are_read_as_they_were_written(name, training, tmp_path):
-    with configured(name, training=training) as ex:
+def test_session_and_plan_are_read_back_unchanged(name, training, tmp_path):
+    with explore_configured(name, training=training) as ex:
         session, path = ex.session, tmp_path / "session.json"
         assert session.partitions
         path.write_text(dump_session(session))
@@ -98,24 +98,24 @@ def test_session_and_plan_are_read_as_they_were_written(name, training, tmp_path
 
 
 NOT_WRITTEN = {"t5", "clip", "swin", "segformer", "resnet", "convnext"}
-"""Their regions cannot be said by annotations: other parts of the model run the same lines."""
+"""Annotations cannot express their regions: other parts of the model run the same lines."""
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_plans_are_written_into_the_source(name, tmp_path):
     """A plan is written into a copy of the model's files, which has the same partitions under the same configs."""
     gc.unfreeze()  # functions are found among what the collector sees
-    with configured(name, training=True) as ex:
+    with explore_configured(name, training=True) as ex:
         patch = source_patch(ex.live.program)
         print(f"{name}: {len(patch.refused)} of {len(ex.plan.regions)} regions refused, {patch.refused}")
     assert bool(patch.refused) is (name in NOT_WRITTEN), patch.refused
     before = {}
     for training in (True, False):
-        with configured(name, training=training) as ex:
+        with explore_configured(name, training=training) as ex:
             for refused in patch.refused:
                 ex.unmark(refused)
             before[training] = partitions(ex)
-    with copied(patch, tmp_path):
+    with patched_copy(patch, tmp_path):
         for training, wanted in before.items():
             with explore_unmarked(name, training=training) as ex:
                 # In inference wav2vec2 has no graph breaks between its layers, which a decorator then joins.
@@ -123,7 +123,7 @@ def test_plans_are_written_into_the_source(name, tmp_path):
 
 
 @contextmanager
-def copied(patch, folder):
+def patched_copy(patch, folder):
     """Context manager: run the modules of the patched files from a patched copy."""
     before, known = dict(sys.modules), dict(ARCHITECTURES)
     by_file = {getattr(module, "__file__", None): name for name, module in before.items() if name != "__main__"}
@@ -133,7 +133,7 @@ def copied(patch, folder):
             name = by_file[changed.file.path]
             path = folder / f"{number}_{changed.path.name}"
             path.write_bytes(changed.content()[1])
-            old, new = before[name], loaded(name, path)
+            old, new = before[name], load_module(name, path)
             for holder in list(sys.modules.values()):
                 for key, value in list(getattr(holder, "__dict__", {}).items()):
                     if isinstance(value, type) and value.__module__ == name and vars(old).get(key) is value:
@@ -147,7 +147,7 @@ def copied(patch, folder):
         ARCHITECTURES.update(known)
 
 
-def loaded(name, path):
+def load_module(name, path):
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -158,8 +158,8 @@ def loaded(name, path):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_layer_dropout_of_a_speech_model_that_differs_when_traced_is_reported(masked):
-    """HuBERT draws its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
+def test_layer_dropout_that_differs_in_the_trace_is_reported(masked):
+    """HuBERT gets its masks from NumPy, and Dynamo from torch: other layers are dropped after them."""
     torch.manual_seed(0)
     sizes = {"conv_dim": (32, 32), "conv_stride": (4, 4), "conv_kernel": (8, 8), "num_feat_extract_layers": 2}
     config = transformers.HubertConfig(
@@ -181,8 +181,8 @@ def test_layer_dropout_of_a_speech_model_that_differs_when_traced_is_reported(ma
     if not masked:
         assert found == ()
         return
-    (told,) = found
-    assert told.code == "trace-differs"
-    assert "where the random states differ: the state of NumPy's generator" in told.message
-    assert "The same under torch.compile(backend='eager')" in told.message
-    assert [line.function for line in told.where] == ["_compute_mask_indices"]
+    (item,) = found
+    assert item.code == "trace-differs"
+    assert "where the random states differ: the state of NumPy's generator" in item.message
+    assert "The same under torch.compile(backend='eager')" in item.message
+    assert [line.function for line in item.where] == ["_compute_mask_indices"]

@@ -40,7 +40,7 @@ def set_row(x, y):
 
 
 def write_through(x, y):
-    x.t().mul_(y * 1)  # torch refuses what overlaps only in part
+    x.t().mul_(y * 1)  # torch refuses memory that overlaps in part
     return x
 
 
@@ -71,7 +71,7 @@ PURE = {
     "sorted": lambda x, _: torch.sort(x, dim=-1)[0],
     "norm": lambda x, _: F.layer_norm(x, (SIZE,)),
     # random numbers
-    # of an expanded input, Inductor draws in another order (torch 2.13)
+    # of an expanded input, Inductor has them in another order (torch 2.13)
     "dropout": lambda x, _: F.dropout(writable(x), 0.4),
     "noise": lambda x, _: x + torch.rand_like(writable(x)),
     "coins": lambda x, _: x * torch.bernoulli(torch.full((SIZE, SIZE), 0.5)),
@@ -91,7 +91,7 @@ OPS = PURE | WRITES
 
 
 def programs(*, writes, shortest=1, longest=14):
-    """Draw programs; each step is an op over two of the values so far, counted from the last, and its region."""
+    """Return a strategy for programs: a step is an op over two earlier values, counted from the last, and a region."""
     step = st.tuples(
         st.sampled_from(list(OPS if writes else PURE)),
         st.integers(0, 6),
@@ -132,11 +132,11 @@ def examples(count):
 
 
 assignments = st.lists(st.sampled_from([None, *REGIONS]), min_size=1, max_size=24)
-"""Who has the first node, the second, …; starts over where the list ends."""
+"""The regions of the first node, the second, …; the list repeats."""
 
 
-def traced(steps):
-    """Return the program as a graph that still writes in place, as AOTAutograd's never do but at their end."""
+def trace_steps(steps):
+    """Return the program as a graph that writes in place anywhere; AOTAutograd's graphs do so only at their end."""
     with preserve_node_meta():
         gm = make_fx(function(steps), tracing_mode="fake")(*inputs(grad=False))
     for number, node in enumerate(gm.graph.nodes):
@@ -145,7 +145,7 @@ def traced(steps):
 
 
 def plan_of(named):
-    """Return a plan of regions by the names of their nodes; ``named`` gives regions and names."""
+    """Return a plan whose regions select nodes by name; ``named`` has pairs of a region and a node."""
     held = {region: [] for region in REGIONS}
     for region, name in named:
         if region is not None:
@@ -155,18 +155,18 @@ def plan_of(named):
     )
 
 
-def assigned(graph, pattern):
-    """Return regions over single nodes, with no respect for what hangs together."""
+def plan_of_single_nodes(graph, pattern):
+    """Return a plan that assigns single nodes to regions, connected or not."""
     return plan_of(zip(itertools.cycle(pattern), (node.name for node in graph.ops), strict=False))
 
 
-def annotated(graph):
-    """Return the regions of the program's own marks."""
+def plan_of_own_marks(graph):
+    """Return the plan of the program's own marks."""
     return plan_of((node.annotation["inductor_region"], node.name) for node in graph.ops if node.annotated)
 
 
 def check_cut(gm, graph, plan):
-    """Cut a graph: each op is in the partition of its region, and what is cut computes the same."""
+    """Cut a graph; assert that each op is in the partition of its region, and that the results stay the same."""
     whole, assignment = run(gm), assign([graph], plan)
     cut = cut_graph(gm, GRAPH, {GRAPH: graph.by_name}, assignment, [region.name for region in plan.regions])
     pieces = pieces_of(cut)
@@ -199,8 +199,8 @@ def run(gm):
 @examples(2000)
 @given(programs(writes=True, longest=30), assignments)
 def test_cut_graphs_match_the_uncut_graph(steps, pattern):
-    gm, graph = traced(steps)
-    for plan in (assigned(graph, pattern), annotated(graph)):
+    gm, graph = trace_steps(steps)
+    for plan in (plan_of_single_nodes(graph, pattern), plan_of_own_marks(graph)):
         check_cut(gm, graph, plan)
 
 
@@ -208,7 +208,7 @@ tracings = st.builds(rx.Tracing, st.sampled_from(PARTITIONERS), st.booleans(), s
 """How a program is traced."""
 
 
-def explored(steps, *, grad, tracing=AS_UPSTREAM):
+def explore(steps, *, grad, tracing=AS_UPSTREAM):
     torch.manual_seed(0)
     try:
         return rx.explore(function(steps), inputs(grad=grad), **asdict(tracing))
@@ -218,8 +218,8 @@ def explored(steps, *, grad, tracing=AS_UPSTREAM):
 
 
 def check_call(steps, pattern, *, grad):
-    """The whole way, with gradients: the program's own marks first, then marks over single nodes of any graph."""
-    ex = explored(steps, grad=grad)
+    """Compare cut calls with the uncut one: under the program's own marks, then with single nodes marked."""
+    ex = explore(steps, grad=grad)
     assert_eager_pieces_are_bitwise(ex)
     ops = [(graph, node) for graph in ex.session.graphs for node in graph.ops]
     named = zip(itertools.cycle(pattern), ops, strict=False)
@@ -233,7 +233,7 @@ def check_call(steps, pattern, *, grad):
     for cut in (CutRule.MARKED, CutRule.UPSTREAM):
         ex.plan = replace(ex.plan, cut=cut)
         taken[cut] = {(part.region, part.graph, name) for part in ex.session.partitions for name in part.nodes}
-    assert taken[CutRule.UPSTREAM] == taken[CutRule.MARKED], "cut otherwise, out of the same ops"
+    assert taken[CutRule.UPSTREAM] == taken[CutRule.MARKED], "another cut of the same ops"
     ex.live.call.forward(ex.live.capture.run)
 
 
@@ -249,7 +249,7 @@ REFUSED = {
     "carve": "That would carve out every op of region",
     "uncarve": "The plan carves nothing out of region",
 }
-"""Why an edit of what is there is refused."""
+"""The error of each edit that is refused."""
 
 
 def edited(graph, plan, steps):
@@ -283,10 +283,10 @@ def edited(graph, plan, steps):
 @examples(1000)
 @given(programs(writes=True, shortest=6, longest=30), assignments, edits)
 def test_edited_regions_keep_their_ops(steps, pattern, changes):
-    """No edit gives away an op or takes one; what is cut computes the same."""
-    gm, graph = traced(steps)
+    """No edit adds or removes an op; the results stay the same."""
+    gm, graph = trace_steps(steps)
     graph = replace(graph, kind=GraphKind.DYNAMO)
-    before = assigned(graph, pattern)
+    before = plan_of_single_nodes(graph, pattern)
     plan = edited(graph, before, changes)
     wanted, found = (assign([graph], each) for each in (before, plan))
     assert found.owners.keys() == wanted.owners.keys()
@@ -295,26 +295,26 @@ def test_edited_regions_keep_their_ops(steps, pattern, changes):
 
 @examples(300)
 @given(programs(writes=False, longest=30), assignments)
-def test_compiled_calls_match_the_uncut_graph(steps, pattern):
+def test_cut_calls_with_gradients_match_the_uncut_call(steps, pattern):
     check_call(steps, pattern, grad=True)
 
 
 @examples(100)
 @given(programs(writes=True, longest=30), assignments)
-def test_calls_that_write_to_their_inputs_compute_like_the_whole(steps, pattern):
+def test_cut_calls_that_write_to_inputs_match_the_uncut_call(steps, pattern):
     check_call(steps, pattern, grad=False)
 
 
 def check_compiled(steps, tracing, *, whole, grad):
     """Compile the program's own regions, or every op in one.
 
-    A program is left out if upstream's way of tracing has other results, which is told: AOTAutograd leaves out a
-    dropout that nothing reads, and the next one draws its numbers.
+    A program is skipped if upstream's tracing has other results, which is reported: AOTAutograd removes a dropout that
+    nothing reads, and the next one gets its random numbers.
     """
-    upstreams = explored(steps, grad=grad)
+    upstreams = explore(steps, grad=grad)
     if find_reference(upstreams.live.call, upstreams.live.program).diagnostics:
         reject()
-    ex = explored(steps, grad=grad, tracing=tracing)
+    ex = explore(steps, grad=grad, tracing=tracing)
     if whole:
         ex.mark("whole", ops="*")
     if ex.plan.regions:

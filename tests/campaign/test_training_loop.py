@@ -1,4 +1,4 @@
-"""200 training steps under ``rx.compile``: the losses follow eager's, nothing is traced again, memory is flat."""
+"""200 training steps under ``rx.compile``: the losses match eager's, nothing is traced again, memory is flat."""
 
 import copy
 import gc
@@ -46,14 +46,14 @@ class Recurrent(nn.Module):
         return F.cross_entropy(self.last(state), targets)
 
 
-def words(generator):
+def token_batch(generator):
     first = torch.randint(0, 64, (4, 1), generator=generator)
     counted = (first + 3 * torch.arange(9)) % 64
     return counted[:, :-1], counted[:, 1:]
 
 
 def around_targets(*shape):
-    """Return batches whose values lie around their targets."""
+    """Return a function that makes batches whose inputs lie around their targets."""
 
     def batch(generator):
         targets = torch.randint(0, 4, (8,), generator=generator)
@@ -62,14 +62,14 @@ def around_targets(*shape):
     return batch
 
 
-def by_module(name, pattern):
+def module_plan(name, pattern):
     return rx.Plan((rx.Region(name, (rx.Selector(SelectorKind.MODULES, (pattern,)),)),))
 
 
 CASES = {
-    "gpt, marked in its source": (gpt_of_neighbours, words, None),
-    "batch norms": (Convolutions, around_targets(1, 6, 6), by_module("norms", "norms.*")),
-    "an unrolled cell": (Recurrent, around_targets(5, 8), by_module("cell", "cell")),
+    "gpt, marked in its source": (gpt_of_neighbours, token_batch, None),
+    "batch norms": (Convolutions, around_targets(1, 6, 6), module_plan("norms", "norms.*")),
+    "an unrolled cell": (Recurrent, around_targets(5, 8), module_plan("cell", "cell")),
 }
 
 
@@ -90,14 +90,14 @@ def rms(values):
     return values.square().mean().sqrt().item()
 
 
-def alive():
-    """Return the number of tensors, and the megabytes that this process holds in memory."""
+def memory_use():
+    """Return the number of live tensors, and the memory of this process in MiB."""
     megabytes = resident_mib()  # collects garbage first
     return sum(isinstance(one, torch.Tensor) for one in gc.get_objects()), megabytes
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_200_steps_follow_eager(name):
+def test_200_training_steps_match_eager(name):
     make, batches, plan = CASES[name]
     torch.manual_seed(0)
     model = make()
@@ -107,15 +107,15 @@ def test_200_steps_follow_eager(name):
 
     def watch(step):
         if step in (WARM, STEPS - 1):
-            seen[step] = (*alive(), rx.status(compiled).graphs)
+            seen[step] = (*memory_use(), rx.status(compiled).graphs)
 
     found = train(model, compiled, batches, watch)
     expected = train(eager, eager, batches)
 
-    def doubled(generator):
+    def double_batches(generator):
         return tuple(value.double() if value.is_floating_point() else value for value in batches(generator))
 
-    truth = train(exact, exact, doubled)
+    truth = train(exact, exact, double_batches)
     assert expected[-1] < 0.9 * expected[0], "it learns something"
     mine, theirs = rms(found - truth), rms(expected - truth)
     unit = torch.finfo(torch.float32).eps * rms(truth)

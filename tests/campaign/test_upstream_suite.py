@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 CHECKOUT = "REGIONAL_EXPLORER_PYTORCH"
 
 
-def traced():
+def marked_graph():
     def fn(x):
         x = x.sin()
         with annotate({"compile_with_inductor": {"inductor_region": "r"}}):
@@ -33,8 +33,8 @@ def traced():
 
 def test_our_cut_has_the_shape_of_upstreams():
     x = torch.randn(4)
-    expected = traced()(x)
-    gm = upstream_shim.scooped(traced())
+    expected = marked_graph()(x)
+    gm = upstream_shim.scooped(marked_graph())
     (called,) = gm.graph.find_nodes(op="call_module")
     assert called.target.startswith(upstream_shim.PREFIX)
     inside = [node for node in gm.get_submodule(called.target).graph.nodes if node.op.startswith("call")]
@@ -43,12 +43,12 @@ def test_our_cut_has_the_shape_of_upstreams():
     torch.testing.assert_close(gm(x), expected, rtol=0, atol=0)
 
 
-def test_a_graph_that_is_looked_at_is_cut_and_compared(monkeypatch):
-    gm = traced()
+def test_a_graph_with_inspected_annotations_is_cut_and_compared(monkeypatch):
+    gm = marked_graph()
     assert "'inductor_region': 'r'" in upstream_shim.looked_at(gm)
 
     def wrong(marked):
-        cut = traced()
+        cut = marked_graph()
         (x,) = cut.graph.find_nodes(op="placeholder")
         (product,) = cut.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
         product.args = (x, 3)

@@ -4,7 +4,7 @@ Upstream's pass scoops the marked ops of a graph into submodules and then compil
 here: our cut makes the submodules, upstream's compiler and serialization take them, and upstream's tests judge. Where a
 test looks at the annotations of a graph and compiles nothing, the graph is cut by them and must still compute the same.
 
-The last line that pytest prints counts the tests in which our cut ran; those it never came to are counted apart.
+The last line that pytest prints counts the tests in which our cut ran; tests that never cut are counted apart.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PREFIX = "__marked_inductor_submod"
 """The prefix of the submodules that upstream compiles."""
 
 cuts: Counter[str] = Counter()
-"""How often our cut was asked for, by test."""
+"""How often each test used our cut."""
 
 outcomes: dict[str, str] = {}
 running = ""
 dynamo: list[Graph] = []
-"""The graphs that the running test brought, as Dynamo made them."""
+"""Records of the Dynamo graphs of the running test."""
 
 _origins = itertools.count()
 
@@ -50,13 +50,13 @@ def scooped(gm: fx.GraphModule) -> fx.GraphModule:
     cuts[running] += 1
     cut = _cut(gm)
     for holder in _graph_modules(cut):
-        _as_submodules(holder)
+        _replace_by_submodules(holder)
     return cut
 
 
 def _cut(gm: fx.GraphModule) -> fx.GraphModule:
     if not any(ORIGIN in (node.meta.get("custom") or {}) for inner in _graph_modules(gm) for node in inner.graph.nodes):
-        captured(gm)  # a graph that did not come through Dynamo
+        give_origins(gm)  # a graph that did not come through Dynamo
     origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
     graphs = GraphRecorder(GraphKind.FORWARD, 0, origins=origins).record(gm, "cut")
     plan = Plan(tuple(source_regions(dynamo)))
@@ -66,7 +66,7 @@ def _cut(gm: fx.GraphModule) -> fx.GraphModule:
     return with_calls(cut, {piece: _call_for(piece) for piece in pieces_of(cut)})
 
 
-def captured(gm: fx.GraphModule) -> None:
+def give_origins(gm: fx.GraphModule) -> None:
     """Give the ops of a graph their origins, which the forward and the backward inherit, as a capture does."""
     _stamp(gm)
     dynamo.extend(GraphRecorder(GraphKind.DYNAMO, 0).record(gm, f"{len(dynamo)}"))
@@ -77,7 +77,7 @@ def aot_autograd(**options: Any) -> Callable[..., Any]:
     backend = _aot_autograd(**options)
 
     def compile_graph(gm: fx.GraphModule, inputs: Any, **more: Any) -> Any:
-        captured(gm)
+        give_origins(gm)
         return backend(gm, inputs, **more)
 
     return compile_graph
@@ -103,7 +103,7 @@ def _graph_modules(gm: fx.GraphModule) -> list[fx.GraphModule]:
     return [gm, *(inner for _, body in bodies(gm) for inner in _graph_modules(body))]
 
 
-def _as_submodules(gm: fx.GraphModule) -> None:
+def _replace_by_submodules(gm: fx.GraphModule) -> None:
     """Replace the calls of pieces by calls of submodules, and the readers of their results by ``getitem``."""
     for number, node in enumerate(list(gm.graph.nodes)):
         piece = getattr(node.target, "piece", None)
@@ -121,22 +121,22 @@ def _as_submodules(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-def looked_at(gm: fx.GraphModule) -> str:
-    """Cut a copy of a graph whose annotations a test looks at, by them, and compare; then return what it asked for."""
+def check_cut_and_get_metadata(gm: fx.GraphModule) -> str:
+    """Cut a copy of a graph by its annotations and compare it; return the metadata that the test asked for."""
     cuts[running] += 1
     marked = copy.deepcopy(gm)
     for inner in _graph_modules(marked):
         for node in inner.graph.nodes:
             if custom := node.meta.get("custom"):
                 node.meta["custom"] = {ANNOTATION: {"inductor_region": repr(custom)}}
-    inputs = [_like(node.meta["val"]) for node in marked.graph.find_nodes(op="placeholder")]
+    inputs = [_random_like(node.meta["val"]) for node in marked.graph.find_nodes(op="placeholder")]
     expected = fx.Interpreter(marked).run(*inputs, enable_io_processing=False)
     found = fx.Interpreter(_cut(marked)).run(*inputs, enable_io_processing=False)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     return _asked(gm)
 
 
-def _like(value: Any) -> Any:
+def _random_like(value: Any) -> Any:
     return torch.randn(value.shape).to(value.dtype) if isinstance(value, torch.Tensor) else value
 
 
@@ -147,19 +147,19 @@ _aot_autograd = common.aot_autograd
 def pytest_configure() -> None:
     """Put our cut in the place of upstream's, before any test is imported."""
     regional_inductor._RegionScooper = lambda: scooped  # type: ignore[assignment,misc,return-value]
-    traceback._get_custom_metadata = looked_at
+    traceback._get_custom_metadata = check_cut_and_get_metadata
     common.aot_autograd = aot_autograd  # type: ignore[assignment]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note which test runs."""
+    """Remember the running test."""
     global running  # noqa: PLW0603 - upstream's functions know nothing of tests
     running = item.nodeid
     dynamo.clear()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how a test ended."""
+    """Remember the outcome of a test."""
     if report.when == "call" or report.outcome != "passed":
         outcomes[report.nodeid] = report.outcome
 

@@ -1,4 +1,4 @@
-"""Capturing: the records it makes, and that nothing of the user's changes."""
+"""Capturing: its records, and that the user's state does not change."""
 
 import importlib
 import random
@@ -54,7 +54,7 @@ def test_records_dynamo_forward_and_backward():
     assert [node.op for node in backward.ops if node.origin == origin] == ["mul", "mul"]
 
 
-def test_a_module_without_ops_does_not_hide_modules_of_its_class():
+def test_a_module_without_ops_leaves_its_class_traceable():
     x = torch.randn(3)
     with pytest.raises(CaptureError, match="Nothing was captured"):
         capture(nn.Sequential(), x)
@@ -145,7 +145,7 @@ def yields(x):
     yield x + 1
 
 
-def makes_what_requires_grad(x):
+def creates_a_leaf(x):
     return (x.detach().clone().requires_grad_() * 2).sum()
 
 
@@ -160,7 +160,7 @@ REFUSED = [
     (lambda x: asynchronous(x + 0), "returns a coroutine of asynchronous, whose body has not run"),
     (yields, "returns a generator of yields, whose body has not run"),
     (lambda x: x.detach() + 1, "no-gradient.*no output depends on a tensor that requires grad"),
-    (makes_what_requires_grad, "no-gradient.*The call creates these tensors itself"),
+    (creates_a_leaf, "no-gradient.*The call creates these tensors itself"),
     (
         lambda x: torch.nested.as_nested_tensor([x[None], x[None]], layout=torch.jagged),
         r"no-gradient. The call returns a nested tensor \(output\).*grad=False",
@@ -169,18 +169,18 @@ REFUSED = [
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("fn", "said"), REFUSED)
-def test_calls_that_cannot_be_explored_are_refused(fn, said):
+@pytest.mark.parametrize(("fn", "message"), REFUSED)
+def test_calls_that_cannot_be_explored_are_refused(fn, message):
     x = torch.ones(3, requires_grad=True)
     x.grad = torch.ones(3)
-    with pytest.raises(CaptureError, match=said):
-        capture(fn, x, grad=True if "no output" in said else None)
+    with pytest.raises(CaptureError, match=message):
+        capture(fn, x, grad=True if "no output" in message else None)
     assert torch.equal(x, torch.ones(3))
     assert torch.equal(x.grad, torch.ones(3))
 
 
-def test_odd_calls_can_be_explored():
-    assert capture(makes_what_requires_grad, torch.ones(3), grad=False).graphs
+def test_calls_with_unusual_tensors_can_be_explored():
+    assert capture(creates_a_leaf, torch.ones(3), grad=False).graphs
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
     x = torch.ones(4, requires_grad=True)
     assert Call(lambda x: x.to(torch.float8_e4m3fn), (x,)).gradient_names
@@ -192,7 +192,7 @@ def test_odd_calls_can_be_explored():
 
 
 @pytest.mark.parametrize("how", ["replaced", "frozen"])
-def test_replaced_or_frozen_parameters_end_gradients(how):
+def test_parameters_replaced_or_frozen_since_the_exploration_are_refused(how):
     model = nn.Linear(3, 3)
 
     def step(x):
@@ -234,7 +234,7 @@ def test_a_call_explored_without_autocast_repeats_without_it():
     assert set(ex.numerics.dtype) == {"float32"}
 
 
-def test_outputs_of_any_shape_are_carried():
+def test_tensors_in_nested_outputs_are_found():
     def many(x):
         return {"a": x + 1, "b": (x.sum(), 7, "text", x), "none": None}
 
@@ -253,7 +253,7 @@ def test_no_two_outputs_have_the_same_cotangent():
     assert random_cotangents(((h + g).sum(), (h - g).expand(3)))["[0]"] == 1, "as in training"
 
 
-def test_the_gradients_of_several_modules_have_names_of_their_own():
+def test_gradients_of_several_modules_have_distinct_names():
     encoder, decoder, x = nn.Linear(8, 8), nn.Linear(8, 8), torch.randn(2, 8)
     names = Call(lambda x: decoder(encoder(x)).sum(), (x,)).gradient_names
     assert sorted(names) == ["grad decoder.bias", "grad decoder.weight", "grad encoder.bias", "grad encoder.weight"]
@@ -286,8 +286,8 @@ def test_saved_value_of_autograd_function_is_no_leaf():
 RUNS: list[object] = []
 
 
-def unseen(gm, _inputs):
-    """Run a graph as kernels run, whose writes no dispatch mode sees."""
+def kernel_backend(gm, _inputs):
+    """Backend that hides the writes of a graph from dispatch modes, as kernels do."""
 
     def run(*args):
         RUNS.append(gm)
@@ -297,7 +297,7 @@ def unseen(gm, _inputs):
     return run
 
 
-class Normed(nn.Module):
+class NormNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(4)
@@ -306,29 +306,29 @@ class Normed(nn.Module):
         return self.norm(x)
 
 
-def called_inside(model):
-    compiled = torch.compile(model, backend=unseen)
+def function_around_compiled(model):
+    compiled = torch.compile(model, backend=kernel_backend)
     return lambda x: compiled(x) * 2
 
 
 def compiled_in_place(model):
-    model.compile(backend=unseen)
+    model.compile(backend=kernel_backend)
     return model
 
 
 COMPILED = {
-    "module": lambda model: torch.compile(torch.compile(model, backend="eager"), backend=unseen),
-    "function": lambda model: torch.compile(lambda x: model(x) * 2, backend=unseen),
-    "method": lambda model: torch.compile(model.forward, backend=unseen),
+    "module": lambda model: torch.compile(torch.compile(model, backend="eager"), backend=kernel_backend),
+    "function": lambda model: torch.compile(lambda x: model(x) * 2, backend=kernel_backend),
+    "method": lambda model: torch.compile(model.forward, backend=kernel_backend),
     "in place": compiled_in_place,
     "torch's own in place": lambda model: compiled_in_place(model.norm),
-    "inside": called_inside,
+    "inside": function_around_compiled,
 }
 
 
 @pytest.mark.parametrize("how", COMPILED)
 def test_compiled_function_is_explored_uncompiled(how):
-    model, x = Normed(), torch.randn(8, 4)
+    model, x = NormNet(), torch.randn(8, 4)
     fn = COMPILED[how](model)
     RUNS.clear()
     ex = rx.explore(fn, (x,)).mark("norm", ops="*batch_norm*")
@@ -339,7 +339,7 @@ def test_compiled_function_is_explored_uncompiled(how):
     assert call.stateful
     with call.restoring():
         call.forward()
-    assert bool(RUNS) is (how == "inside"), "what the call calls runs as the user's program runs it"
+    assert bool(RUNS) is (how == "inside"), "functions inside the call run as in the user's program"
     assert model.norm.num_batches_tracked == 0
     assert not model.norm.running_mean.any()
 
@@ -347,12 +347,12 @@ def test_compiled_function_is_explored_uncompiled(how):
 def test_gradients_pass_operators_that_compile_themselves():
     scale, x = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
     branches = lambda x: x * scale, lambda x: x - scale
-    choose = torch.compile(lambda x: torch.cond(x.sum() > 0, *branches, (x,)), backend=unseen, fullgraph=True)
+    choose = torch.compile(lambda x: torch.cond(x.sum() > 0, *branches, (x,)), backend=kernel_backend, fullgraph=True)
     assert sorted(Call(lambda x: choose(x).sum(), (x,)).gradient_names) == ["grad args[0]", "grad scale"]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_attention_draws_random_numbers_only_with_dropout(dropout):
+def test_attention_uses_random_numbers_only_with_dropout(dropout):
     def attention(query, key, value):
         return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
 
@@ -381,21 +381,21 @@ def test_a_user_module_with_a_torch_like_name_belongs_to_the_user():
     assert not is_internal(str(packages / "torchvision" / "models" / "resnet.py"))
 
 
-def test_lines_are_those_of_the_reloaded_module(tmp_path, monkeypatch):
+def test_source_lines_are_read_from_the_reloaded_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "reloaded_step.py"
 
-    def explored(text):
+    def explore_text(text):
         path.write_text(text)
         importlib.invalidate_caches()
         module = importlib.import_module("reloaded_step")
         return rx.explore(importlib.reload(module).step, (torch.ones(3),))
 
-    explored("def step(x):\n    y = 1\n    return x.sin()\n").mark("r", lines="step:3")
+    explore_text("def step(x):\n    y = 1\n    return x.sin()\n").mark("r", lines="step:3")
     # The line of the op stays what it was, its function begins one line further down.
-    ex = explored("# one line more\ndef step(x):\n    return x.sin()\n").mark("r", lines="step:2")
+    ex = explore_text("# one line more\ndef step(x):\n    return x.sin()\n").mark("r", lines="step:2")
     assert ex.session.members["r"]["0/inference"] == ("sin",)
-    ex = explored("# more\n\ndef step(x):\n    return x.cos() * 2  # as of now\n")
+    ex = explore_text("# more\n\ndef step(x):\n    return x.cos() * 2  # as of now\n")
     lines = {line.text for graph in ex.session.graphs for node in graph.ops for line in node.stack}
     assert lines == {"return x.cos() * 2  # as of now"}
     assert "torch.fx.traceback.annotate" in ex.mark("r", lines="step:2").to_source()
@@ -457,7 +457,7 @@ class Model(torch.nn.Module):
     [("import torch", "# new\nimport torch"), ("helper(x)\n", "helper(x)\n        # new\n"), ("y * n", "y / n")],
     ids=["a line above", "a comment inside", "another operator"],
 )
-def test_source_edited_since_the_trace_is_not_shown_as_what_runs(tmp_path, monkeypatch, old, new):
+def test_source_edited_since_its_import_is_not_shown(tmp_path, monkeypatch, old, new):
     monkeypatch.syspath_prepend(tmp_path)
     name = f"edited_{len(new)}"
     path = tmp_path / f"{name}.py"
@@ -483,7 +483,7 @@ def test_source_edited_since_the_trace_is_not_shown_as_what_runs(tmp_path, monke
     assert all(line.text for graph in again.session.graphs for node in graph.ops for line in node.stack)
 
 
-def test_cells_of_a_file_that_nothing_has_loaded_as_a_whole_are_not_called_edited(tmp_path, monkeypatch):
+def test_cells_run_one_by_one_are_not_reported_as_edited(tmp_path, monkeypatch):
     path = tmp_path / "cells.py"
     path.write_text("def cell():\n    def step(x):\n        return x.sin()\n    return step\n")
     module = types.ModuleType("cells")

@@ -1,4 +1,4 @@
-"""State that hooks keep is restored or named, and right results are never called wrong because of it."""
+"""State that hooks keep is restored or reported, and never makes right results fail."""
 
 import itertools
 import sys
@@ -29,7 +29,7 @@ def repeat(call):
             call.run()
 
 
-def assert_put_back(kind, holder, form):
+def assert_hook_state_is_restored(kind, holder, form):
     program, (keep, read) = Program(), HOLDERS[holder]()
     with registered(kind, program, FORMS[form](keep)):
         unused = read()
@@ -47,23 +47,23 @@ def assert_put_back(kind, holder, form):
 @pytest.mark.parametrize("holder", ["list", "tensor"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_of_every_hook_kind_is_restored(kind, holder):
-    assert_put_back(kind, holder, "function")
+    assert_hook_state_is_restored(kind, holder, "function")
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("kind", ["forward", "leaf"])
 def test_hook_state_is_restored_in_every_place(kind, holder):
-    assert_put_back(kind, holder, "function")
+    assert_hook_state_is_restored(kind, holder, "function")
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["forward", "leaf", "load state dict pre", "full backward of all"])
 def test_state_of_every_hook_form_is_restored(kind, form):
-    assert_put_back(kind, "list", form)
+    assert_hook_state_is_restored(kind, "list", form)
 
 
-def collecting():
-    """The activations of a model, collected by a hook, and a sum of it that is near zero: rounding shows."""
+def activation_collector():
+    """Return a call, its input, and the list to which a hook appends; the result is a sum near zero: rounding shows."""
     torch.manual_seed(20)
     model, kept = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), []
     model[1].register_forward_hook(lambda module, inputs, output: kept.append(output.detach()))
@@ -72,7 +72,7 @@ def collecting():
 
 @pytest.mark.compiles
 def test_a_list_of_activations_is_restored_after_every_step():
-    fn, x, kept = collecting()
+    fn, x, kept = activation_collector()
     fn(x)
     before = [*kept]
     ex = rx.explore(fn, (x,)).mark("all", ops="*")
@@ -98,7 +98,7 @@ def test_guards_on_hook_state_hold_in_every_call(kind):
         assert set(ex.numerics.verdict) == {"ok"}
 
 
-def test_activations_collected_by_name_are_put_back():
+def test_activations_collected_by_name_are_restored_or_reported():
     model, by_name, by_module, lists = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {}, {}, defaultdict(list)
 
     def hook(module, inputs, output):
@@ -115,7 +115,7 @@ def test_activations_collected_by_name_are_put_back():
     assert len(lists["relu"]) == 1
 
 
-def test_a_running_mean_created_by_a_hook_is_named_as_kept():
+def test_a_running_mean_created_by_a_hook_is_reported():
     model, means = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {}
 
     def hook(module, _inputs, output):
@@ -129,7 +129,7 @@ def test_a_running_mean_created_by_a_hook_is_named_as_kept():
     assert means[model[1]] is first
 
 
-def test_a_counter_that_a_hook_continues_is_named_as_kept():
+def test_a_counter_that_a_hook_advances_is_reported():
     model, numbers = nn.Linear(4, 4), itertools.count()
     model.register_forward_hook(lambda *_: print(next(numbers)))
     call = Call(model, (X,))
@@ -137,15 +137,15 @@ def test_a_counter_that_a_hook_continues_is_named_as_kept():
     repeat(call)
 
 
-def library(name, source):
-    """A function ``hook`` of an installed package."""
+def fake_package(name, source):
+    """Return a module of an installed package, with the functions of ``source``."""
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, f"/site-packages/{name}.py", "exec"), vars(module))  # noqa: S102 - what is tested
     return module
 
 
 def test_state_of_library_hook_is_restored():
-    calls, log = [], library("logs", "def make(log):\n    return lambda *args: log.append(args)\n")
+    calls, log = [], fake_package("logs", "def make(log):\n    return lambda *args: log.append(args)\n")
     model = nn.Linear(4, 4)
     model.register_forward_hook(log.make(calls))
     call = Call(model, (X,))
@@ -168,7 +168,7 @@ def test_hook_only_modules_change_no_names():
 
 
 @pytest.mark.parametrize("is_around_first", [True, False])
-def test_hooks_of_saved_tensors_are_those_of_the_first_run(is_around_first):
+def test_every_run_has_the_saved_tensor_hooks_of_the_first(is_around_first):
     program, packed = Program(), []
 
     def pack(value):
@@ -202,7 +202,7 @@ def test_hooks_of_saved_tensors_are_those_of_the_first_run(is_around_first):
     assert current_saved_tensors_hooks() is None
 
 
-def test_global_hooks_of_the_call_are_removed_or_named():
+def test_global_hooks_of_the_call_are_removed_or_reported():
     model, before = nn.Linear(4, 4), len(all_modules._global_backward_hooks)
 
     def step(x):
@@ -225,9 +225,9 @@ COUNTING = "calls = 0\ndef hook(*_):\n    global calls\n    calls += 1\n"
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("calls_before", [0, 9])
-def test_unrestorable_state_does_not_make_results_wrong(calls_before):
-    fn, x, _ = collecting()
-    fn.__closure__[0].cell_contents[0].register_forward_hook(library("counting", COUNTING).hook)
+def test_unrestorable_state_does_not_fail_the_numerics(calls_before):
+    fn, x, _ = activation_collector()
+    fn.__closure__[0].cell_contents[0].register_forward_hook(fake_package("counting", COUNTING).hook)
     ex = rx.explore(fn, (x,))
     for _ in range(calls_before):  # after eight, Dynamo runs the call in plain Python
         ex.live.capture.run(x)

@@ -1,4 +1,4 @@
-"""What a call writes into Python and into the data of tensors is put back, or named."""
+"""State that a call writes, in Python and in the data of tensors, is restored or reported."""
 
 import argparse
 import functools
@@ -25,7 +25,7 @@ CALLS = 3
 X = torch.randn(2, 4)
 
 
-def repeated(fn, *args):
+def explore_and_repeat(fn, *args):
     """Explore a call, repeat it as measuring does, and return the exploration."""
     ex = rx.explore(fn, args)
     call = ex.live.call
@@ -37,12 +37,12 @@ def repeated(fn, *args):
     return ex
 
 
-def test_generators_of_the_users_own_repeat_their_numbers():
+def test_the_users_own_generators_repeat_their_numbers():
     torchs, numpys = torch.Generator().manual_seed(7), np.random.default_rng(7)
     older, pythons = np.random.RandomState(7), random.Random(7)  # noqa: S311 - for nobody's secrets
-    draws = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
-    for draw in draws:
-        ex = repeated(lambda x: x * draw(), X)
+    sources = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
+    for number in sources:
+        ex = explore_and_repeat(lambda x: x * number(), X)
         assert ex.live.call.is_random
         with ex.live.call.restoring():
             first = ex.live.call.forward()
@@ -52,7 +52,7 @@ def test_generators_of_the_users_own_repeat_their_numbers():
     Call(lambda x: x * system.random(), (X,))  # its numbers cannot be repeated
 
 
-class Counts(nn.Module):
+class CallCounter(nn.Module):
     total = 0
 
     def __init__(self):
@@ -66,12 +66,12 @@ class Counts(nn.Module):
         self.calls += 1
         self.log.append(self.calls)
         self.stats["n"] += 1
-        Counts.total += 1
+        CallCounter.total += 1
         self.eval()
         return self.linear(x) * self.calls
 
 
-class Lazy(nn.Module):
+class LazyModel(nn.Module):
     def __init__(self):
         super().__init__()
         self.ready = False
@@ -91,8 +91,8 @@ class Lazy(nn.Module):
         return x + self.table + self.memo["mask"]
 
 
-def test_state_made_by_first_call_stays_and_is_named():
-    model = Lazy()
+def test_state_made_by_the_first_call_stays_and_is_reported():
+    model = LazyModel()
     table = None
 
     def step(x):
@@ -101,11 +101,11 @@ def test_state_made_by_first_call_stays_and_is_named():
         table = model.table if table is None else table
         return found
 
-    ex = repeated(step, X)
+    ex = explore_and_repeat(step, X)
     assert model.ready
     assert table is model.table is not None
     assert list(model.memo) == ["mask"]
-    assert (model.log, model.calls) == ([0], 0), "the list is the first call's, what later ones append is put back"
+    assert (model.log, model.calls) == ([0], 0), "the list is the first call's; what later calls append is removed"
     message = only(ex, "state-kept").message
     for name in ("model.ready", "model.table", "model.memo['mask']", "model.log", " table"):
         assert name in message
@@ -149,7 +149,7 @@ def freeze(model, x):
 @pytest.mark.parametrize(
     ("first", "kept"), [(write, "loc"), (write_data, "loc"), (assign_data, "loc"), (freeze, "frozen")]
 )
-def test_what_only_the_first_call_writes_is_not_restored(first, kept):
+def test_writes_of_the_first_call_alone_are_not_restored(first, kept):
     x = torch.randn(8, 4) + 3
     reference, model = FirstBatch(first), FirstBatch(first)
     want = reference(x)
@@ -160,7 +160,7 @@ def test_what_only_the_first_call_writes_is_not_restored(first, kept):
     assert model.seen.item() == 1, "what every call writes is restored"
 
 
-def test_a_kept_write_is_seen_by_the_users_own_graphs():
+def test_autograd_detects_a_kept_write_in_the_users_graphs():
     x = torch.randn(8, 4)
     model = FirstBatch(write)
     loss = model.loc.square().sum()
@@ -204,18 +204,18 @@ def test_a_module_gets_no_attribute_from_torch():
     assert [set(vars(module)) for module in (*model.modules(), compiled)] == before
 
 
-def test_lazy_modules_are_made_once():
+def test_lazy_modules_are_initialized_once():
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
-    repeated(model, X)
+    explore_and_repeat(model, X)
     assert model[0].weight.shape == (4, 4)
     assert type(model[0]) is nn.Linear
 
 
-def trains(model):
+def training_call(model):
     return lambda x: model(x).sum().backward()
 
 
-def captures_nothing(model):
+def untraceable_call(model):
     lock = threading.Lock()
 
     def step(x):
@@ -225,7 +225,7 @@ def captures_nothing(model):
     return step
 
 
-@pytest.mark.parametrize("call_of", [trains, captures_nothing])
+@pytest.mark.parametrize("call_of", [training_call, untraceable_call])
 def test_lazy_modules_work_after_a_refused_call(call_of):
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     with pytest.raises(CaptureError, match=r"call-trains|nothing-captured"):
@@ -280,7 +280,7 @@ class Memory(nn.Module):
 
 
 def writing_programs():
-    """Calls that write values that require grad: each with its arguments and the tensor that it writes to."""
+    """Return calls that write values that require grad, each with its arguments and the tensor that it writes."""
     linear, memory = nn.Linear(4, 4), Memory()
     x, cache, out = X.clone().requires_grad_(), torch.zeros(2, 2, 4), torch.zeros(2, 4)
 
@@ -312,7 +312,7 @@ def writing_programs():
 
 
 @pytest.mark.parametrize("name", writing_programs())
-def test_attached_tensor_is_detached(name):
+def test_a_tensor_attached_to_autograd_by_a_write_is_detached(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args)
     call = ex.live.call
@@ -332,7 +332,7 @@ def test_attached_tensor_is_detached(name):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["argument", "row"])
-def test_attached_tensor_is_detached_from_variants(name):
+def test_tensors_attached_to_autograd_by_variants_are_detached(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args).mark("all", ops="*")
     ex.benchmark(budget_s=0.05)
@@ -364,7 +364,7 @@ def test_a_write_that_cannot_be_detached_is_refused_before_it_is_made():
     assert not row.requires_grad
 
 
-def test_a_tensor_attached_since_the_exploration_is_refused():
+def test_a_tensor_attached_to_autograd_since_exploring_is_refused():
     fn, args, written = writing_programs()["argument"]
     ex = rx.explore(fn, args)
     fn(*args)
@@ -374,7 +374,7 @@ def test_a_tensor_attached_since_the_exploration_is_refused():
     ex.benchmark(variants=("eager",), budget_s=0.05)
 
 
-def test_a_view_of_a_leaf_under_no_grad_as_output_is_no_error():
+def test_leaf_views_made_under_no_grad_can_be_outputs():
     x = torch.randn(3, 4, requires_grad=True)
     assert rx.explore(lambda x: x.t(), (x,), grad=False).session.graphs
 
@@ -389,12 +389,12 @@ def test_a_view_of_a_leaf_under_no_grad_as_output_is_no_error():
     assert torch.equal(gradient, 2 * random_cotangents(step(x))["[1]"])
 
 
-def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
-    model = Counts()
+def test_a_benchmark_restores_a_counter_and_traces_once():
+    model = CallCounter()
     ex = rx.explore(model, (X,))
     ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.05)
-    assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
-    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
+    assert (model.calls, model.log, model.stats, CallCounter.total, model.training) == (0, [], {"n": 0}, 0, True)
+    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number, so it has to be restored"
     assert set(ex.numerics.verdict) == {"ok"}
     breaks = {"graph-break"} if BEFORE_2_13 else set()
     assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
@@ -412,12 +412,12 @@ def test_assignments_in_users_modules_are_restored(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     step, state = importlib.import_module("stepping").step, importlib.import_module("kept.state")
-    ex = repeated(step, X).mark("net", modules="0")
+    ex = explore_and_repeat(step, X).mark("net", modules="0")
     assert (state.calls, state.bumps) == (0, 0)
     assert "state-kept" not in codes(ex)
 
 
-def test_list_elements_that_an_op_returns_are_not_taken_for_new_tensors():
+def test_writes_to_inputs_that_an_op_returns_are_restored():
     def step(a, b):
         c, d = torch.broadcast_tensors(a, b)
         a.add_(1)
@@ -425,7 +425,7 @@ def test_list_elements_that_an_op_returns_are_not_taken_for_new_tensors():
 
     a = torch.zeros(2)
     with torch.inference_mode():  # where such ops are not taken apart
-        repeated(step, a, torch.zeros(2))
+        explore_and_repeat(step, a, torch.zeros(2))
     assert not a.any()
 
 
@@ -440,16 +440,16 @@ def cached(n):
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
-def test_a_function_under_lru_cache_is_searched_and_its_cache_is_named():
+def test_an_lru_cache_that_the_call_fills_is_reported():
     cached.cache_clear()
-    ex = repeated(lambda x: x * cached(2), X)
+    ex = explore_and_repeat(lambda x: x * cached(2), X)
     assert "cached.cache" in only(ex, "state-kept").message
     assert cached.cache_info().currsize == 1
     assert CACHED == 1
     cached.cache_clear()
 
 
-def test_hooks_that_the_call_registers_are_removed_or_named():
+def test_hooks_that_the_call_registers_are_removed_or_reported():
     model, weight = nn.Linear(4, 4), torch.ones(4, requires_grad=True)
 
     def each(x):
@@ -482,7 +482,7 @@ class Unreadable:
 GONE, UNREADABLE = weakref.proxy(Gone()), Unreadable()
 
 
-def test_unreadable_state_is_left_out():
+def test_unreadable_state_is_ignored():
     def step(x):
         return x * 2 if x.dim() else (GONE, UNREADABLE)
 
@@ -503,7 +503,7 @@ def test_all_changes_of_arguments_by_a_call_are_restored():
 
     x, cache = torch.ones(2, 3), {"old": torch.ones(3), "seen": []}
     spaces = [kind(n=1, inner=kind(log=[])) for kind in (SimpleNamespace, argparse.Namespace)]
-    repeated(change, x, cache, *spaces)
+    explore_and_repeat(change, x, cache, *spaces)
     assert torch.equal(x, torch.ones(2, 3))
     assert list(cache) == ["old", "seen"]
     assert cache["seen"] == []
@@ -556,5 +556,5 @@ def test_torch_flags_that_the_call_sets_are_restored(ends_in_run):
         return y + 1
 
     with nullcontext() if ends_in_run is None else pytest.raises(KeyboardInterrupt):
-        repeated(step, X)
+        explore_and_repeat(step, X)
     assert {name: read() for name, (read, _) in FLAGS.items()} == before

@@ -1,4 +1,4 @@
-"""Drawn calls that write a user's state, also when they fail or are interrupted: all state is restored or named."""
+"""Random calls that write a user's state, fail or are interrupted: all state is restored or reported."""
 
 import argparse
 import contextlib
@@ -44,8 +44,8 @@ class Net(nn.Module):
         self.register_buffer("seen", torch.zeros(4))
 
 
-class Owned:
-    """The state that a user owns in one of the drawn programs."""
+class UserState:
+    """The state of a user in a random program."""
 
     def __init__(self):
         self.net, self.slots, self.hooked = Net(), Slots(), Program()
@@ -87,19 +87,19 @@ def content(tensor):
     return values.tolist(), version_of(tensor), tensor.requires_grad, tensor.is_leaf
 
 
-def at(tensor):
+def address_and_content(tensor):
     return tensor.data_ptr(), content(tensor)
 
 
 def without_grad(write):
-    def written(owned, x):
+    def write_without_grad(owned, x):
         with torch.no_grad():
             write(owned, x)
 
-    return written
+    return write_without_grad
 
 
-# What a program does, how what it writes is read, and the name by which it is told if it stays.
+# The write of a program, a reader of what it writes, and the name under which it is reported if it stays.
 WRITES = {
     "attribute of a module": (lambda o, _: setattr(o.net, "calls", o.net.calls + 1), lambda o: o.net.calls, ""),
     "mode": (lambda o, _: o.net.eval(), lambda o: (o.net.training, o.net.norm.training), ""),
@@ -139,11 +139,15 @@ WRITES = {
         "hooks of owned.weight",
     ),
     "grad": (lambda o, x: setattr(o.weight, "grad", x[0].detach().clone()), lambda o: o.weight.grad, ""),
-    "data": (lambda o, _: setattr(o.weight, "data", o.weight.data * 2), lambda o: at(o.weight), ""),
+    "data": (lambda o, _: setattr(o.weight, "data", o.weight.data * 2), lambda o: address_and_content(o.weight), ""),
     "grad replaced": (lambda o, x: setattr(o.graded, "grad", x[0].clone()), lambda o: o.graded.grad.tolist(), ""),
-    "set_": (lambda o, _: o.set.set_(o.set * 2), lambda o: at(o.set), ""),
+    "set_": (lambda o, _: o.set.set_(o.set * 2), lambda o: address_and_content(o.set), ""),
     "resize_": (lambda o, _: o.resized.resize_(1 << 12).zero_(), lambda o: content(o.resized), ""),
-    "data reshaped": (lambda o, _: setattr(o.reshaped, "data", torch.zeros(2, 4)), lambda o: at(o.reshaped), ""),
+    "data reshaped": (
+        lambda o, _: setattr(o.reshaped, "data", torch.zeros(2, 4)),
+        lambda o: address_and_content(o.reshaped),
+        "",
+    ),
     "requires_grad": (lambda o, _: o.other.requires_grad_(), lambda o: o.other.requires_grad, ""),
     "sparse": (without_grad(lambda o, _: o.sparse.mul_(2)), lambda o: content(o.sparse), ""),
     "sparse rows": (without_grad(lambda o, _: o.rows.mul_(2)), lambda o: content(o.rows), ""),
@@ -160,16 +164,16 @@ WRITES = {
 }
 
 
-def with_each(test):
-    """Let each be written in a call that succeeds, and in one that is interrupted while it is traced."""
+def with_write_examples(test):
+    """Add examples: each write in a call that succeeds, and in one that is interrupted while it is traced."""
     names = sorted(WRITES)
     for first, (ends_in_run, error) in itertools.product(range(8), [(None, ValueError), (2, KeyboardInterrupt)]):
         test = example(names[first::8], [], ends_in_run, error)(test)
     return test
 
 
-def hooked(test):
-    """Let hooks of each kind, in each form, keep what they see somewhere."""
+def with_hook_examples(test):
+    """Add examples: hooks of each kind, in each form, keep what they see."""
     rows = list(zip(KINDS, itertools.cycle(HOLDERS), itertools.cycle(FORMS), strict=False))
     for first in range(4):
         test = example([], rows[first::4], None, ValueError)(test)
@@ -179,9 +183,9 @@ def hooked(test):
 HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS, FORMS)))
 
 
-@with_each
-@hooked
-@example(["hook of a module"], [], None, ValueError)  # runs twice, and is refused by the trace: nobody would name it
+@with_write_examples
+@with_hook_examples
+@example(["hook of a module"], [], None, ValueError)  # runs twice, and the trace is refused: nothing would report it
 @given(
     writes=st.lists(st.sampled_from(sorted(WRITES)), max_size=6, unique=True),
     hooks=st.lists(HOOKS, max_size=4),
@@ -189,8 +193,8 @@ HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS,
     error=st.sampled_from([ValueError, KeyboardInterrupt]),
 )
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_everything_that_a_call_writes_is_restored_or_named(writes, hooks, ends_in_run, error):
-    owned, runs, x = Owned(), itertools.count(1), torch.ones(2, 4)
+def test_everything_that_a_call_writes_is_restored_or_reported(writes, hooks, ends_in_run, error):
+    owned, runs, x = UserState(), itertools.count(1), torch.ones(2, 4)
     kept = [HOLDERS[holder]() for _, holder, _ in hooks]
 
     @torch._dynamo.disable
@@ -206,7 +210,7 @@ def test_everything_that_a_call_writes_is_restored_or_named(writes, hooks, ends_
         return y.sin()
 
     before, kept_before = {name: WRITES[name][1](owned) for name in writes}, [read() for _, read in kept]
-    ex, told = None, ""
+    ex, reported = None, ""
     with contextlib.ExitStack() as registrations:
         for (kind, _, form), (keep, _) in zip(hooks, kept, strict=True):
             registrations.enter_context(registered(kind, owned.hooked, FORMS[form](keep)))
@@ -214,13 +218,13 @@ def test_everything_that_a_call_writes_is_restored_or_named(writes, hooks, ends_
             ex = rx.explore(call, (x,))
             ex.benchmark(("eager", "aot_eager"), budget_s=0.02)
     if ex is not None:
-        told = " ".join(item.message for item in ex.diagnostics if item.code == "state-kept")
+        reported = " ".join(item.message for item in ex.diagnostics if item.code == "state-kept")
     assert owned.graded.grad.tolist() == [0] * 4, "nor do its gradients go there"
     assert [read() for _, read in kept] == kept_before
     for name in writes:
         label = WRITES[name][2]
         if WRITES[name][1](owned) == before[name]:
             continue
-        # No one can be told what a cache keeps of a call that failed.
+        # Nothing can report what a cache keeps of a call that failed.
         assert label, f"{name} is changed"
-        assert label in told or (ex is None and name == "cache"), f"{name} is changed and not named: {told}"
+        assert label in reported or (ex is None and name == "cache"), f"{name} is changed and not reported: {reported}"

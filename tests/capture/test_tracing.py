@@ -23,11 +23,11 @@ WAYS = [
 MLP = programs.plan_of(mlp="layers.*.up")
 
 
-def traced(fn, args, tracing, **options):
+def explore_with(fn, args, tracing, **options):
     return rx.explore(fn, args, plan=rx.Plan(tracing=tracing), **options)
 
 
-def targets(ex, kind):
+def op_targets(ex, kind):
     return [node.target for graph in ex.session.graphs if graph.kind == kind for node in graph.ops]
 
 
@@ -36,14 +36,14 @@ def attention(q, k, v):
     return scores.softmax(-1) @ v
 
 
-def dropped(x):
+def gelu_with_dropout(x):
     return F.dropout(F.gelu(x.sin()), 0.5).square().sum()
 
 
 def test_ops_are_decomposed_before_autograd():
     x = torch.randn(4, 4, requires_grad=True)
-    assert "aten.gelu.default" in targets(traced(dropped, (x,), rx.Tracing()), "forward")
-    forward = targets(traced(dropped, (x,), rx.Tracing(decompositions=True)), "forward")
+    assert "aten.gelu.default" in op_targets(explore_with(gelu_with_dropout, (x,), rx.Tracing()), "forward")
+    forward = op_targets(explore_with(gelu_with_dropout, (x,), rx.Tracing(decompositions=True)), "forward")
     assert "aten.erf.default" in forward
     assert "aten.gelu.default" not in forward
 
@@ -51,14 +51,18 @@ def test_ops_are_decomposed_before_autograd():
 def test_joint_passes_find_attention_before_the_split():
     args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
     for tracing in (MIN_CUT, rx.Tracing("min_cut", decompositions=True)):
-        assert not any("attention" in target for target in targets(traced(attention, args, tracing), "forward"))
-    assert any("attention" in target for target in targets(traced(attention, args, AS_TORCH_COMPILE), "forward"))
+        assert not any(
+            "attention" in target for target in op_targets(explore_with(attention, args, tracing), "forward")
+        )
+    assert any(
+        "attention" in target for target in op_targets(explore_with(attention, args, AS_TORCH_COMPILE), "forward")
+    )
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="a replacement knows nothing of what it replaces")
 def test_op_of_joint_passes_keeps_its_origin():
     args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
-    ex = traced(attention, args, AS_TORCH_COMPILE)
+    ex = explore_with(attention, args, AS_TORCH_COMPILE)
     ops = [node for graph in ex.session.graphs for node in graph.ops if graph.kind == "forward"]
     assert ops
     assert [node.name for node in ops if node.origin is None] == []
@@ -66,18 +70,18 @@ def test_op_of_joint_passes_keeps_its_origin():
 
 
 @pytest.mark.parametrize("tracing", WAYS, ids=str)
-def test_random_numbers_are_those_of_eager(tracing):
+def test_random_numbers_match_eagers(tracing):
     x = torch.randn(64, 64, requires_grad=True)
-    ex = traced(dropped, (x,), tracing)
+    ex = explore_with(gelu_with_dropout, (x,), tracing)
     torch.manual_seed(5)
-    expected = torch.autograd.grad(dropped(x), x)[0]
+    expected = torch.autograd.grad(gelu_with_dropout(x), x)[0]
     torch.manual_seed(5)
     torch.testing.assert_close(torch.autograd.grad(ex.compiled(x), x)[0], expected)
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("tracing", WAYS, ids=str)
-def test_compiled_regions_train_as_eager_and_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
+def test_regions_train_as_eager_under_any_tracing_in_production_too(tracing, tmp_path):
     torch._dynamo.reset()  # torch 2.11 counts the traces of all tests of this code, and gives up after eight
     net, x = programs.Stack(2), torch.randn(4, 16)
     ex, expected = rx.explore(net, (x,), plan=programs.plan_of(layer="layers.*").traced(tracing)), trained(net, net, x)
@@ -96,10 +100,10 @@ def test_compiled_regions_train_as_eager_and_a_saved_plan_is_traced_the_same_way
 
 def test_options_override_the_plan(tmp_path):
     x = torch.randn(4, 4, requires_grad=True)
-    path = rx.explore(dropped, (x,), partitioner="min_cut").save_plan(tmp_path / "plan.json")
-    ex = rx.explore(dropped, (x,), plan=path, decompositions=True)
+    path = rx.explore(gelu_with_dropout, (x,), partitioner="min_cut").save_plan(tmp_path / "plan.json")
+    ex = rx.explore(gelu_with_dropout, (x,), plan=path, decompositions=True)
     assert ex.plan.tracing == rx.Tracing("min_cut", decompositions=True)
-    compiled = rx.compile(dropped, path, partitioner="default", joint_passes=True)
+    compiled = rx.compile(gelu_with_dropout, path, partitioner="default", joint_passes=True)
     compiled(x)
     assert rx.status(compiled).plan.tracing == rx.Tracing(joint_passes=True)
 
@@ -109,10 +113,10 @@ def test_setting_a_plan_with_other_tracing_retraces_the_call():
     ex = rx.explore(net, (x,), plan=MLP)
     ex.plan = MLP.traced(AS_TORCH_COMPILE)
     assert ex.plan == MLP.traced(AS_TORCH_COMPILE)
-    assert "aten.erf.default" in targets(ex, "forward")
+    assert "aten.erf.default" in op_targets(ex, "forward")
     ex.retrace(partitioner="default", joint_passes=False, decompositions=False)
     assert ex.plan == MLP
-    assert "aten.gelu.default" in targets(ex, "forward")
+    assert "aten.gelu.default" in op_targets(ex, "forward")
 
 
 def test_a_new_trace_keeps_regions_configs_and_tracing():
@@ -136,7 +140,7 @@ def test_the_plan_as_python_keeps_its_tracing():
 
 def test_every_view_says_how_the_call_was_traced():
     x = torch.randn(4, 4, requires_grad=True)
-    ex = traced(dropped, (x,), AS_TORCH_COMPILE)
+    ex = explore_with(gelu_with_dropout, (x,), AS_TORCH_COMPILE)
     for view in (ex.text, ex.results._repr_mimebundle_()["text/html"]):
         assert "min_cut partitioner, joint passes, decompositions (as torch.compile)" in view
         assert "kept for the backward" in view
@@ -153,10 +157,10 @@ def test_every_view_says_how_the_call_was_traced():
 )
 def test_a_wrong_tracing_option_is_refused_by_every_function(option, text):
     x = torch.randn(4, 4, requires_grad=True)
-    ex = rx.explore(dropped, (x,))
+    ex = rx.explore(gelu_with_dropout, (x,))
     for door in (
-        lambda: rx.explore(dropped, (x,), **option),
-        lambda: rx.compile(dropped, **option),
+        lambda: rx.explore(gelu_with_dropout, (x,), **option),
+        lambda: rx.compile(gelu_with_dropout, **option),
         lambda: rx.Tracing(**option),
         lambda: ex.retrace(**option),
     ):
@@ -175,7 +179,7 @@ def pair_of(size=64):
     return torch.randn(size, size, requires_grad=True), torch.randn(size, requires_grad=True)
 
 
-def test_kept_lists_each_tensor_of_the_forward_once_with_its_size_and_region():
+def test_kept_lists_each_saved_tensor_once_with_size_and_region():
     ex = rx.explore(gated, pair_of()).mark("tanh", ops="aten.tanh*")
     kept = ex.kept
     names = kept.tensor.tolist()
@@ -204,7 +208,7 @@ def test_parameters_and_views_of_them_are_not_kept():
     assert ex.kept.op.tolist() == ["relu"]
 
 
-def test_a_dynamic_size_is_not_summed():
+def test_kept_tensors_of_dynamic_size_have_no_total():
     ex = rx.explore(lambda x: x.sin().exp().sum(), (torch.randn(6, 3, requires_grad=True),), dynamic=True)
     assert ex.kept.kept_bytes.isna().all()
     assert "of a size that may change" in kept_text(ex.session)

@@ -74,15 +74,15 @@ def x():
 
 
 @pytest.fixture(scope="module")
-def explored(tmp_path_factory):
-    """Return an exploration, and a directory with its artifacts."""
+def static_artifacts(tmp_path_factory):
+    """Return an exploration with static sizes, and a directory with its artifacts."""
     ex = rx.explore(Net(), (inputs(),), plan=PLAN)
     yield ex, ex.save_artifacts(tmp_path_factory.mktemp("explored") / "artifacts")
     ex.close()
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def dynamic_artifacts(tmp_path_factory):
     """Return an exploration with dynamic sizes, and a directory with its artifacts."""
     ex = rx.explore(Net(), (inputs(),), plan=PLAN, dynamic=True)
     yield ex, ex.save_artifacts(tmp_path_factory.mktemp("saved") / "artifacts")
@@ -96,32 +96,32 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def filled(explored, folder):
-    """Return a directory of artifacts that the test may change."""
-    return shutil.copytree(explored[1], folder)
+def copied_folder(static_artifacts, folder):
+    """Return a copy of the static artifacts that the test may change."""
+    return shutil.copytree(static_artifacts[1], folder)
 
 
 def caches(compiled):
     return {artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()}
 
 
-def silence():
+def warnings_as_errors():
     """Context manager: turn warnings into errors."""
     return warnings.catch_warnings(action="error", category=UserWarning)
 
 
 def assert_loads(net, x, plan=PLAN, **options):
-    """Nothing is compiled, and nothing said."""
+    """Assert that all code is loaded, nothing compiled, and nothing reported."""
     compiled = rx.compile(net, plan, **options)
-    with silence():
+    with warnings_as_errors():
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert caches(compiled) == {"shipped"}
-    assert told(compiled) == []
+    assert codes_and_regions(compiled) == []
     return compiled
 
 
 def assert_compiles(net, x, plan=PLAN, *, match, **options):
-    """All is compiled here, which is said."""
+    """Assert that all code is compiled, with a warning."""
     compiled = rx.compile(net, plan, **options)
     with pytest.warns(UserWarning, match=match):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
@@ -131,18 +131,18 @@ def assert_compiles(net, x, plan=PLAN, *, match, **options):
     return compiled
 
 
-def told(compiled):
+def codes_and_regions(compiled):
     return [(str(found.code), found.region) for found in rx.status(compiled).diagnostics]
 
 
 def test_artifacts_are_loaded_by_later_processes(net, x, folder):
-    """What one at work has not come to, such as the backward, is no difference."""
+    """A graph that the first process has not run yet, such as the backward, is no difference."""
     torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
-    assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
+    assert {entry.label.graph for entry in entries_of(folder)} == {"0/forward"}
     second = rx.compile(net, PLAN, artifacts=folder)
-    with silence():
+    with warnings_as_errors():
         results = trained(second, net, x)
-    assert told(second) == []
+    assert codes_and_regions(second) == []
     assert "shipped" in caches(second), "the forward was loaded"
     assert caches(second) - {"shipped"}, "the backward was compiled"
     assert len(list(folder.glob("*.artifact"))) == 4, "two regions, forward and backward"
@@ -151,8 +151,8 @@ def test_artifacts_are_loaded_by_later_processes(net, x, folder):
     assert facts(rx.status(third)) == facts(rx.status(second))
 
 
-def test_dynamic_sizes_keep_their_guards(net, saved):
-    compiled = rx.compile(net, PLAN, artifacts=saved[1], dynamic=True)
+def test_loaded_artifacts_keep_the_guards_of_dynamic_sizes(net, dynamic_artifacts):
+    compiled = rx.compile(net, PLAN, artifacts=dynamic_artifacts[1], dynamic=True)
     for size in (4, 5, 9):
         x = torch.randn(size, 8)
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
@@ -176,24 +176,25 @@ print(sorted({{artifact.compile.cache for artifact in rx.status(compiled).artifa
 """
 
 
-def fresh(folder, cache, **environment):
-    """Return what a process says that trains with the artifacts in ``folder``: states, and where its code is from."""
+def train_elsewhere(folder, cache, **environment):
+    """Train with the artifacts in ``folder`` in a new process; return the lines with its states and its caches."""
     program = FRESH.format(folder=str(folder), threads=torch.get_num_threads())
     return python(program, cache=cache, env={"CXX": None, "CC": None, **environment}).out.splitlines()
 
 
-def test_a_fresh_process_without_a_compiler_runs_compiled_code(filled, tmp_path):
+def test_a_fresh_process_without_a_compiler_runs_compiled_code(copied_folder, tmp_path):
     (tmp_path / "nothing").mkdir()
-    assert fresh(filled, tmp_path / "cache", PATH=str(tmp_path / "nothing")) == ["['compiled']", "['shipped']"]
+    printed = train_elsewhere(copied_folder, tmp_path / "cache", PATH=str(tmp_path / "nothing"))
+    assert printed == ["['compiled']", "['shipped']"]
 
 
 @pytest.mark.slow
 def test_concurrent_processes_write_usable_artifacts(folder, tmp_path):
     with ThreadPoolExecutor() as pool:
-        runs = list(pool.map(lambda index: fresh(folder, tmp_path / f"cache{index}"), range(3)))
+        runs = list(pool.map(lambda index: train_elsewhere(folder, tmp_path / f"cache{index}"), range(3)))
     assert {run[0] for run in runs} == {"['compiled']"}
     assert_readable(folder)
-    assert fresh(folder, tmp_path / "cache3") == ["['compiled']", "['shipped']"]
+    assert train_elsewhere(folder, tmp_path / "cache3") == ["['compiled']", "['shipped']"]
 
 
 # --------------------------------------------------------------------------------------------- files and their contents
@@ -205,7 +206,7 @@ OTHER = replace(LABEL, key="other")
 PACKED = PackedCode(b"code", {"x": b"library"})
 
 
-def listed(folder: Path) -> list[Entry]:
+def entries_of(folder: Path) -> list[Entry]:
     """Return the entries of all manifests."""
     return [entry for path in sorted(folder.glob("manifest-*.json")) for entry in read_manifest(path.read_bytes())]
 
@@ -218,8 +219,8 @@ def as_packed(packed: PackedCode) -> PackedCode:
     return packed
 
 
-def written_anew(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> list[Diagnostic]:
-    """Find none of these in a folder, write them, and find them; return what is told."""
+def write_missing(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> list[Diagnostic]:
+    """Assert that these artifacts are missing, write them, and assert that they load; return the diagnostics."""
     artifacts = ArtifactFolder(folder)
     for label in labels:
         assert artifacts.load(label, as_packed) is None
@@ -233,18 +234,18 @@ def written_anew(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> list
 
 
 def assert_readable(folder: Path) -> None:
-    """Every file is what its name says, is listed, and can be unpacked; nothing else is there."""
+    """Assert that every file has the content of its name, is listed and can be unpacked, and that no other exists."""
     assert {path.suffix for path in folder.iterdir()} == {".artifact", ".json"}
     for path in folder.glob("*.artifact"):
         assert path.stem == sha256_of(path.read_bytes())
-    entries = listed(folder)
+    entries = entries_of(folder)
     assert {entry.sha256 for entry in entries} == {path.stem for path in folder.glob("*.artifact")}
     assert all(read(folder, entry) for entry in entries)
 
 
 def rewrite(folder: Path, change: Callable[[PackedCode], PackedCode]) -> None:
-    """Write all artifacts anew with other contents, as another version would have written them."""
-    contents = [(entry.label, read(folder, entry)) for entry in listed(folder)]
+    """Write all artifacts again with other contents, as another version would."""
+    contents = [(entry.label, read(folder, entry)) for entry in entries_of(folder)]
     shutil.rmtree(folder)
     artifacts = ArtifactFolder(folder)
     for label, content in contents:
@@ -253,7 +254,7 @@ def rewrite(folder: Path, change: Callable[[PackedCode], PackedCode]) -> None:
 
 
 def test_concurrent_writers_leave_readable_files(folder):
-    """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
+    """Each writes its own content of every artifact; an artifact that is there already is not written again."""
     labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
     start = threading.Barrier(4)
 
@@ -277,7 +278,7 @@ def test_concurrent_writers_leave_readable_files(folder):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes as POSIX has them")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
 def test_killed_writer_leaves_no_loadable_file(folder):
-    """It is killed in the middle of a file; another file is there, but no manifest."""
+    """The writer is killed in its second file; the first is complete, but there is no manifest."""
     if not (child := os.fork()):
         try:
             artifacts = ArtifactFolder(folder)
@@ -288,13 +289,13 @@ def test_killed_writer_leaves_no_loadable_file(folder):
             os.abort()
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert {path.suffix for path in folder.iterdir()} == {".artifact", ".tmp"}
-    assert written_anew(folder) == []
+    assert write_missing(folder) == []
 
 
-def test_no_class_of_this_package_is_in_a_file(saved):
-    """Its modules may move; that of torch and Python is on the label."""
-    _, folder = saved
-    packed = [read(folder, entry) for entry in listed(folder)]
+def test_no_class_of_this_package_is_in_a_file(dynamic_artifacts):
+    """Modules of this package may move. The versions of torch and Python are on the label."""
+    _, folder = dynamic_artifacts
+    packed = [read(folder, entry) for entry in entries_of(folder)]
     assert any(b"sympy" in artifact.sizes for artifact in packed), "there are guards"
     assert not any(b"regional_explorer." in artifact.code + artifact.sizes for artifact in packed)
 
@@ -302,7 +303,7 @@ def test_no_class_of_this_package_is_in_a_file(saved):
 # --------------------------------------------------------------------------------------------------- what does not fit
 
 
-def to_files(change: Callable[[Path], Any]) -> Callable[[Path], None]:
+def for_each_file(change: Callable[[Path], Any]) -> Callable[[Path], None]:
     """Return a function that changes the file of each artifact."""
 
     def change_all(folder: Path) -> None:
@@ -313,51 +314,51 @@ def to_files(change: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def replace_manifests(folder: Path, content: bytes) -> None:
-    """Let the folder have this manifest alone, named as it must be."""
+    """Replace the manifests of the folder by one with this content, correctly named."""
     for path in folder.glob("manifest-*.json"):
         path.unlink()
     (folder / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
 
 
-def newer(folder: Path) -> None:
-    replace_manifests(folder, manifest_content(listed(folder)).replace(b'"format": 2', b'"format": 3'))
+def set_newer_format(folder: Path) -> None:
+    replace_manifests(folder, manifest_content(entries_of(folder)).replace(b'"format": 2', b'"format": 3'))
 
 
-def exchanged(folder: Path) -> None:
-    """Let each entry name the file of another entry."""
-    entries = listed(folder)
+def exchange_files(folder: Path) -> None:
+    """Make each entry name the file of another entry."""
+    entries = entries_of(folder)
     others = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
     replace_manifests(folder, manifest_content(others))
 
 
-def with_other(**parts: Any) -> Callable[[Path], None]:
+def rewriter(**parts: Any) -> Callable[[Path], None]:
     """Return a function that writes all artifacts with other parts, correctly named and listed."""
     return lambda folder: rewrite(folder, lambda packed: replace(packed, **parts))
 
 
 DAMAGES = {
-    "removed": to_files(Path.unlink),
-    "writable by others": to_files(lambda path: path.chmod(0o666)),
+    "removed": for_each_file(Path.unlink),
+    "writable by others": for_each_file(lambda path: path.chmod(0o666)),
     "manifests of something else": lambda folder: replace_manifests(folder, b'{"something": "else"}'),
-    "a newer format": newer,
-    "entries exchanged": exchanged,
-    "code that is none": with_other(code=b"nothing of the kind"),
-    "code of another kind": with_other(code=pickle.dumps({"a": 1})),
-    "no libraries": with_other(libraries={}),
+    "a newer format": set_newer_format,
+    "entries exchanged": exchange_files,
+    "code that is none": rewriter(code=b"nothing of the kind"),
+    "code of another kind": rewriter(code=pickle.dumps({"a": 1})),
+    "no libraries": rewriter(libraries={}),
     "libraries that are none": lambda folder: rewrite(
         folder, lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library"))
     ),
-    "another layout of classes": with_other(sizes=pickle.dumps(7)),
-    "a class that is gone": with_other(sizes=b"cregional_explorer.gone\nSizes\n."),
-    "places that are not there": with_other(sizes=pickle.dumps((((99, 0),), None))),
-    "a guard that is none": with_other(sizes=pickle.dumps((((0, 0),), (("s",), ("s > 1",))))),
+    "another layout of classes": rewriter(sizes=pickle.dumps(7)),
+    "a class that is gone": rewriter(sizes=b"cregional_explorer.gone\nSizes\n."),
+    "places that are not there": rewriter(sizes=pickle.dumps((((99, 0),), None))),
+    "a guard that is none": rewriter(sizes=pickle.dumps((((0, 0),), (("s",), ("s > 1",))))),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_artifact_is_reported_and_rewritten(saved, folder, damage):
-    ex, whole = saved
-    packed = {entry.label.key: read(whole, entry) for entry in listed(whole)}
+def test_damaged_artifact_is_reported_and_rewritten(dynamic_artifacts, folder, damage):
+    ex, whole = dynamic_artifacts
+    packed = {entry.label.key: read(whole, entry) for entry in entries_of(whole)}
     DAMAGES[damage](shutil.copytree(whole, folder))
     wanted = {s.artifact.key: ex.live.program.wanted(s.artifact.key, s) for s in ex.live.program.switches if s.artifact}
     artifacts = folder_at(folder)
@@ -371,11 +372,11 @@ def test_damaged_artifact_is_reported_and_rewritten(saved, folder, damage):
     assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed in wanted.values())
 
 
-def test_damaged_artifact_is_reported_by_the_call(net, x, filled):
-    DAMAGES["no libraries"](filled)
-    compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=filled)
-    assert {code for code, _ in told(compiled)} == {"artifact-damaged"}
-    assert_loads(net, x, artifacts=filled)  # what was damaged is written anew
+def test_damaged_artifact_is_reported_by_the_call(net, x, copied_folder):
+    DAMAGES["no libraries"](copied_folder)
+    compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=copied_folder)
+    assert {code for code, _ in codes_and_regions(compiled)} == {"artifact-damaged"}
+    assert_loads(net, x, artifacts=copied_folder)  # damaged artifacts are written again
 
 
 COUNTS = [1, pytest.param(20, marks=pytest.mark.slow)]
@@ -397,10 +398,10 @@ def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("times", COUNTS)
-def test_bytes_that_were_changed_are_noticed(saved, tmp_path, times):
-    """A damaged file loads as it was written, or is reported, whichever file it is."""
-    _, folder = saved
-    entries, files = listed(folder), sorted(folder.iterdir())
+def test_changed_bytes_of_any_file_are_detected(dynamic_artifacts, tmp_path, times):
+    """Each artifact loads as it was written, or the damage is reported."""
+    _, folder = dynamic_artifacts
+    entries, files = entries_of(folder), sorted(folder.iterdir())
     written = {entry.label.key: read(folder, entry) for entry in entries}
     copied = shutil.copytree(folder, tmp_path / "copy")
 
@@ -448,10 +449,10 @@ def other_parts(draw: st.DrawFn, packed: PackedCode) -> PackedCode:
 
 
 @pytest.mark.parametrize("times", COUNTS)
-def test_loading_any_file_never_raises(saved, tmp_path, times):
+def test_loading_any_file_never_raises(dynamic_artifacts, tmp_path, times):
     """Files with the right names and other contents, as another version or a program may have written them."""
-    ex, folder = saved
-    entries = listed(folder)
+    ex, folder = dynamic_artifacts
+    entries = entries_of(folder)
     switches = [switch for switch in ex.live.program.switches if switch.artifact is not None]
     manifest = {"kind": "regional-explorer artifacts", "format": 2, "artifacts": [asdict(entry) for entry in entries]}
     wrong = []
@@ -479,15 +480,15 @@ def test_loading_any_file_never_raises(saved, tmp_path, times):
     assert any(wrong)
 
 
-def told_of(folder: Path, *others: dict[str, Any]) -> str:
-    """Return what is told if a folder has only artifacts whose labels are others: they are kept."""
+def mismatch_message(folder: Path, *others: dict[str, Any]) -> str:
+    """Return the message about a folder whose artifacts all have other labels; assert that they are kept."""
     artifacts = ArtifactFolder(folder)
     for number, other in enumerate(others):
         artifacts.save(replace(LABEL, key=f"other {number}", **other), lambda: PACKED)
     artifacts.finish()
-    (found,) = written_anew(folder, [LABEL])
+    (found,) = write_missing(folder, [LABEL])
     assert (str(found.code), found.region) == ("artifact-differs", "r")
-    assert len(listed(folder)) == len(others) + 1
+    assert len(entries_of(folder)) == len(others) + 1
     return found.message
 
 
@@ -507,49 +508,51 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("why", DIFFERENT)
 def test_the_reason_why_an_artifact_does_not_fit_is_reported(why, folder):
-    message = told_of(folder, DIFFERENT[why])
+    message = mismatch_message(folder, DIFFERENT[why])
     assert message.startswith(f"Region 'r' is compiled again: no artifact in {folder} fits, ")
     assert why in message
 
 
 def test_the_nearest_artifact_explains_why_none_fits(folder):
     setting, config = {"settings": {"threads": "1"}}, {"config": {"max_fusion_size": "4"}}
-    assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
+    assert "fits, they were compiled under threads=1, here 2." in mismatch_message(
+        folder, {**setting, **config}, setting
+    )
 
 
 def test_newer_processor_runs_older_artifacts():
     assert not replace(MACHINE, cpu=()).mismatch(MACHINE)
 
 
-def test_changed_plan_graph_or_setting_is_recompiled(net, x, filled):
+def test_changed_plan_graph_or_setting_is_recompiled(net, x, copied_folder):
     here = torch.get_num_threads()
     configured = PLAN.configured("act", {"max_fusion_size": 4})
     why = "'act'.*compiled under max_fusion_size=8, here 4.*what it compiles is saved for the next run"
     with pytest.raises(PlanError, match=f"artifact-differs.*{why}"):
-        rx.compile(net, configured, artifacts=filled, strict=True)(x)
+        rx.compile(net, configured, artifacts=copied_folder, strict=True)(x)
     # The wider inputs last: from then on Dynamo takes the size for a dynamic one, until it is reset.
     for value, count, why in (
         (x, here + 1, f"'act'.*compiled under threads={here}, here {here + 1}"),
         (torch.randn(6, 8), here, "'norm'.*for another graph, or for inputs of other sizes"),
     ):
-        compiled = rx.compile(net, PLAN, artifacts=filled)
+        compiled = rx.compile(net, PLAN, artifacts=copied_folder)
         with torch_threads(count), pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
             torch.testing.assert_close(compiled(value), net(value))
     torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("code", ["artifact-differs", "artifact-damaged"])
-def test_with_strict_a_missing_artifact_is_an_error_in_every_call(code, net, x, filled):
+def test_with_strict_a_missing_artifact_is_an_error_in_every_call(code, net, x, copied_folder):
     plan = PLAN.configured("act", {"max_fusion_size": 4}) if code == "artifact-differs" else PLAN
     if code == "artifact-damaged":
-        DAMAGES["no libraries"](filled)
-    strict = rx.compile(net, plan, artifacts=filled, strict=True)
+        DAMAGES["no libraries"](copied_folder)
+    strict = rx.compile(net, plan, artifacts=copied_folder, strict=True)
     for _ in range(3):
         with pytest.raises(PlanError, match=code):
             strict(x)
 
 
-def test_unwritable_directory_is_reported(net, x, explored, folder, monkeypatch):
+def test_unwritable_directory_is_reported(net, x, static_artifacts, folder, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
@@ -559,7 +562,7 @@ def test_unwritable_directory_is_reported(net, x, explored, folder, monkeypatch)
         torch.testing.assert_close(compiled(x), net(x))
     assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
     with pytest.raises(ArtifactError, match="No space left"):
-        explored[0].save_artifacts(folder)
+        static_artifacts[0].save_artifacts(folder)
 
 
 def assert_refused(match, net, ex, path):
@@ -568,14 +571,14 @@ def assert_refused(match, net, ex, path):
             use()
 
 
-def test_file_as_directory_is_refused(net, explored, tmp_path):
+def test_file_as_directory_is_refused(net, static_artifacts, tmp_path):
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "file", 3, ""):
-        assert_refused("directory", net, explored[0], wrong)
+        assert_refused("directory", net, static_artifacts[0], wrong)
 
 
-def test_unnamed_directory_is_never_loaded(net, x, filled, monkeypatch):
-    monkeypatch.chdir(filled)
+def test_the_working_directory_is_not_searched_for_artifacts(net, x, copied_folder, monkeypatch):
+    monkeypatch.chdir(copied_folder)
     compiled = rx.compile(net, PLAN)
     compiled(x)
     assert caches(compiled) <= {"cold", "warm"}
@@ -584,18 +587,18 @@ def test_unnamed_directory_is_never_loaded(net, x, filled, monkeypatch):
 # ------------------------------------------------------------------------------------------------- whose code is loaded
 
 
-def test_only_listed_artifacts_are_loaded(net, x, explored, filled, tmp_path):
-    ex, folder = explored[0], filled
+def test_only_artifacts_that_the_plan_lists_are_loaded(net, x, static_artifacts, copied_folder, tmp_path):
+    ex, folder = static_artifacts[0], copied_folder
     plan = ex.save_plan(tmp_path / "plan.json")
-    assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))
+    assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in entries_of(folder))
     compiled = assert_loads(net, x, plan, artifacts=folder)
     assert {part.artifact for part in rx.status(compiled).partitions} == set(ex.partitions["artifact"])
-    # Others that fit as well, and that only differ in their content.
+    # Artifacts that fit as well, and differ only in their content.
     rewrite(folder, lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
     files = sorted(folder.iterdir())
     match = r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
     compiled = assert_compiles(net, x, plan, match=match, artifacts=folder)
-    assert set(told(compiled)) == {("artifact-differs", "act"), ("artifact-differs", "norm")}
+    assert set(codes_and_regions(compiled)) == {("artifact-differs", "act"), ("artifact-differs", "norm")}
     assert sorted(folder.iterdir()) == files, "they are intact and fit, so nothing is written beside them"
     with pytest.raises(PlanError, match=r"the plan does not list.*Save the plan after its artifacts.*trust_artifacts="):
         rx.compile(net, plan, artifacts=folder, strict=True)(x)
@@ -624,31 +627,31 @@ def test_plan_lists_its_artifacts_and_second_save_writes_nothing(net, x, folder,
     assert_loads(net, x, earlier, artifacts=folder)  # a plan that lists none loads all that fit
 
 
-def test_a_directory_that_others_may_write_is_refused(net, x, explored, filled):
-    assert filled.stat().st_mode & 0o022 == 0
+def test_a_directory_that_others_may_write_is_refused(net, x, static_artifacts, copied_folder):
+    assert copied_folder.stat().st_mode & 0o022 == 0
     for mode in (0o777, 0o775, 0o1777):
-        filled.chmod(mode)
+        copied_folder.chmod(mode)
         match = r"may be written by others .*chmod go-w.*trust_artifacts=True"
-        assert_refused(match, net, explored[0], filled)
-    assert_loads(net, x, artifacts=filled, trust_artifacts=True)
+        assert_refused(match, net, static_artifacts[0], copied_folder)
+    assert_loads(net, x, artifacts=copied_folder, trust_artifacts=True)
 
 
-def test_a_directory_of_another_user_is_refused(net, explored, folder, monkeypatch):
+def test_a_directory_of_another_user_is_refused(net, static_artifacts, folder, monkeypatch):
     folder.mkdir()
     if os.getuid() == 0:
         os.chown(folder, 65534, -1)
     else:
         other = os.getuid() + 1
         monkeypatch.setattr(os, "getuid", lambda: other)
-    assert_refused("belongs to another user", net, explored[0], folder)
+    assert_refused("belongs to another user", net, static_artifacts[0], folder)
     rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ whose GPU
 
 
-def creating(device: str) -> fx.GraphModule:
-    """Return a graph that takes a tensor and adds one of ones, which it makes on a device."""
+def graph_with_ones_on(device: str) -> fx.GraphModule:
+    """Return a graph that adds ones to its input; it creates them on ``device``."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     ones = graph.call_function(torch.ops.aten.ones.default, ([4],), {"device": torch.device(device)})
@@ -656,8 +659,8 @@ def creating(device: str) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
-def test_an_artifact_is_labelled_with_the_gpu_that_its_partition_runs_on(monkeypatch):
-    """Not only if an input is there, and not with whichever GPU is current."""
+def test_an_artifacts_label_has_the_gpus_of_its_partition(monkeypatch):
+    """A GPU counts even if no input is on it; the current GPU does not count."""
     current = 0
 
     def properties(device=None):
@@ -666,7 +669,7 @@ def test_an_artifact_is_labelled_with_the_gpu_that_its_partition_runs_on(monkeyp
 
     def gpu(piece_device: str, input_device: str) -> str:
         claim = SimpleNamespace(region="r")
-        piece: Any = SimpleNamespace(gm=creating(piece_device), claim=claim, graph_id="0/forward")
+        piece: Any = SimpleNamespace(gm=graph_with_ones_on(piece_device), claim=claim, graph_id="0/forward")
         layout = Layout("torch.float32", (4,), (1,), input_device)
         return (
             WantedArtifact("key", Workpiece(piece, (layout,), (), "fingerprint"), {})

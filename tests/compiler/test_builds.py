@@ -37,16 +37,16 @@ print(*build.workers.pids, flush=True)
 
 
 @pytest.fixture
-def settings_text(tmp_path, monkeypatch):
-    """Empty caches of Inductor, for this process and its children."""
+def cache_root(tmp_path, monkeypatch):
+    """Return the root of empty Inductor caches, for this process and its children."""
     for name, value in {"TMPDIR": tmp_path, "TORCHINDUCTOR_CACHE_DIR": tmp_path / "cache"}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("tempfile.tempdir", None)
     return tmp_path
 
 
-def compiler(folder, monkeypatch, body):
-    """Make ``CXX`` a script that notes its arguments and then does ``body``; return where it notes them."""
+def fake_compiler(folder, monkeypatch, body):
+    """Make ``CXX`` a script that logs its arguments and then runs ``body``; return the log."""
     script, log = folder / "cxx", folder / "log"
     script.write_text(f'#!/bin/sh\necho "$$ $*" >> "{log}"\n{body}\n')
     script.chmod(0o755)
@@ -60,11 +60,11 @@ def fill(path, *, age, content=b"built"):
     os.utime(path, (time.time() - age,) * 2)
 
 
-def test_complete_caches_are_recognized_without_torch(settings_text, monkeypatch):
-    compiler(settings_text, monkeypatch, "exit 0")
-    library = settings_text / "cache" / "ab" / "cab.so"
+def test_complete_caches_are_recognized_without_torch(cache_root, monkeypatch):
+    fake_compiler(cache_root, monkeypatch, "exit 0")
+    library = cache_root / "cache" / "ab" / "cab.so"
     assert not toolchain.toolchain_is_built()
-    headers = settings_text / f"torchinductor_{toolchain._user_name()}" / "precompiled_headers"
+    headers = cache_root / f"torchinductor_{toolchain._user_name()}" / "precompiled_headers"
     fill(headers / "cabc.h.gch", age=-60)
     assert not toolchain.toolchain_is_built()
     fill(library, age=-60, content=b"")  # the linker was killed
@@ -75,8 +75,8 @@ def test_complete_caches_are_recognized_without_torch(settings_text, monkeypatch
     assert not toolchain.toolchain_is_built()
 
 
-def test_warming_needs_a_compiler(settings_text, monkeypatch):
-    monkeypatch.setenv("CXX", str(settings_text / "none"))
+def test_warming_needs_a_compiler(cache_root, monkeypatch):
+    monkeypatch.setenv("CXX", str(cache_root / "none"))
     assert toolchain.toolchain_is_built()
     build = toolchain.ToolchainBuild()
     assert not build.start()
@@ -92,8 +92,8 @@ def test_the_environment_variable_turns_warming_off(monkeypatch, value, expected
 
 
 @posix
-def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(settings_text, monkeypatch):
-    compiler(settings_text, monkeypatch, "exit 1")
+def test_the_process_starts_once_and_leaves_no_zombie(cache_root, monkeypatch):
+    fake_compiler(cache_root, monkeypatch, "exit 1")
     monkeypatch.setattr(toolchain, "fill_caches", os.getpid)
     build = toolchain.ToolchainBuild()
     assert build.start()
@@ -106,8 +106,8 @@ def test_the_process_starts_once_and_is_no_zombie_when_it_has_ended(settings_tex
 
 
 @posix
-def test_the_process_and_its_compiler_end_with_the_kernel(settings_text, monkeypatch):
-    log = compiler(settings_text, monkeypatch, "exec sleep 100")
+def test_the_process_and_its_compiler_end_with_the_kernel(cache_root, monkeypatch):
+    log = fake_compiler(cache_root, monkeypatch, "exec sleep 100")
     parent = subprocess.Popen(
         [sys.executable, "-c", START + "time.sleep(100)"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -124,8 +124,8 @@ def test_the_process_and_its_compiler_end_with_the_kernel(settings_text, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_concurrent_compile_shares_builds(settings_text, monkeypatch):
-    log = compiler(settings_text, monkeypatch, 'exec g++ "$@"')
+def test_concurrent_compile_shares_builds(cache_root, monkeypatch):
+    log = fake_compiler(cache_root, monkeypatch, 'exec g++ "$@"')
     compiling = "from regional_explorer.compiler.compilation import warm_toolchain\nwarm_toolchain('cpu')"
     python(f"{START}{compiling}\nbuild.wait()\n")
     words = [line.split() for line in log.read_text().splitlines()]
@@ -138,12 +138,12 @@ def test_concurrent_compile_shares_builds(settings_text, monkeypatch):
 # ------------------------------------------------------------------------------------------- beside the lowering
 
 
-def test_time_is_counted_once_however_many_builds_there_are():
+def test_the_time_of_overlapping_builds_is_counted_once():
     assert covered_s([]) == 0
     assert covered_s([(5, 6), (0, 2), (1, 3), (1.5, 2)]) == 4
 
 
-def three(x, w):
+def three_regions(x, w):
     with rx.region("a"):
         y = (x @ w).sin() * x
     with rx.region("b"):
@@ -156,10 +156,10 @@ def arguments():
     return torch.randn(6, 8, generator=torch.manual_seed(0)), torch.randn(8, 8, generator=torch.manual_seed(1))
 
 
-class Builds:
-    """The builds of C++ kernels in a test: ``go`` lets them go on, and those in ``failing`` raise ``error``.
+class HeldBuilds:
+    """Holds the builds of C++ kernels until ``go`` is set; those whose number is in ``failing`` raise ``error``.
 
-    ``seen`` has the lock file of each, which is one per kernel, in the order of their beginning.
+    ``seen`` has the lock file of each build, one per kernel, in the order in which they begin.
     """
 
     def __init__(self, worker):
@@ -185,30 +185,30 @@ def builds(monkeypatch):
     if get_compile_threads() <= 1:
         pytest.skip("Inductor builds on threads of its own")
     warm_toolchain("cpu")
-    found = Builds(codecache._worker_compile_cpp)
+    found = HeldBuilds(codecache._worker_compile_cpp)
     monkeypatch.setattr(codecache, "_worker_compile_cpp", found)
     yield found
     found.go.set()
 
 
 def assert_as_eager(ex):
-    torch.testing.assert_close(ex.compiled(*arguments()), three(*arguments()))
+    torch.testing.assert_close(ex.compiled(*arguments()), three_regions(*arguments()))
 
 
 @pytest.mark.compiles
 def test_all_partitions_are_lowered_before_the_first_is_built(builds):
-    ex = rx.explore(three, arguments(), dynamic=True)
-    told = []
+    ex = rx.explore(three_regions, arguments(), dynamic=True)
+    tasks = []
 
     def progress(doing, fraction):
-        told.append((doing.partition(":")[0], fraction))
+        tasks.append((doing.partition(":")[0], fraction))
         if doing.startswith("building"):
             builds.go.set()
 
     ex.compile(run=rx.Run(progress=progress), cold=True)
-    steps = [doing for doing, _ in told if doing != "warming up the toolchain"]
+    steps = [doing for doing, _ in tasks if doing != "warming up the toolchain"]
     assert steps[:4] == ["compiling a", "compiling b", "compiling c", "building a"]
-    fractions = [fraction for _, fraction in told]
+    fractions = [fraction for _, fraction in tasks]
     assert fractions == sorted(fractions)
     assert set(ex.partitions.cache) == {"cold"}
     assert (ex.partitions.compile_s > 0.1).all()
@@ -218,7 +218,7 @@ def test_all_partitions_are_lowered_before_the_first_is_built(builds):
 @pytest.mark.compiles
 def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     builds.go.set()
-    ex = rx.explore(three, arguments())
+    ex = rx.explore(three_regions, arguments())
     ex.disable("b")
     ex.disable("c")
     free = threading.Event()
@@ -238,8 +238,8 @@ def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     assert sum(compiled.phases.values()) == pytest.approx(compiled.seconds)
 
 
-def compiled_side_by_side(ex, builds, **options):
-    """Compile what is stale, builds side by side; return the seconds that were waited for it."""
+def compile_in_parallel_s(ex, builds, **options):
+    """Compile what is stale, with parallel builds; return the elapsed seconds."""
     builds.go.clear()
 
     def progress(doing, _fraction):
@@ -254,8 +254,8 @@ def compiled_side_by_side(ex, builds, **options):
 
 @pytest.mark.compiles
 def test_cost_is_the_time_waited(builds):
-    ex = rx.explore(three, arguments())
-    waited_s = compiled_side_by_side(ex, builds, cold=True)
+    ex = rx.explore(three_regions, arguments())
+    waited_s = compile_in_parallel_s(ex, builds, cold=True)
     costs = ex.compile_costs.set_index("what").drop("toolchain (once per process)")
     assert costs.waited_s.sum() <= waited_s < costs.compile_s.sum(), "two were built at a time"
     assert ex.session.compile_s == pytest.approx(costs.waited_s.sum())
@@ -272,7 +272,7 @@ def test_cost_is_the_time_waited(builds):
 @pytest.mark.compiles
 def test_plan_costs_only_its_own_compiles(builds):
     builds.go.set()
-    ex = rx.explore(three, arguments())
+    ex = rx.explore(three_regions, arguments())
     ex.compile(cold=True)
     ex.benchmark(("regional",), 0.02, regions=False)
     first = ex.session
@@ -294,7 +294,7 @@ def test_plan_costs_only_its_own_compiles(builds):
 def test_failed_build_fails_one_partition_and_is_retried(builds):
     builds.go.set()
     builds.failing, builds.error = (1,), OSError(28, "No space left on device")
-    ex = rx.explore(three, arguments())
+    ex = rx.explore(three_regions, arguments())
     ex.compile(cold=True)
     assert states(ex) == {"a": "compiled", "b": "failed", "c": "compiled"}
     (found,) = [item for item in ex.diagnostics if item.severity == "error"]
@@ -311,17 +311,17 @@ def test_failed_build_fails_one_partition_and_is_retried(builds):
 @pytest.mark.parametrize("way", ["cancel", "interrupt"])
 def test_interrupt_keeps_finished_builds(builds, way):
     builds.free = (0,)
-    ex = rx.explore(three, arguments())
-    told = []
+    ex = rx.explore(three_regions, arguments())
+    tasks = []
 
     def progress(doing, _fraction):
-        told.append(doing.partition(":")[0])
+        tasks.append(doing.partition(":")[0])
         if way == "interrupt" and doing.startswith("building b"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
-        ex.compile(run=rx.Run(lambda: told[-1:] == ["building b"], progress), cold=True)
-    assert told.index("compiling c") < told.index("building b")
+        ex.compile(run=rx.Run(lambda: tasks[-1:] == ["building b"], progress), cold=True)
+    assert tasks.index("compiling c") < tasks.index("building b")
     assert states(ex) == {"a": "compiled", "b": "stale", "c": "stale"}
     builds.go.set()
     assert_as_eager(ex)

@@ -26,8 +26,8 @@ from tests.shared.work import torch_threads
 pytestmark = pytest.mark.compiles
 
 
-def compiles(ex):
-    """Return how many times Inductor runs during one ``compile()``."""
+def compile_count(ex):
+    """Call ``compile()``; return how many times Inductor ran."""
     before = ex.live.program.store.compiles
     ex.compile()
     return ex.live.program.store.compiles - before
@@ -38,12 +38,12 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert_compiled_is_right(ex)
     parts = ex.partitions
     assert set(parts.region) == {"first", "second"}
-    assert parts.config_applied.notna().all(), "a compile went by without being seen"
+    assert parts.config_applied.notna().all(), "a compile was not seen"
     wanted = {"first": {"max_fusion_size": 1}, "second": {"max_fusion_size": 2}}
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
 
 
-def test_a_call_under_other_autocast_gives_the_same_results():
+def test_compiling_under_another_autocast_does_not_change_results():
     weight, x = torch.randn(64, 64), torch.randn(64, 64)
 
     def product(x):
@@ -68,49 +68,51 @@ def test_a_view_of_a_result_with_other_strides_compiles():
     assert_compiled_is_right(ex)
 
 
-def test_editing_one_of_several_regions_compiles_that_one_alone():
+def test_editing_one_region_compiles_only_that_region():
     ex = rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),))
     assert ex.partitions.region.nunique() == 12
     for name in set(ex.partitions.region) - {"r03", "r04", "r05"}:  # three are enough to compile
         ex.disable(name)
     ex.compile()
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     ex.configure("r05", {"max_fusion_size": 7})
     stale = ex.partitions.query("state == 'stale'")
     assert set(stale.region) == {"r05"}
-    assert compiles(ex) == len(stale) == 2, "one forward, one backward"
+    assert compile_count(ex) == len(stale) == 2, "one forward, one backward"
     ex.configure("r05", {"max_fusion_size": rx.DEFAULT})
-    assert compiles(ex) == 0, "a config tried before needs no compile"
+    assert compile_count(ex) == 0, "a config tried before needs no compile"
     ex.disable("r03").enable("r03")
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     ex.rename("r04", "renamed")
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
 
 
 def test_equal_pieces_are_compiled_once():
     ex = rx.explore(programs.Stack(depth=4), (torch.randn(4, 16),))
     ex.mark("layers", modules="layers.*")
-    assert compiles(ex) == 3, "one forward piece; one backward piece, but for the first layer's: x needs no gradient"
+    assert compile_count(ex) == 3, (
+        "one forward piece; one backward piece, but for the first layer's: x needs no gradient"
+    )
     assert len(ex.partitions) == 8
     assert_compiled_is_right(ex)
 
 
 def test_thread_count_makes_artifacts_stale():
-    """Dynamo guards on it too: what has to be compiled then is what the next call will run."""
+    """Dynamo guards on it too, so the compile has to be of the graph that the next call runs."""
     ex = rx.explore(programs.textbook, programs.pair())
-    assert compiles(ex) == 2
+    assert compile_count(ex) == 2
     with torch_threads(torch.get_num_threads() + 1):
         assert ex.partitions.state.tolist() == ["stale", "stale"]
-        assert compiles(ex) == 2
+        assert compile_count(ex) == 2
         with warnings.catch_warnings(action="error"):
             assert_compiled_is_right(ex)
             assert all(switch.artifact is not None for switch in ex.live.program.switches)
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     assert_compiled_is_right(ex)
 
 
 def test_stale_after_settings_change():
-    """Another cell may set the number of threads while a job compiles: keys would name other code than they have."""
+    """A cell may set the number of threads while a job compiles: a key would then stand for other code."""
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     threads = torch.get_num_threads()
 
@@ -201,8 +203,8 @@ def test_a_dynamic_number_may_be_zero_or_negative(number):
     assert ex.partitions.state.tolist() == ["compiled"]
 
 
-def with_artifact(**changes):
-    """Return a switch that runs a changed artifact, an input of its call, and the call."""
+def with_changed_artifact(**changes):
+    """Return an exploration, its switch with a changed artifact, and a call of the switch."""
     ex = rx.explore(lambda x: x.sin() * 2, (torch.randn(4, 3),)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches
@@ -215,7 +217,7 @@ def test_empty_input_runs_eagerly_once():
         assert args[0].numel(), "expected size"
         return (args[0].sin() * 2,)
 
-    ex, switch, call = with_artifact(call=full)
+    ex, switch, call = with_changed_artifact(call=full)
     noted = []
     switch.on_eager = noted.append
     assert call(torch.randn(0, 3)).shape == (0, 3)
@@ -227,23 +229,23 @@ def test_empty_input_runs_eagerly_once():
 
 
 def test_eager_first_call_does_not_settle_outputs():
-    answers = [False, True, True]
+    guard_results = [False, True, True]
 
     def transposed(args):
         return ((args[0].sin() * 2).t().contiguous().t(),)
 
-    _, _, call = with_artifact(call=transposed, guard=lambda _args: answers.pop(0))
+    _, _, call = with_changed_artifact(call=transposed, guard=lambda _args: guard_results.pop(0))
     x = torch.randn(4, 3)
     assert [call(x).stride() for _ in range(3)] == [(3, 1)] * 3
 
 
-def picked(x, mask):
+def size_from_mask(x, mask):
     found = x[mask].float()
     with rx.region("r"):
         return found.sin() * 2
 
 
-def counted(x, mask):
+def number_from_mask(x, mask):
     count = mask.sum().item()
     with rx.region("r"):
         return (x * count + torch.ones(count).sum()).sin()
@@ -252,14 +254,14 @@ def counted(x, mask):
 def test_cached_code_is_recognized_for_other_numbers():
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         for seen in (3, 2):
-            ex = rx.explore(counted, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
+            ex = rx.explore(number_from_mask, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
             ex.compile()
             assert ex.code("r").partitions[0].code.problem is None
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])
-@pytest.mark.parametrize("function", [picked, counted])
-def test_a_size_or_number_that_the_call_computes_may_be_zero_or_one(function, seen):
+@pytest.mark.parametrize("function", [size_from_mask, number_from_mask])
+def test_a_computed_size_or_number_may_be_zero_or_one(function, seen):
     x = torch.randn(4)
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
         ex = rx.explore(function, (x, torch.arange(4) < seen))
@@ -304,9 +306,9 @@ def test_other_shapes_are_traced_under_the_same_plan_with_a_warning(grad):
     ex.configure("middle", {"max_fusion_size": 3})
     compiled = ex.compiled
     x, y = programs.pair(grad=grad, size=5)
-    with pytest.warns(UserWarning, match="traced again") as told:
+    with pytest.warns(UserWarning, match="traced again") as caught:
         torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
-    assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
+    assert {warning.filename for warning in caught} == {__file__}, "at the line of the call"
     assert codes(ex) == ["recompiled"]
     dynamic = "With dynamic=True one trace serves all these sizes."
     new = "2 new partitions" if grad else "1 new partition"
@@ -410,7 +412,7 @@ def test_plain_torch_compile_is_not_charged_for_the_toolchain():
     assert ex.compile_costs.what.tolist() == ["toolchain (once per process)", "full"]
 
 
-def broken(x):
+def with_graph_break(x):
     x = x.sin() * 2
     torch._dynamo.graph_break()
     return x.cos() + BROKEN["constant"]
@@ -421,14 +423,14 @@ BROKEN = {"constant": 1.0}
 
 def test_full_compile_is_cold_if_any_graph_is():
     def cost():
-        ex = rx.explore(broken, (torch.randn(3, 5, 7),), plan=rx.Plan())
+        ex = rx.explore(with_graph_break, (torch.randn(3, 5, 7),), plan=rx.Plan())
         ex.benchmark(variants=("eager", "full"), budget_s=0.2)
         return ex.compile_costs.cache.tolist()[-1]
 
     BROKEN["constant"] = random.SystemRandom().random()
     assert [cost(), cost()] == ["cold", "warm"]
     BROKEN["constant"] = random.SystemRandom().random()
-    assert cost() == "cold", "the graph before the break is in the cache, that behind it is not"
+    assert cost() == "cold", "the graph before the break is in the cache, the graph after it is not"
 
 
 def test_all_variants_run_with_one_number_of_threads():
@@ -436,12 +438,12 @@ def test_all_variants_run_with_one_number_of_threads():
     explored_with = torch.get_num_threads()
     for name in ("eager", "aot_eager", "regional"):
         seat = ex.live.variants.get(name)
-        with torch_threads(explored_with + 1):  # as code of the user's may
+        with torch_threads(explored_with + 1):  # as the user's code may do
             seat.select()
             assert torch.get_num_threads() == explored_with
 
 
-def test_a_run_says_with_how_many_threads_it_was_measured(tmp_path):
+def test_a_run_records_its_number_of_threads(tmp_path):
     ex, threads = rx.explore(programs.textbook, programs.pair(grad=False)), torch.get_num_threads()
     ex.benchmark(("regional",), 0.05, regions=False)
     with torch_threads(threads + 1), warnings.catch_warnings(record=True):  # the plan may be slower than eager
@@ -497,11 +499,11 @@ def test_a_function_kept_from_before_an_edit_runs_the_compiled_code(by):
     ex = rx.explore(chain, (x,))
     kept = ex.compiled
 
-    def noting(artifact):
+    def with_log(artifact):
         return replace(artifact, call=lambda args: ran.append(artifact) or artifact.call(args))
 
     store = ex.live.program.store
-    store.artifacts = {key: noting(artifact) for key, artifact in store.artifacts.items()}
+    store.artifacts = {key: with_log(artifact) for key, artifact in store.artifacts.items()}
     if by == "rename":
         ex.rename("first", "front")
     else:
@@ -525,7 +527,7 @@ def test_other_strides_run_eagerly_and_are_reported():
     assert "refused" in last.refusal
 
 
-def test_an_input_that_dynamo_guards_is_checked_by_the_code_alone():
+def test_inputs_guarded_by_dynamo_are_checked_only_by_the_code():
     x = torch.randn(8, 8)
     ex = rx.explore(chain, (x,))
     ex.compile()
@@ -543,7 +545,7 @@ def test_compiling_continues_without_warnings_after_a_dynamo_reset(recwarn):
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
     torch._dynamo.reset()
-    assert compiles(ex) == 0
+    assert compile_count(ex) == 0
     ex.mark("last", ops="aten.add.*")
     ex.compiled(torch.randn(64))
     assert not [found for found in recwarn if "traced again" in str(found.message)]

@@ -40,7 +40,7 @@ def ex(stack):
 
 
 @compiles
-def test_directions_have_own_configs_and_recompile_alone(ex):
+def test_forward_and_backward_have_own_configs_and_compile_separately(ex):
     ex.configure("up", FEW, direction="forward").configure("up", MANY, direction="backward")
     ex.compile()
     for column in ("config_requested", "config_applied"):
@@ -50,7 +50,7 @@ def test_directions_have_own_configs_and_recompile_alone(ex):
     assert set(ex.configure("up", FEW, direction="backward").compile().graph) == {"0/backward"}
 
 
-def test_a_config_is_set_taken_out_and_reset_for_one_direction_or_both(ex):
+def test_configs_are_set_removed_and_reset_per_direction_or_both(ex):
     before = ex.plan
     ex.configure("up", FEW, direction="backward").configure("up", {"epilogue_fusion": False})
     assert config_of(ex.plan["up"], Direction.FORWARD) == {"epilogue_fusion": False}
@@ -73,7 +73,7 @@ def set_plan(ex, **changes):
 
 
 @pytest.mark.parametrize(
-    ("refused", "error", "said"),
+    ("call", "error", "message"),
     [
         (lambda ex: ex.configure("up", FEW, direction="x"), rx.InvalidConfigValueError, '"forward" or the "backward"'),
         (lambda ex: ex.reset("up", direction=True), rx.InvalidConfigValueError, "direction"),
@@ -82,12 +82,12 @@ def set_plan(ex, **changes):
         (lambda ex: set_plan(ex, backward_config={"nope": 1}), rx.UnknownConfigKeyError, "nope"),
     ],
 )
-def test_wrong_configs_are_refused(ex, refused, error, said):
-    with pytest.raises(error, match=said):
-        refused(ex)
+def test_wrong_configs_are_refused(ex, call, error, message):
+    with pytest.raises(error, match=message):
+        call(ex)
 
 
-def test_files_keep_configs_of_directions(ex, tmp_path):
+def test_saved_files_keep_forward_and_backward_configs(ex, tmp_path):
     path = tmp_path / "file.json"
     ex.configure("up", FEW)
     text = dump_session(ex.session)
@@ -105,7 +105,7 @@ def test_files_keep_configs_of_directions(ex, tmp_path):
     assert dump_plan(load_plan(path)) == json.dumps(plan, indent=2) + "\n"
 
 
-def test_the_source_of_a_plan_sets_each_direction(ex):
+def test_the_source_of_a_plan_sets_forward_and_backward_configs(ex):
     ex.configure("up", {**FEW, "epilogue_fusion": False}).configure("up", MANY, direction="backward")
     ex.configure("up", {"epilogue_fusion": rx.DEFAULT}, direction="backward")
     for merged in (False, True):
@@ -182,7 +182,7 @@ def test_build_only_key_has_an_effect(config):
     assert "shape_padding" in only(ex, "config-inert").message
 
 
-def test_neighbours_are_compared_in_their_own_direction():
+def test_configs_of_neighbours_are_compared_per_direction():
     def f(x):
         with rx.region("first", max_fusion_size=1):
             a = x.sin()
@@ -197,7 +197,7 @@ def test_neighbours_are_compared_in_their_own_direction():
     assert "'first' under {'max_fusion_size': 1} of 'second'" in found.upstream
 
 
-def test_module_called_backward_is_no_direction():
+def test_a_module_named_backward_is_not_the_backward_direction():
     directions = [Direction.of_graph(name).value for name in ("0/forward", "0/inference", "1/backward", "0/backward/a")]
     assert directions == ["forward", "forward", "backward", "backward"]
     net = nn.Sequential(OrderedDict(backward=nn.Linear(3, 3)))
@@ -208,34 +208,34 @@ def test_module_called_backward_is_no_direction():
 # ------------------------------------------------------------------------------------------------------------- presets
 
 
-def logs(x):
+def log_of_difference(x):
     with rx.region("r", "NaN asserts"):
         shifted = x - 1
         return torch.log(shifted) * 2
 
 
-LOG_LINE = rf"test_configs\.py:{logs.__code__.co_firstlineno + 3} in logs"
+LOG_LINE = rf"test_configs\.py:{log_of_difference.__code__.co_firstlineno + 3} in log_of_difference"
 
 
 @compiles
 def test_nan_assert_names_node_and_line():
-    ex = rx.explore(logs, (torch.rand(8, 4) + 2,))
+    ex = rx.explore(log_of_difference, (torch.rand(8, 4) + 2,))
     assert ex.plan["r"].config == {"nan_asserts": True}
     run, good = ex.compiled, torch.rand(8, 4) + 2
-    torch.testing.assert_close(run(good), logs(good))
-    for x, said in (
+    torch.testing.assert_close(run(good), log_of_difference(good))
+    for x, message in (
         (torch.rand(8, 4) - 2, rf"Region 'r', graph 0/inference: 'log' .*{LOG_LINE}.*gives NaN"),
         (torch.ones(8, 4), r"'log'.* gives infinity"),
         (torch.full((8, 4), torch.nan), r"its input .* holds NaN already"),
     ):
         for _ in range(2):
-            with pytest.raises(rx.RegionAssertionError, match=said):
+            with pytest.raises(rx.RegionAssertionError, match=message):
                 run(x)
-        torch.testing.assert_close(run(good), logs(good))
+        torch.testing.assert_close(run(good), log_of_difference(good))
 
 
 @compiles
-def test_size_assert_names_input_and_nan_needs_asserts():
+def test_nan_passes_without_asserts_a_size_assert_names_its_input():
     ex = rx.explore(lambda x: torch.log(x - 1) * 2, (torch.rand(8, 4) + 2,)).mark("r", ops="*")
     assert ex.compiled(torch.rand(8, 4) - 2).isnan().all()
     ex.configure("r", "size asserts").compile()

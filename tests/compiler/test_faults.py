@@ -21,11 +21,11 @@ from tests.shared.processes import assert_mended
 pytestmark = pytest.mark.compiles
 
 
-def invertible(*, grad=False):
+def invertible_matrix(*, grad=False):
     return (torch.randn(4, 4) + 4 * torch.eye(4)).requires_grad_(grad)
 
 
-def failed(ex):
+def failure_messages(ex):
     """Return the text of each ``region-failed``, by region."""
     return {item.region: item.message for item in told(ex, "region-failed")}
 
@@ -68,12 +68,12 @@ def test_an_op_with_effects_is_compiled_in_its_region(op, grad):
             y = op(x).sin()
         return y.cos()
 
-    x = invertible(grad=grad)
+    x = invertible_matrix(grad=grad)
     ex = rx.explore(f, (x,))
     ex.compile()
     assert set(ex.partitions.state) == {"compiled"}, ex.partitions.error.tolist()
     assert_as_eager(ex, f, x)
-    assert not failed(ex)
+    assert not failure_messages(ex)
 
 
 def checks_in_two_regions(x):
@@ -88,7 +88,7 @@ def checks_in_two_regions(x):
 @pytest.mark.skipif(BEFORE_2_13, reason="AOTAutograd drops the checks of linalg, with plain torch.compile too")
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_effect_tokens_pass_between_regions(dynamic):
-    x = invertible(grad=True)
+    x = invertible_matrix(grad=True)
     ex = rx.explore(checks_in_two_regions, (x,), dynamic=dynamic)
     ex.compile()
     both = ex.plan
@@ -101,37 +101,37 @@ def test_effect_tokens_pass_between_regions(dynamic):
             with pytest.raises(torch.linalg.LinAlgError, match=r"linalg\.inv"):
                 ex.compiled(torch.zeros(4, 4, requires_grad=True))
         assert_as_eager(ex, checks_in_two_regions, x)
-        assert not failed(ex)
+        assert not failure_messages(ex)
         assert set(ex.partitions.state) - {"eager"} == {"compiled"}
 
 
 def test_regions_with_effects_are_checked_and_measured_alone():
-    ex = rx.explore(checks_in_two_regions, (invertible(),))
+    ex = rx.explore(checks_in_two_regions, (invertible_matrix(),))
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.numerics.verdict) == {"ok"}
     assert set(ex.region_numerics.verdict) == {"ok"}
-    assert len(ex.region_numerics) == 2, "what orders effects is no result"
+    assert len(ex.region_numerics) == 2, "tokens that order effects are no results"
     assert "variant-failed" not in codes(ex)
 
 
 RUNS: list[torch.Size] = []
 
 
-@torch.library.custom_op("regional_explorer_tests::a_few_times", mutates_args=())
-def a_few_times(x: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op("regional_explorer_tests::raises_after_three_runs", mutates_args=())
+def raises_after_three_runs(x: torch.Tensor) -> torch.Tensor:
     RUNS.append(x.shape)
     if len(RUNS) > 3:  # traced, then run for the layouts of the inputs, and as captured
         raise RuntimeError("not again")
     return x * 3
 
 
-a_few_times.register_fake(torch.empty_like)
+raises_after_three_runs.register_fake(torch.empty_like)
 
 
 def raises_when_traced(x):
     with rx.region("r"):
         y = x.sin()
-        y = a_few_times(y) if torch.compiler.is_compiling() else y * 3
+        y = raises_after_three_runs(y) if torch.compiler.is_compiling() else y * 3
     return y.cos()
 
 
@@ -140,11 +140,11 @@ def test_failing_variant_leaves_other_results():
     ex = rx.explore(raises_when_traced, (torch.randn(8),))
     timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert timings.variant.tolist() == ["eager"]
-    said = [item.message for code in ("plan-failed", "variant-failed") for item in told(ex, code)]
+    messages = [item.message for code in ("plan-failed", "variant-failed") for item in told(ex, code)]
     compared = "raised RuntimeError when its results were to be compared with eager's: not again"
-    assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(said)
-    assert "Partition r.0/0/inference alone: RuntimeError: not again" in said
-    assert any(text.startswith("The cut graph with eager regions: No variant could be measured.") for text in said)
+    assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(messages)
+    assert "Partition r.0/0/inference alone: RuntimeError: not again" in messages
+    assert any(text.startswith("The cut graph with eager regions: No variant could be measured.") for text in messages)
 
 
 @pytest.mark.parametrize(
@@ -161,42 +161,42 @@ def test_a_failure_in_one_partition_leaves_the_other_partitions(monkeypatch, own
     x = torch.randn(8)
     ex = rx.explore(programs.two, (x,))
     original = getattr(owner(ex), name)
-    planted = []
+    injected = []
 
     def wrapped(*args, **kwargs):
-        planted.append(args[0])
-        if planted[0] is args[0]:
-            raise ZeroDivisionError("planted")
+        injected.append(args[0])
+        if injected[0] is args[0]:
+            raise ZeroDivisionError("injected")
         return original(*args, **kwargs)
 
     monkeypatch.setattr(owner(ex), name, wrapped)
     ex.compile()
     assert states(ex) == {"a": "failed", "b": "compiled"}
-    assert "ZeroDivisionError: planted" in failed(ex)["a"]
+    assert "ZeroDivisionError: injected" in failure_messages(ex)["a"]
     assert_as_eager(ex, programs.two, x)
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "regional"}
-    assert list(failed(ex)) == ["a"]
+    assert list(failure_messages(ex)) == ["a"]
 
 
-def planted(*_args):
-    raise ZeroDivisionError("planted")
+def raise_injected(*_args):
+    raise ZeroDivisionError("injected")
 
 
-def test_indescribable_partitions_are_not_stale(monkeypatch):
+def test_partitions_without_a_fingerprint_are_failed_not_stale(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     assert set(ex.partitions.state) == {"stale"}
-    monkeypatch.setattr(workpiece, "fingerprint", planted)
+    monkeypatch.setattr(workpiece, "fingerprint", raise_injected)
     ex.compile()
     assert set(ex.partitions.state) == {"failed"}
-    assert "planted" in failed(ex)["b"]
+    assert "injected" in failure_messages(ex)["b"]
     ex.disable("b")
-    assert list(failed(ex)) == ["a"], "as the remedy says"
+    assert list(failure_messages(ex)) == ["a"], "as the remedy says"
     assert states(ex) == {"a": "failed", "b": "eager"}
 
 
-class CancelledAt(SameThread):
-    """The calling thread, until the given piece of untimed work, which is cancelled."""
+class CancellingThread(SameThread):
+    """Works on the calling thread and cancels the untimed work with this number, counted from 1."""
 
     def __init__(self, count):
         self.left = count
@@ -208,9 +208,9 @@ class CancelledAt(SameThread):
         return work()
 
 
-def test_a_check_that_is_cancelled_keeps_the_results_before_it():
+def test_a_cancelled_check_keeps_earlier_results():
     ex = rx.explore(lambda x: x.sin(), (torch.randn(8),))
-    threads = CancelledAt(3)
+    threads = CancellingThread(3)
     ex.benchmark(["eager", "aot_eager"], 0.05, run=rx.Run(threads=threads))
     assert threads.left == 0, "the check of aot_eager was its turn"
     assert ex.timings.empty
@@ -231,7 +231,7 @@ def test_numerics_belong_to_the_plan_they_were_checked_under():
 
 def test_benchmark_failure_is_reported_until_plan_changes(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
-    monkeypatch.setattr(benchmark, "_numerics_rows", planted)
+    monkeypatch.setattr(benchmark, "_numerics_rows", raise_injected)
     ex.benchmark(("eager", "regional"), 0.05, regions=False)
     assert "Variant 'regional' raised" in only(ex, "plan-failed").message
     ex.disable("a")
@@ -241,8 +241,8 @@ def test_benchmark_failure_is_reported_until_plan_changes(monkeypatch):
 
 
 @pytest.fixture
-def explored():
-    """Return an exploration of two regions, compiled; its region ``a`` raises what is in the list beside it."""
+def ex_and_errors():
+    """Return a compiled exploration of two regions, and a list: region ``a`` raises its first error."""
     errors, pieces = [], []
     original = torch_compile.compile_piece
 
@@ -269,35 +269,35 @@ def explored():
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, torch.OutOfMemoryError])
-def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
-    ex, errors = explored
-    errors.append(error("planted"))
+def test_compiled_code_that_raises_fails_only_its_region(ex_and_errors, error):
+    ex, errors = ex_and_errors
+    errors.append(error("injected"))
     x = torch.randn(8)
     torch.testing.assert_close(ex.live.capture.run(x), programs.two(x))
     assert states(ex) == {"a": "failed", "b": "compiled"}
-    assert f"the compiled code raised {error.__name__}: planted" in failed(ex)["a"]
+    assert f"the compiled code raised {error.__name__}: injected" in failure_messages(ex)["a"]
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "regional"}
-    assert list(failed(ex)) == ["a"]
+    assert list(failure_messages(ex)) == ["a"]
 
 
-def test_later_failure_is_found_by_the_next_call(explored):
-    ex, errors = explored
+def test_a_region_that_raises_later_runs_eagerly_from_then_on(ex_and_errors):
+    ex, errors = ex_and_errors
     x = torch.randn(8)
     ex.compiled(x)
-    errors.append(RuntimeError("planted"))
-    with pytest.raises(RuntimeError, match="planted") as raised:
+    errors.append(RuntimeError("injected"))
+    with pytest.raises(RuntimeError, match="injected") as raised:
         ex.compiled(x)
     assert raised.value.__notes__ == ["Raised in the compiled code of region 'a', graph 0/inference."]
     torch.testing.assert_close(ex.compiled(x), programs.two(x))
     assert states(ex) == {"a": "failed", "b": "compiled"}
 
 
-def test_results_stay_when_compiled_code_raises_later(explored):
-    ex, errors = explored
+def test_results_stay_when_compiled_code_raises_later(ex_and_errors):
+    ex, errors = ex_and_errors
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     (first,) = ex.runs
-    errors.append(MemoryError("planted"))
+    errors.append(MemoryError("injected"))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert "region-failed" in codes(ex)
     assert states(ex) == {"a": "failed", "b": "measured"}
@@ -306,9 +306,9 @@ def test_results_stay_when_compiled_code_raises_later(explored):
     assert ex.runs[0] == first
 
 
-def test_raising_region_stays_eager_after_undo(explored):
-    ex, errors = explored
-    errors.append(MemoryError("planted"))
+def test_raising_region_stays_eager_after_undo(ex_and_errors):
+    ex, errors = ex_and_errors
+    errors.append(MemoryError("injected"))
     ex.live.capture.run(torch.randn(8))
     ex.configure("a", max_fusion_size=1)
     ex.compile()
@@ -320,7 +320,7 @@ def test_raising_region_stays_eager_after_undo(explored):
     assert b.artifact is not None
 
 
-def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
+def test_errors_that_eager_raises_too_do_not_fail_the_region():
     def f(table, index):
         with rx.region("r"):
             return torch.nn.functional.embedding(index, table).sin()
@@ -337,15 +337,15 @@ def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.ENOSPC, "No space left on device"), PermissionError(errno.EACCES, "denied"), MemoryError("planted")],
+    [OSError(errno.ENOSPC, "No space left on device"), PermissionError(errno.EACCES, "denied"), MemoryError("full")],
     ids=["disk full", "cache directory", "memory"],
 )
-def test_machine_failure_is_reported_and_retried(monkeypatch, error):
-    original, planted = torch._inductor.standalone_compile, [error]
+def test_disk_and_memory_failures_are_reported_and_retried(monkeypatch, error):
+    original, injected = torch._inductor.standalone_compile, [error]
 
     def standalone_compile(*args, **kwargs):
-        if planted:
-            raise planted[0]
+        if injected:
+            raise injected[0]
         return original(*args, **kwargs)
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", standalone_compile)
@@ -354,15 +354,15 @@ def test_machine_failure_is_reported_and_retried(monkeypatch, error):
     ex = rx.explore(programs.two, (x,))
     ex.compile()
     assert states(ex) == {"a": "failed", "b": "failed"}
-    assert type(error).__name__ in failed(ex)["a"]
-    assert "TORCHINDUCTOR_CACHE_DIR" in failed(ex)["a"]
+    assert type(error).__name__ in failure_messages(ex)["a"]
+    assert "TORCHINDUCTOR_CACHE_DIR" in failure_messages(ex)["a"]
     torch.testing.assert_close(ex.compiled(x), programs.two(x))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}
-    planted.clear()
+    injected.clear()
     ex.compile()
     assert states(ex) == {"a": "compiled", "b": "compiled"}
-    assert not failed(ex)
+    assert not failure_messages(ex)
 
 
 def test_a_compiler_without_disk_space_is_reported_as_a_full_disk():

@@ -28,7 +28,7 @@ LAYERS = programs.plan_of(layer="layers.*")
 WHOLE = rx.Plan((rx.Region("whole", (rx.Selector(SelectorKind.OPS, ("*",)),)),))
 
 
-def frozen(module, *args, plan=WHOLE, **options):
+def explore_frozen(module, *args, plan=WHOLE, **options):
     return rx.explore(module, args, plan=plan, frozen=True, grad=False, **options)
 
 
@@ -37,7 +37,7 @@ def states(ex):
 
 
 def assert_as_eager(ex, module, *args):
-    """Called twice, because the first call of an artifact is checked more than later calls."""
+    """Compare two calls, because the first call of an artifact is checked more than later calls."""
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(ex.compiled(*args), module(*args))
@@ -54,16 +54,16 @@ def x():
 
 
 @pytest.fixture(scope="module" if ISOLATES else "function")  # before each test torch 2.11 forgets what it traced
-def compiled():
+def compiled_layers():
     """Return an exploration whose artifacts are compiled, its module and its input."""
     net, x = programs.Stack(2), torch.randn(4, 16)
-    ex = frozen(net, x, plan=LAYERS)
+    ex = explore_frozen(net, x, plan=LAYERS)
     ex.compile()
     return ex, net, x
 
 
-def test_weights_are_constants_and_results_those_of_eager(compiled):
-    ex, net, x = compiled
+def test_weights_are_constants_and_results_match_eagers(compiled_layers):
+    ex, net, x = compiled_layers
     assert states(ex) == ["compiled"] * 2
     assert_as_eager(ex, net, x)
     assert [part.error for part in ex.session.partitions] == [None, None]
@@ -72,8 +72,8 @@ def test_weights_are_constants_and_results_those_of_eager(compiled):
         assert len(set(re.findall(r"\b(?:arg|in)_\d+\b", one.code))) == 1  # the input that is no weight
 
 
-def test_the_memory_of_constants_is_counted(compiled):
-    ex, net, _ = compiled
+def test_the_memory_of_constants_is_counted(compiled_layers):
+    ex, net, _ = compiled_layers
     found = [one.constants.size_bytes for one in ex.live.program.store.artifacts.values()]
     matrices = [sum(weight.nbytes for weight in layer.parameters() if weight.dim() > 1) for layer in net.layers]
     assert all(ours >= theirs for ours, theirs in zip(sorted(found), sorted(matrices), strict=True))
@@ -82,8 +82,8 @@ def test_the_memory_of_constants_is_counted(compiled):
     assert Constants(kinds, ()).size_bytes == one.nbytes + 8 * 8 * 4
 
 
-def test_kernels_of_frozen_code_are_timed(compiled):
-    ex, *_ = compiled
+def test_kernels_of_frozen_code_are_timed(compiled_layers):
+    ex, *_ = compiled_layers
     assert "Here they are inputs." in ex.repro("layer")
     ex.code("layer")
     measure_kernel_times(ex.live.insights, "layer", 0.2, rx.Run())
@@ -96,16 +96,16 @@ def test_equal_layers_have_equal_code():
     with torch.no_grad():
         for tensor in net.parameters():
             tensor.copy_(torch.randn_like(tensor))
-    ex = frozen(net, x, plan=LAYERS)
+    ex = explore_frozen(net, x, plan=LAYERS)
     ex.compile()
-    # The first one reads what the caller keeps.
+    # The first layer reads an input that the caller keeps.
     assert len({part.code_hash for part in ex.session.partitions[1:]}) == 1
     assert_as_eager(ex, net, x)
 
 
-def test_weights_that_were_equal_are_constants_of_their_own(x):
+def test_equal_weights_that_change_become_separate_constants(x):
     net = programs.Stack(3)  # the norms of a new model are equal, and have one artifact
-    ex = frozen(net, x, plan=programs.plan_of(norm="layers.*.norm"))
+    ex = explore_frozen(net, x, plan=programs.plan_of(norm="layers.*.norm"))
     ex.compile()
     fn, second, third = ex.compiled, net.layers[1].norm, net.layers[2].norm
     assert len({part.artifact for part in ex.session.partitions[1:]}) == 1
@@ -115,62 +115,62 @@ def test_weights_that_were_equal_are_constants_of_their_own(x):
         for _ in range(2):
             torch.testing.assert_close(fn(x), net(x))
         assert states(ex)[1:] == ["stale", "compiled"]
-        # The content is again that of the artifact, in another tensor.
+        # The weight has the artifact's content again, in another tensor.
         second.load_state_dict({name: value.clone() for name, value in third.state_dict().items()}, assign=True)
         ex.compile()
         assert states(ex)[1:] == ["compiled"] * 2
         torch.testing.assert_close(fn(x), net(x))
 
 
-def steps(net, x):
+def train_step(net, x):
     with torch.enable_grad():
         net(x).backward()
     torch.optim.AdamW(net.parameters(), lr=0.1).step()
     net.zero_grad()
 
 
-def others(net):
+def other_weights(net):
     return {name: value + 0.1 for name, value in net.state_dict().items()}
 
 
-def loads_others(net, _x):
-    net.load_state_dict(others(net))
+def load_other_weights(net, _x):
+    net.load_state_dict(other_weights(net))
 
 
-def assigns_others(net, _x):
-    net.load_state_dict(others(net), assign=True)
+def assign_other_weights(net, _x):
+    net.load_state_dict(other_weights(net), assign=True)
 
 
-def writes_behind_torch(net, _x):
+def write_behind_torch(net, _x):
     net.layers[1].up.weight.data.mul_(3)
 
 
-def writes_by_numpy(net, _x):
+def write_by_numpy(net, _x):
     net.layers[1].up.bias.detach().numpy()[:] = 7
 
 
-def sets_data(net, _x):
+def set_data(net, _x):
     net.layers[1].down.weight.data = torch.randn(16, 32)
 
 
-def replaces_a_module(net, _x):
+def replace_a_module(net, _x):
     net.layers[1] = copy.deepcopy(net.layers[0])
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        steps,
-        loads_others,
-        assigns_others,
-        writes_behind_torch,
-        writes_by_numpy,
-        sets_data,
-        replaces_a_module,
+        train_step,
+        load_other_weights,
+        assign_other_weights,
+        write_behind_torch,
+        write_by_numpy,
+        set_data,
+        replace_a_module,
     ],
 )
-def test_a_changed_weight_is_reported_and_its_old_value_never_used(compiled, change):
-    ex, net, x = compiled
+def test_a_changed_weight_is_reported_and_its_old_value_never_used(compiled_layers, change):
+    ex, net, x = compiled_layers
     before, layers = copy.deepcopy(net.state_dict()), list(net.layers)
     compiles = ex.live.program.store.compiles
     with torch.no_grad():
@@ -189,8 +189,8 @@ def test_a_changed_weight_is_reported_and_its_old_value_never_used(compiled, cha
     assert_as_eager(ex, net, x)
 
 
-def test_a_counted_write_to_a_weight_makes_the_partition_stale_before_a_call(compiled):
-    ex, net, x = compiled
+def test_a_weight_write_that_torch_counts_makes_the_partition_stale(compiled_layers):
+    ex, net, x = compiled_layers
     with torch.no_grad():
         net.layers[0].up.bias.add_(1)
         assert states(ex) == ["stale", "compiled"]
@@ -219,14 +219,14 @@ def test_a_call_detects_a_weight_write_that_torch_does_not_count(tensor):
     assert check([None, weight])
     assert not check([None, nn.Parameter(tensor)])
     weight.data.mul_(2)
-    is_seen = tensor.numel() > 0 and tensor.stride() != (8, 2)  # of one with gaps nothing is compared
+    is_seen = tensor.numel() > 0 and tensor.stride() != (8, 2)  # tensors with gaps are not compared
     assert check([None, weight]) is not is_seen
     assert weights.changed([None, weight]) == [1] * is_seen
 
 
 def test_next_compile_finds_a_frozen_weight_write_that_calls_miss():
     net, x = nn.Linear(64, 64), torch.randn(8, 64)
-    ex = frozen(net, x)
+    ex = explore_frozen(net, x)
     ex.compile()
     net.weight.data[3, 7] = 100.0
     ex.compile()
@@ -234,7 +234,7 @@ def test_next_compile_finds_a_frozen_weight_write_that_calls_miss():
     assert_as_eager(ex, net, x)
 
 
-class Writes(nn.Module):
+class StatefulModel(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm = nn.BatchNorm1d(8)
@@ -247,8 +247,8 @@ class Writes(nn.Module):
 
 
 def test_buffers_that_the_call_writes_stay_inputs():
-    net, x = Writes(), torch.randn(4, 8)
-    ex, other = frozen(net, x), copy.deepcopy(net)
+    net, x = StatefulModel(), torch.randn(4, 8)
+    ex, other = explore_frozen(net, x), copy.deepcopy(net)
     ex.compile()
     fn = ex.compiled
     with torch.no_grad(), warnings.catch_warnings(action="error"):
@@ -256,10 +256,10 @@ def test_buffers_that_the_call_writes_stay_inputs():
             torch.testing.assert_close(fn(x), other(x))
     torch.testing.assert_close(net.state_dict(), other.state_dict())
     (switch,) = ex.live.program.switches
-    assert len(switch.known_workpiece.weights.by_place) == 3  # those of the norm, and the buffer that is only read
+    assert len(switch.known_workpiece.weights.by_place) == 3  # the weights of the norm, and the buffer that is only read
 
 
-class Shows(nn.Module):
+class WeightViewModel(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight, self.scale = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.tensor(2.0))
@@ -268,9 +268,9 @@ class Shows(nn.Module):
         return x @ self.weight * self.scale, self.weight.t(), self.weight * 2
 
 
-def test_a_returned_view_is_of_the_weight_and_never_of_a_constant():
-    net, x = Shows(), torch.randn(4, 8)
-    ex = frozen(net, x)
+def test_a_returned_view_aliases_the_weight_not_the_constant():
+    net, x = WeightViewModel(), torch.randn(4, 8)
+    ex = explore_frozen(net, x)
     ex.compile()
     fn = ex.compiled
     with torch.no_grad():
@@ -284,15 +284,15 @@ def test_a_returned_view_is_of_the_weight_and_never_of_a_constant():
 def test_a_number_in_the_code_comes_from_its_own_weights():
     """Inductor's cache confuses the code of two pieces that differ only in weights (docs/upstream.md)."""
     for scale in (2.0, 3.0):
-        net = Shows()
+        net = WeightViewModel()
         net.scale.data.fill_(scale)
-        ex = frozen(net, torch.randn(4, 8))
+        ex = explore_frozen(net, torch.randn(4, 8))
         ex.compile()
         assert_as_eager(ex, net, torch.randn(4, 8))
 
 
 def test_frozen_code_serves_dynamic_sizes(net, x):
-    ex = frozen(net, x, plan=LAYERS, dynamic=True)
+    ex = explore_frozen(net, x, plan=LAYERS, dynamic=True)
     ex.compile()
     assert_as_eager(ex, net, torch.randn(7, 16))
     assert {switch.mode.name for switch in ex.live.program.switches} == {"SETTLED"}
@@ -300,7 +300,7 @@ def test_frozen_code_serves_dynamic_sizes(net, x):
 
 def test_weights_beside_a_random_op_stay_inputs_with_a_diagnostic(x):
     linear = nn.Linear(16, 16)
-    ex = frozen(lambda x: F.dropout(linear(x), 1.0), x)
+    ex = explore_frozen(lambda x: F.dropout(linear(x), 1.0), x)
     ex.compile()
     (found,) = ex.diagnostics
     assert found.code == "config-inert"
@@ -327,7 +327,7 @@ def test_training_with_frozen_weights_is_refused_by_every_function(net, x):
 
 
 def test_frozen_belongs_to_the_plan(net, x):
-    ex = frozen(net, x, plan=LAYERS)
+    ex = explore_frozen(net, x, plan=LAYERS)
     assert ex.plan.tracing == rx.Tracing(joint_passes=True, decompositions=True, frozen=True)
     assert load_plan(dump_plan(ex.plan)) == ex.plan
     assert "decompositions, frozen" in ex.text
@@ -340,7 +340,7 @@ def test_frozen_belongs_to_the_plan(net, x):
     assert not ex.plan.tracing.frozen
 
 
-def test_a_key_without_effect_says_what_freezes(net, x):
+def test_the_message_about_the_freezing_key_names_frozen(net, x):
     keys = {"freezing": True, "max_autotune": True}
     ex = rx.explore(net, (x,), plan=LAYERS, grad=False).configure("layer", keys)
     assert [found.message.count("frozen=True") for found in ex.diagnostics if found.code == "config-inert"] == [1, 1]
@@ -349,13 +349,13 @@ def test_a_key_without_effect_says_what_freezes(net, x):
     assert "freezing=True has no effect" in found.message
 
 
-def test_a_search_tries_frozen_weights_for_inference_alone():
+def test_a_search_tries_frozen_weights_only_for_inference():
     assert [way for way in tracings_to_try(grad=False) if way.frozen] == [FROZEN]
     assert not any(way.frozen for way in tracings_to_try(grad=True))
 
 
 def test_production_loads_frozen_code_and_reports_other_weights(net, x, tmp_path, monkeypatch):
-    ex = frozen(net, x, plan=LAYERS)
+    ex = explore_frozen(net, x, plan=LAYERS)
     ex.compile()
     ex.save_artifacts(tmp_path / "artifacts")
     path = ex.save_plan(tmp_path / "plan.json")

@@ -30,11 +30,11 @@ def x(*size, dtype=torch.float32):
     return torch.zeros(size or (4, 6), dtype=dtype)
 
 
-def viewed(offset):
+def view_at(offset):
     return torch.zeros(100).as_strided((4, 6), (6, 1), offset)
 
 
-def shared(offset):
+def inputs_with_one_storage(offset):
     base = torch.zeros(200)
     return base[:24].view(4, 6), base[offset : offset + 24].view(4, 6)
 
@@ -52,7 +52,7 @@ def with_branch(op):
     return lambda a: cond(a.sum() > 0, op, lambda b: b * 1, (a,))
 
 
-def carved(fn):
+def left_to_eager(fn):
     def inside(a):
         with torch.fx.traceback.preserve_node_meta(), torch.fx.traceback.annotate({"fallback_to_eager": True}):
             return fn(a)
@@ -74,15 +74,15 @@ DIFFERENT = {
     "constant by content": ((with_constant([1.0] * 6), [x()]), (with_constant([2.0] * 6), [x()])),
     "dtype of a constant": ((with_constant([1.0] * 6), [x()]), (with_constant([1] * 6), [x()])),
     "body of a higher-order op": ((with_branch(torch.sin), [x()]), (with_branch(torch.cos), [x()])),
-    "carved out": ((torch.sin, [x()]), (carved(torch.sin), [x()])),
+    "carved out": ((torch.sin, [x()]), (left_to_eager(torch.sin), [x()])),
     "shape": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4)])),
     "stride": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4).t()])),
     "dtype": ((torch.sin, [x()]), (torch.sin, [x(dtype=torch.float64)])),
     "device": ((torch.sin, [x()]), (torch.sin, [x().to("meta")])),
-    "storage offset": ((torch.sin, [viewed(0)]), (torch.sin, [viewed(8)])),
-    "alignment": ((torch.sin, [viewed(0)]), (torch.sin, [viewed(1)])),
-    "inputs that share memory": ((add, [x(), x()]), (add, [*shared(0)])),
-    "how they share it": ((add, [*shared(0)]), (add, [*shared(12)])),
+    "storage offset": ((torch.sin, [view_at(0)]), (torch.sin, [view_at(8)])),
+    "alignment": ((torch.sin, [view_at(0)]), (torch.sin, [view_at(1)])),
+    "inputs that share memory": ((add, [x(), x()]), (add, [*inputs_with_one_storage(0)])),
+    "how they share it": ((add, [*inputs_with_one_storage(0)]), (add, [*inputs_with_one_storage(12)])),
 }
 
 
@@ -111,7 +111,7 @@ def triples(source, target):
     target.store(source.load() * 3)
 
 
-def helped(source, target):
+def calls_helper(source, target):
     target.store(factor(source.load()))  # noqa: F821 - a kernel that a test defines
 
 
@@ -140,7 +140,7 @@ def empty_kernel_tables():
 
 
 @pytest.mark.usefixtures("empty_kernel_tables")
-def test_kernels_of_the_users_count_by_their_source_configs_and_constants(monkeypatch):
+def test_the_key_depends_on_a_kernels_source_configs_and_constants(monkeypatch):
     triton = pytest.importorskip("triton")
 
     def tuned(*warps):
@@ -155,8 +155,8 @@ def test_kernels_of_the_users_count_by_their_source_configs_and_constants(monkey
     helpers = set()
     for helper in (doubles, triples):
         monkeypatch.setitem(globals(), "factor", triton.jit(helper))
-        helpers.add(key_of_call(triton.jit(helped)))
-    assert len(helpers) == 2, "what it calls counts too"
+        helpers.add(key_of_call(triton.jit(calls_helper)))
+    assert len(helpers) == 2, "the helper counts too"
 
 
 SYMBOLIC = {
@@ -255,7 +255,7 @@ print(json.dumps([ex.partitions.artifact.tolist(), ex.partitions.cache.tolist()]
 
 @pytest.mark.compiles
 def test_a_reopened_notebook_compiles_warm_and_to_the_same_keys():
-    limit = 1000 + time.time_ns() % 1_000_000_000  # of no earlier run, so in no cache; it changes no code
+    limit = 1000 + time.time_ns() % 1_000_000_000  # another in each run, so in no cache; it changes no code
     (keys, first), again = (python(REOPENED, str(limit)).json for _ in range(2))
     assert first == ["cold"]
     assert again == [keys, ["warm"]]

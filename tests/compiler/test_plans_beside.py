@@ -18,8 +18,8 @@ pytestmark = pytest.mark.compiles
 
 
 @pytest.fixture(scope="module")
-def beside():
-    """Return an exploration of two regions, compiled, and a program beside its own that has a third; what runs."""
+def two_plans():
+    """Return a compiled exploration of two regions, a second program with a third, and the list of keys that run."""
     ex, ran = rx.explore(programs.neighbours, programs.pair(grad=True)), []
     own = ex.plan
     other = ex.mark("rest", ops="aten.exp*").plan
@@ -27,7 +27,7 @@ def beside():
     ex.compile()
     program = ex.live.program
 
-    def noting(artifact):
+    def with_log(artifact):
         return replace(artifact, call=lambda args: ran.append(artifact.key) or artifact.call(args))
 
     compiles = program.store.compiles
@@ -37,32 +37,32 @@ def beside():
     )
     compile_stale(second)
     assert program.store.compiles == compiles + 2
-    program.store.artifacts = {key: noting(artifact) for key, artifact in program.store.artifacts.items()}
+    program.store.artifacts = {key: with_log(artifact) for key, artifact in program.store.artifacts.items()}
     second.apply_artifacts()
     return ex, second, ran
 
 
-def ran_in(call):
-    """Return the pieces that a call ran."""
-    ex, _, ran = call
+def keys_of_one_call(two_plans):
+    """Run the call once; return the keys of the artifacts that ran."""
+    ex, _, ran = two_plans
     ran.clear()
     run_once(ex.live.call, ex.live.capture.run)
     return set(ran)
 
 
-def test_two_plans_are_timed_in_one_run_and_each_runs_its_own_code(beside):
-    ex, second, ran = beside
+def test_two_plans_timed_together_each_run_their_own_code(two_plans):
+    ex, second, ran = two_plans
     program, variants, plan = ex.live.program, ex.live.variants, ex.plan
     own, other = set(program.keys().values()), set(second.keys().values())
     assert own < other, "artifacts are shared"
     records = partitions(program)
     reference = Reference(run_once(ex.live.call))
 
-    assert ran_in(beside) == own
+    assert keys_of_one_call(two_plans) == own
     with second.selected():
-        assert ran_in(beside) == other
+        assert keys_of_one_call(two_plans) == other
         assert verdict(compare_results("other", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
-    assert ran_in(beside) == own
+    assert keys_of_one_call(two_plans) == own
 
     ran.clear()
     of_second = Variants(ex.live.call, second, dynamic=None).get(VariantName.REGIONAL)
@@ -76,22 +76,22 @@ def test_two_plans_are_timed_in_one_run_and_each_runs_its_own_code(beside):
 
     assert ex.plan is plan
     assert partitions(program) == records
-    assert ran_in(beside) == own
+    assert keys_of_one_call(two_plans) == own
 
 
-def test_later_graphs_are_cut_for_the_plan_of_the_exploration(beside):
-    ex, second, _ = beside
+def test_later_graphs_are_cut_for_the_plan_of_the_exploration(two_plans):
+    ex, second, _ = two_plans
     own, other = set(ex.live.program.keys().values()), set(second.keys().values())
     x, y = programs.pair(grad=True)
     with second.selected():
         with torch.no_grad(), pytest.warns(UserWarning, match="traced again"):
             torch.testing.assert_close(ex.live.capture.run(x, y), programs.neighbours(x, y))
-        assert ran_in(beside) == other, "the graphs of the first trace still run the other plan"
-    assert ran_in(beside) == own
+        assert keys_of_one_call(two_plans) == other, "the graphs of the first trace still run the other plan"
+    assert keys_of_one_call(two_plans) == own
     assert set(ex.partitions.state) == {"compiled", "stale"}
     ex.compile()
     assert set(ex.partitions.state) == {"compiled"}
     second.close()
     with torch.no_grad():
         torch.testing.assert_close(ex.compiled(x, y), programs.neighbours(x, y))
-    assert ran_in(beside) == own
+    assert keys_of_one_call(two_plans) == own

@@ -64,7 +64,7 @@ class Recurrent(nn.Module):
         return self.out(h).mean()
 
 
-def written_attention(x):
+def manual_attention(x):
     q, k, v = x.unbind(1)
     return (((q @ k.transpose(-2, -1)) / 8.0).softmax(-1) @ v).square().mean()
 
@@ -86,7 +86,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
     "experts": (Experts, lambda: (floats(12, 16),)),
     "recurrent": (Recurrent, lambda: (floats(4, 3, 16),)),
     "attention": (Attention, lambda: (floats(2, 16, 32),)),
-    "written attention": (lambda: written_attention, lambda: (floats(2, 3, 2, 16, 64),)),
+    "manual attention": (lambda: manual_attention, lambda: (floats(2, 3, 2, 16, 64),)),
     "distances": (lambda: distances, lambda: (floats(6, 8), floats(6, 8))),
 }
 """Models and their arguments."""
@@ -95,7 +95,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
 
 
 @contextlib.contextmanager
-def lowering_alone(codes):
+def without_building(codes):
     """Context manager: let Inductor generate code, added to ``codes``, without building it."""
 
     def not_built(*_args, **_kwargs):
@@ -115,7 +115,7 @@ def code_of_torch_compile(fn, args):
 
     def lower(gm, inputs):
         forward = gm.forward
-        with lowering_alone(codes):
+        with without_building(codes):
             compile_fx(gm, inputs)
         return forward
 
@@ -130,7 +130,7 @@ def code_of_region(fn, args, *, grad, tracing=AS_TORCH_COMPILE):
 
 
 def normalized(code):
-    """Return the lines of generated code but for what follows from how a graph is called.
+    """Return the lines of generated code, without what follows from how a graph is called.
 
     Inputs, constants and dynamic sizes are named by their first use; asserts about inputs and results have no order;
     inputs that the graph only passes on are no results of a region, and are freed by who calls it. What is freed just
@@ -182,7 +182,7 @@ def _parts(text):
 
 
 SHOWN = {("GPT", True, False), ("residual", False, False), ("attention", False, False)}
-"""Cases that every run of the tests has, beside those of the first model."""
+"""Cases that are not slow, beside the cases of ``gated``."""
 
 CASES = [
     pytest.param(
@@ -196,25 +196,25 @@ CASES = [
     for grad in (False, True)
     for dynamic in (False, True)
     if (name, grad, dynamic)
-    != ("written attention", True, True)  # torch.compile's pattern fixes the size, ours does not
+    != ("manual attention", True, True)  # torch.compile's pattern fixes the size, ours does not
 ]
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="the code was not compared with that of this torch")
 @pytest.mark.compiles  # the C++ compiler is asked what it can do
 @pytest.mark.parametrize(("name", "grad", "dynamic"), CASES)
-def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
+def test_one_region_has_the_code_of_torch_compile(name, grad, dynamic):
     make, arguments = MODELS[name]
     fn, args = make(), arguments()
-    if dynamic:  # one size: of several, Inductor sorts products and arguments by their names
+    if dynamic:  # one size: with several, Inductor sorts products and arguments by their names
         torch._dynamo.maybe_mark_dynamic(args[0], 0)
-    # Of what it saves for the backward, torch.compile may choose the layout of convolutions; a region keeps the traced.
+    # torch.compile may choose the layout of convolutions saved for the backward; a region keeps the traced layout.
     keeps_layouts = inductor_config.patch(layout_optimization=False) if grad else contextlib.nullcontext()
     with keeps_layouts, contextlib.nullcontext() if grad else torch.no_grad():
         theirs, ours = code_of_torch_compile(fn, args), code_of_region(fn, args, grad=grad)
     assert list(map(normalized, ours)) == list(map(normalized, theirs))
     has_sizes = re.search(r"\bs\d+\b", ours[0]) is not None
-    assert has_sizes is dynamic or name == "written attention", "its pattern fixes the size"
+    assert has_sizes is dynamic or name == "manual attention", "its pattern fixes the size"
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="the code was not compared with that of this torch")
@@ -227,7 +227,7 @@ def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
         *(pytest.param(name, torch.float32, marks=pytest.mark.slow) for name in ("norms", "GPT", "Llama", "attention")),
     ],
 )
-def test_the_code_of_a_frozen_region_is_that_of_freezing_torch_compile(name, dtype):
+def test_frozen_regions_have_the_code_of_torch_compile_with_freezing(name, dtype):
     make, arguments = MODELS[name]
     fn = make().eval().to(dtype)
     args = [value.to(dtype) if value.is_floating_point() else value for value in arguments()]
@@ -256,7 +256,7 @@ def parts_kept(x, w):
     return (y.sin() * z.cos()).sum()
 
 
-def as_torch_compile(fn, args, config=None):
+def explore_as_torch_compile(fn, args, config=None):
     ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*").configure("r", config or {})
     ex.compile()
     assert {part.state for part in ex.session.partitions} == {"compiled"}
@@ -264,10 +264,10 @@ def as_torch_compile(fn, args, config=None):
 
 
 @pytest.mark.compiles
-def test_autograd_notices_write_to_viewed_result():
-    """Code of torch.compile alone does not: it returns views of the weight that the backward takes as they are."""
+def test_autograd_detects_writes_to_saved_weights():
+    """Inductor's code alone would hide them: it returns views of the weight, which the backward uses unchecked."""
     x, w = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True)
-    for function in (transposed, as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
+    for function in (transposed, explore_as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
         loss = function(x, w)
         with torch.no_grad():
             w += 1
@@ -276,9 +276,9 @@ def test_autograd_notices_write_to_viewed_result():
 
 
 @pytest.mark.compiles
-def test_autograd_notices_a_write_to_a_result_of_which_a_view_is_kept():
+def test_autograd_detects_writes_to_results_with_saved_views():
     x, w = torch.randn(4, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
-    for function in (returned_and_kept, as_torch_compile(returned_and_kept, (x, w)).compiled):
+    for function in (returned_and_kept, explore_as_torch_compile(returned_and_kept, (x, w)).compiled):
         y, z = function(x, w)
         with torch.no_grad():
             y += 1
@@ -289,7 +289,7 @@ def test_autograd_notices_a_write_to_a_result_of_which_a_view_is_kept():
 @pytest.mark.compiles
 def test_only_results_that_can_be_written_are_made_views():
     args = (floats(4, 8), floats(6, 8))
-    ex = as_torch_compile(parts_kept, args)
+    ex = explore_as_torch_compile(parts_kept, args)
     expected = torch.autograd.grad(parts_kept(*args), args)
     torch.testing.assert_close(torch.autograd.grad(ex.compiled(*args), args), expected)
     forward = ex.live.program.switches[0]
@@ -302,7 +302,7 @@ def test_only_results_that_can_be_written_are_made_views():
 @pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=pytest.mark.slow)])
 def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
     args = (floats(4, 8), floats(6, 8))
-    ex = as_torch_compile(transposed, args, config)
+    ex = explore_as_torch_compile(transposed, args, config)
     assert all(("CppWrapper" in artifact.code) is bool(config) for artifact in ex.live.program.store.artifacts.values())
     folder, plan = ex.save_artifacts(tmp_path / "artifacts"), ex.save_plan(tmp_path / "plan.json")
     monkeypatch.setattr(inductor, "lower_as_it_is", mock.Mock(side_effect=AssertionError("nothing is to be compiled")))
@@ -312,7 +312,7 @@ def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
     assert {part.state for part in rx.status(compiled).partitions} == {"compiled"}
 
 
-def test_equal_graphs_of_different_tracings_are_compiled_anew():
+def test_equal_graphs_of_different_tracings_are_compiled_separately():
     x = torch.randn(8)
     one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
     prints = [
@@ -321,7 +321,7 @@ def test_equal_graphs_of_different_tracings_are_compiled_anew():
     assert prints[0] != prints[1]
 
 
-def test_the_code_of_the_whole_graph_is_that_of_one_region():
+def test_the_whole_graph_has_the_code_of_one_region():
     args = (floats(4, 8), floats(6, 8))
     ex = rx.explore(transposed, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
     whole = [normalized(of.code.text) for of in full_graphs(ex.live.program).values()]

@@ -91,7 +91,7 @@ def test_code_under_other_settings_is_not_compared():
 
 
 @pytest.mark.compiles
-def test_a_key_that_matters_in_one_partition_matters():
+def test_a_key_with_effect_in_one_partition_is_not_inert():
     def two(x, y):
         with rx.region("r"):
             a = (x * 2).softmax(-1)
@@ -107,7 +107,7 @@ def test_a_key_that_matters_in_one_partition_matters():
 
 
 @pytest.mark.compiles
-def test_initial_config_is_compared_by_diagnose():
+def test_diagnose_compares_the_initial_config():
     ex = rx.explore(rx.region("r", max_fusion_size=9)(lambda x: x.sin() * 2), (torch.randn(8),))
     ex.compile()
     assert codes(ex) == []
@@ -116,14 +116,14 @@ def test_initial_config_is_compared_by_diagnose():
 
 
 def test_the_largest_key_sets_without_effect_in_all_partitions_are_reported():
-    def of(*sets):
+    def partition(*sets):
         return Partition("r", "r", 0, "0/inference", (), State.COMPILED, same_without=sets)
 
     assert keys_of_same_code([]) == []
-    assert keys_of_same_code([of(("a",), ("b",), ("a", "b"))]) == [("a", "b")]
-    assert keys_of_same_code([of(("a",), ("a", "b")), of(("a",))]) == [("a",)]
-    assert keys_of_same_code([of(("a",), ("b",)), of(("b",), ("a",))]) == [("a",), ("b",)]
-    assert keys_of_same_code([of(("a",)), of()]) == []
+    assert keys_of_same_code([partition(("a",), ("b",), ("a", "b"))]) == [("a", "b")]
+    assert keys_of_same_code([partition(("a",), ("a", "b")), partition(("a",))]) == [("a",)]
+    assert keys_of_same_code([partition(("a",), ("b",)), partition(("b",), ("a",))]) == [("a",), ("b",)]
+    assert keys_of_same_code([partition(("a",)), partition()]) == []
 
 
 def test_cuda_graphs_are_never_without_effect():
@@ -143,7 +143,7 @@ def test_cuda_graphs_are_never_without_effect():
 
 
 @pytest.mark.compiles
-def test_plans_of_equal_code_share_one_set_of_figures_and_are_named():
+def test_plans_of_equal_code_share_figures_and_name_each_other():
     ex = attention()
     ex.benchmark(("regional",), budget_s=0.05)
     first = ex.session

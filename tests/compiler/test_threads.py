@@ -34,11 +34,11 @@ from tests.shared.processes import python, until
 WAITING = "waiting for another thread of this process that compiles"
 
 
-def explored():
+def explore():
     return rx.explore(programs.two, (torch.randn(8, requires_grad=True),))
 
 
-def started(*works):
+def start_threads(*works):
     """Start a thread for each of ``works``, and return them."""
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
@@ -48,19 +48,19 @@ def started(*works):
 
 def run_together(*works):
     """Run each of ``works`` on a thread of its own, and wait for all."""
-    for thread in started(*works):
+    for thread in start_threads(*works):
         thread.join()
 
 
-def raised_elsewhere(work):
-    """Return what ``work`` raises on another thread, if anything, in a list."""
+def errors_on_another_thread(work):
+    """Return a list with the error that ``work`` raises on another thread; empty if none."""
     with ThreadPoolExecutor(1) as pool:
         error = pool.submit(work).exception()
     return [] if error is None else [error]
 
 
 @contextmanager
-def held_elsewhere(lock):
+def held_by_another_thread(lock):
     """Context manager: another thread holds ``lock``."""
     taken, release = threading.Event(), threading.Event()
 
@@ -69,7 +69,7 @@ def held_elsewhere(lock):
             taken.set()
             release.wait(60)
 
-    (thread,) = started(hold)
+    (thread,) = start_threads(hold)
     taken.wait()
     try:
         yield release.set
@@ -83,8 +83,8 @@ def held_elsewhere(lock):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("rounds", "threads"), [(1, 2), pytest.param(20, 4, marks=pytest.mark.slow)])
-def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds, threads):
-    """Explorations of their own and one for all, with Inductor's caches empty of them and filled."""
+def test_threads_explore_and_compile_beside_a_plain_compile(rounds, threads):
+    """Each thread has an exploration, or all share one; Inductor's caches are cold or warm."""
     options = ("--rounds", str(rounds), "--threads", str(threads))
     done = python(Path(__file__).with_name("threads.py"), *options, timeout=3600)
     assert done.out == f"ok {4 * rounds}\n"
@@ -96,46 +96,46 @@ def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds, threads
 @pytest.mark.compiles
 @pytest.mark.parametrize("which", ["any compile", "a compile of this exploration"])
 def test_waiting_is_reported_and_cancellable(which):
-    ex, told = explored(), []
+    ex, tasks = explore(), []
     assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
     def lock():
         return convert_frame.compile_lock if which == "any compile" else ex.exclusive_use.turn(PLAIN_RUN)
 
-    run = rx.Run(cancelled=lambda: bool(told), progress=lambda doing, _fraction: told.append(doing))
-    with held_elsewhere(lock()):
+    run = rx.Run(cancelled=lambda: bool(tasks), progress=lambda doing, _fraction: tasks.append(doing))
+    with held_by_another_thread(lock()):
         assert ex.compile(run=run).empty
-    assert told == [WAITING]
+    assert tasks == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
-    with held_elsewhere(lock()) as release:
+    with held_by_another_thread(lock()) as release:
         threading.Timer(0.3, release).start()
         ex.compile()
     assert set(ex.partitions.state) == {"compiled"}
 
 
 @pytest.mark.compiles
-def test_compile_between_regions_is_waited_for():
-    explored().compile()  # from here on no kernel has to be built: what has begun is done
-    ex, told, holds = explored(), [], []
+def test_ex_compile_waits_between_regions_for_another_compile():
+    explore().compile()  # from here on no kernel has to be built, so what has begun completes
+    ex, tasks, holds = explore(), [], []
 
     def progress(doing, fraction):
-        told.append(doing)
+        tasks.append(doing)
         if fraction > 0 and not holds:
-            holds.append(others.enter_context(held_elsewhere(compile_lock())))
+            holds.append(others.enter_context(held_by_another_thread(compile_lock())))
 
     with ExitStack() as others:
-        ex.compile(run=rx.Run(cancelled=lambda: told[-1:] == [WAITING], progress=progress))
-    assert told[-1] == WAITING
+        ex.compile(run=rx.Run(cancelled=lambda: tasks[-1:] == [WAITING], progress=progress))
+    assert tasks[-1] == WAITING
     assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
 
 
 @pytest.mark.compiles
-def test_a_waiting_panel_shows_that_and_can_be_cancelled():
-    ex = explored()
+def test_a_panel_shows_that_it_waits_and_can_be_cancelled():
+    ex = explore()
     control = control_of(ex)
     doing = []
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
-    with held_elsewhere(convert_frame.compile_lock):
+    with held_by_another_thread(convert_frame.compile_lock):
         control.jobs.start("compile", lambda ex, _, run: ex.compile(run=run))
         until(lambda: WAITING in doing)
         control.jobs.cancel()
@@ -149,7 +149,7 @@ def test_a_plain_compile_waits_for_ours():
     order = []
     compiled = torch.compile(lambda x: x.sin(), backend=lambda gm, _inputs: order.append("plain") or gm)
     with compile_lock():
-        (thread,) = started(lambda: compiled(torch.ones(2)))
+        (thread,) = start_threads(lambda: compiled(torch.ones(2)))
         thread.join(0.5)
         order.append("ours")
     thread.join()
@@ -178,12 +178,14 @@ USES = {
 
 
 def test_a_measurement_keeps_other_threads_from_the_exploration(tmp_path):
-    ex, raised = explored(), {}
+    ex, raised = explore(), {}
     plan, live = ex.plan, ex.live
 
     def progress(_doing, _fraction):
         if not raised:
-            raised.update((name, raised_elsewhere(lambda use=use: use(ex, tmp_path))) for name, use in USES.items())
+            raised.update(
+                (name, errors_on_another_thread(lambda use=use: use(ex, tmp_path))) for name, use in USES.items()
+            )
 
     ex.benchmark(("eager",), 0.05, run=rx.Run(progress=progress))
     for name in USES:
@@ -198,7 +200,7 @@ def test_a_measurement_keeps_other_threads_from_the_exploration(tmp_path):
 
 
 def test_progress_callback_cannot_edit_while_measuring():
-    ex = explored()
+    ex = explore()
     plan = ex.plan
     with pytest.raises(BusyError, match=r"ex\.profile\(\) is measuring"):
         ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: ex.disable("a")))
@@ -209,11 +211,11 @@ def test_progress_callback_cannot_edit_while_measuring():
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
 def test_edits_are_refused_while_measuring(name):
-    """There is no panel to cancel it in."""
-    ex, raised = explored(), []
+    """The error does not mention the panel, because none is shown."""
+    ex, raised = explore(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
 
-    run = rx.Run(progress=lambda *_: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
+    run = rx.Run(progress=lambda *_: raised.extend(errors_on_another_thread(lambda: ex.disable("a"))))
     arguments = {"bitwise": False} if name == "roofline" else {"name": "a", "budget_s": 0.05}
     getattr(ex, name)(**arguments, run=run)
     assert {type(error) for error in raised} == {BusyError}
@@ -222,8 +224,8 @@ def test_edits_are_refused_while_measuring(name):
 
 
 def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
-    ex = explored()
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
+    ex = explore()
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
 
 
@@ -253,7 +255,7 @@ def test_region_marked_while_recording_is_compiled():
 
 
 def test_edits_of_several_threads_are_all_kept():
-    ex = explored()
+    ex = explore()
     names = [[f"r{thread}.{number}" for number in range(10)] for thread in range(4)]
     begin = threading.Barrier(len(names))
 
@@ -273,22 +275,22 @@ def test_edits_of_several_threads_are_all_kept():
 
 
 def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
-    """One that comes after the new trace has read the plan waits until the exploration has that trace."""
-    ex, waiting, threads = explored(), threading.Event(), []
+    """An edit after the new trace has read the plan waits until the exploration has that trace."""
+    ex, waiting, threads = explore(), threading.Event(), []
     apply = Program.apply
 
     def edit():
         waiting.set()
         ex.configure("b", max_fusion_size=4)
 
-    def edited_meanwhile(program, plan):
+    def apply_and_edit(program, plan):
         apply(program, plan)
         if program is not ex.live.program:
-            threads.extend(started(edit))
+            threads.extend(start_threads(edit))
             waiting.wait()
             threads[0].join(0.2)
 
-    monkeypatch.setattr(Program, "apply", edited_meanwhile)
+    monkeypatch.setattr(Program, "apply", apply_and_edit)
     ex.retrace(dynamic=True)
     threads[0].join()
     assert ex.plan["b"].config == {"max_fusion_size": 4}
@@ -296,24 +298,24 @@ def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
 
 @pytest.mark.parametrize("measure", ["benchmark", "profile"])
 def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measure):
-    ex, told = explored(), []
+    ex, tasks = explore(), []
 
     def run(cancelled):
         arguments = (("eager",), 0.05) if measure == "benchmark" else (0.05,)
         return getattr(ex, measure)(
-            *arguments, run=rx.Run(cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing))
+            *arguments, run=rx.Run(cancelled=cancelled, progress=lambda doing, _fraction: tasks.append(doing))
         )
 
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
-        assert run(lambda: bool(told)).empty
-    assert told == [WAITING]
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)) as release:
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
+        assert run(lambda: bool(tasks)).empty
+    assert tasks == [WAITING]
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)) as release:
         threading.Timer(0.3, release).start()
         assert not run(lambda: False).empty
 
 
 def test_a_thread_that_waits_for_a_new_trace_continues_with_it():
-    ex, profiles, waiting = explored(), [], threading.Event()
+    ex, profiles, waiting = explore(), [], threading.Event()
 
     def profile():
         assert not ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: waiting.set())).empty
@@ -330,7 +332,7 @@ def test_a_thread_that_waits_for_a_new_trace_continues_with_it():
     assert ex.session.profile is not None
 
 
-def test_closing_waits_until_another_thread_has_traced_the_call_again():
+def test_closing_waits_for_a_retrace_on_another_thread():
     norm = torch.nn.BatchNorm1d(4)
     threads, begun, go_on = [], threading.Event(), threading.Event()
 
@@ -379,7 +381,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
     watch(Program, "_cut_live_graph")
     watch(torch._inductor, "standalone_compile")
     watch(CacheCounts, "now")  # where the time of a compile begins: waiting is no part of it
-    ex = explored()
+    ex = explore()
     ex.configure("a", {"max_fusion_size": 1})
     ex.compile()
     ex.live.program.twin(ex.live.program.switches[0], {"fallback_random": True})
@@ -393,7 +395,7 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
 
 
 def test_threads_that_need_a_new_cut_at_once_share_it(monkeypatch):
-    program, both, found = explored().live.program, threading.Barrier(2), []
+    program, both, found = explore().live.program, threading.Barrier(2), []
     program.cut(program.plan)
 
     def lock_of_both():
@@ -423,7 +425,7 @@ def test_marked_code_runs_eagerly_while_no_other_thread_traces():
 
 
 def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
-    """On a device they would run on a thread of autograd's, and wait there to be compiled."""
+    """On a device, autograd would run them on its own thread, where their compile would wait for the lock."""
 
     @torch._dynamo.disable
     def check():
@@ -442,19 +444,19 @@ def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
     assert backwards_use_threads()
 
 
-def test_generated_code_may_be_forgotten_while_lines_of_files_are_checked(monkeypatch, tmp_path):
-    """Another thread does so, or the garbage collector; Python 3.11 raises KeyError if all are checked at once."""
+def test_linecache_may_lose_generated_code_while_it_is_checked(monkeypatch, tmp_path):
+    """Another thread or the garbage collector drops it; Python 3.11 raises KeyError if all are checked at once."""
     source, generated = str(tmp_path / "file.py"), "<eval_with_key>.test"
     stat = os.stat
 
-    def forgetting(path, *args, **kwargs):
+    def stat_and_forget(path, *args, **kwargs):
         if path == source:
             linecache.cache.pop(generated, None)
         return stat(path, *args, **kwargs)
 
     for name in (source, generated):
         linecache.cache[name] = (1, 1.0, ["1\n"], name)
-    monkeypatch.setattr(os, "stat", forgetting)
+    monkeypatch.setattr(os, "stat", stat_and_forget)
     rx.explore(torch.sin, (torch.ones(2),))
     assert source not in linecache.cache
 
@@ -471,7 +473,7 @@ def test_another_thread_may_train_while_a_call_is_explored():
 
     def f(x):
         if not torch.compiler.is_compiling() and weight.grad is None:
-            errors.extend(raised_elsewhere(train))
+            errors.extend(errors_on_another_thread(train))
         return x.sin()
 
     rx.explore(f, (torch.ones(2),))
@@ -490,7 +492,7 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
             print("muted")
 
     with silent():
-        (thread,) = started(outlast)
+        (thread,) = start_threads(outlast)
         first.wait()
         print("muted")
         sys.stdout.writelines(["muted"])
@@ -577,9 +579,9 @@ def marked(x):
     with rx.region("exp"):
         return x.exp() * 2
 
-def explored(of):
+def explore_with_pool(kind):
     mine = torch.compile(lambda x: x.cos() * 2, backend="aot_eager")
-    own = rx.compile(marked) if of == "rx" else mine
+    own = rx.compile(marked) if kind == "rx" else mine
 
     def step(x):
         y = x.sin()
@@ -587,80 +589,80 @@ def explored(of):
         return first.result() + second.result()
 
     x = torch.ones(4, requires_grad=True)
-    expected = mine(x.detach().sin()) + own(x.detach().sin()) if of == "warm" else None
+    expected = mine(x.detach().sin()) + own(x.detach().sin()) if kind == "warm" else None
     ex = rx.explore(step, (x,))
     assert len(ex.live.capture.frames) >= 1
     y = ex.live.call.forward()
     assert expected is None or torch.equal(y, expected)
     torch._dynamo.reset()  # the next one has compiled nothing
 
-for of in ("torch", "rx", "warm"):
-    explored(of)
-    print(of, torch._dynamo.convert_frame.compile_lock.__class__.__name__, flush=True)
+for kind in ("torch", "rx", "warm"):
+    explore_with_pool(kind)
+    print(kind, torch._dynamo.convert_frame.compile_lock.__class__.__name__, flush=True)
 """
 
 
 @pytest.fixture(scope="module")
-def printed():
-    """What a process prints that does all this: what breaks there breaks torch for the whole process."""
+def printed_lines():
+    """Return the lines that the three programs print in one process: a failure there breaks torch for all of it."""
     overwritten = {"MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
     return python(SHARED + CLOSED + POOL, flags=("-X", "faulthandler"), env=overwritten).out.splitlines()
 
 
 @pytest.mark.compiles
-def test_explorations_block_and_crash_no_threads_of_the_users(printed):
-    """Each would, or torch does (docs/upstream.md).
+def test_explorations_block_and_crash_no_threads_of_the_users(printed_lines):
+    """Both cases are faults of torch that an exploration avoids (docs/upstream.md).
 
-    Two threads use the parameters of an exploration: they deadlock on it, if it keeps the nodes of their gradients. A
-    function is forgotten that another thread traces or compiles: freeing what Dynamo keeps of it is a crash then.
+    Two threads that use the parameters of an exploration deadlock if it keeps the nodes of their gradients. If Dynamo
+    forgets a function that another thread traces or compiles, freeing what Dynamo keeps of it crashes.
     """
-    assert printed[:3] == ["shared ['grad bias', 'grad weight']", "closed often 4", "closed meanwhile 1"]
+    assert printed_lines[:3] == ["shared ['grad bias', 'grad weight']", "closed often 4", "closed meanwhile 1"]
 
 
 @pytest.mark.compiles
-def test_a_pool_inside_the_call_may_compile(printed):
-    """What it compiles is torch's, one of ``rx.compile`` with a region, or compiled already."""
-    assert printed[3:] == ["torch RLock", "rx RLock", "warm RLock"]
+def test_a_pool_inside_the_call_may_compile(printed_lines):
+    """The pool compiles by torch.compile, by ``rx.compile`` with a region, or runs code that is compiled already."""
+    assert printed_lines[3:] == ["torch RLock", "rx RLock", "warm RLock"]
 
 
-def of_the_argument(y):
+def call_on_argument(y):
     return lambda x: x * 2, y
 
 
-def of_its_gradient(y):
+def call_on_its_gradient(y):
     w = torch.ones(3, requires_grad=True)
     w.grad = y
     return lambda x: x.grad * 2, w
 
 
-@pytest.mark.parametrize("call_with", [of_the_argument, of_its_gradient])
+@pytest.mark.parametrize("call_with", [call_on_argument, call_on_its_gradient])
 def test_a_backward_does_not_enter_values_computed_in_another_thread(call_with):
-    """Each thread counts the nodes of autograd from 0, so those of this one have larger numbers than the call's."""
+    """Autograd numbers the nodes of each thread from 0, so nodes of this thread have larger numbers than the call's."""
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
     fn, x = call_with(y)
     calls = []
-    assert not raised_elsewhere(lambda: calls.append(Call(fn, (x,))))
+    assert not errors_on_another_thread(lambda: calls.append(Call(fn, (x,))))
     assert len(calls[0].gradient_names) == 1
-    y.sum().backward()  # whose buffers the backward of the call has left alone
+    y.sum().backward()  # the backward of the call has not freed its buffers
     assert w.grad is not None
 
 
-def many_nodes_made():
+def make_many_nodes():
     y = torch.ones(3, requires_grad=True)
     for _ in range(100):
         y = y * 1.0
 
 
-@pytest.mark.parametrize("of", [lambda x: x, torch.sin])
-def test_gradients_pass_values_of_own_threads(of):
-    """Its nodes have smaller numbers than those that this thread made before the call."""
-    many_nodes_made()
+@pytest.mark.parametrize("tensor_of", [lambda x: x, torch.sin])
+def test_gradients_pass_values_computed_on_the_calls_own_threads(tensor_of):
+    """The nodes of such a value have smaller numbers than nodes that this thread made before the call."""
+    make_many_nodes()
     runs = []
 
     def call(x):
         runs.append(len(runs))
-        return pool.submit(torch.exp, of(x)).result()
+        return pool.submit(torch.exp, tensor_of(x)).result()
 
     x = torch.ones(3, requires_grad=True)
     with ThreadPoolExecutor(1) as pool:
@@ -668,17 +670,17 @@ def test_gradients_pass_values_of_own_threads(of):
         with repeated.restoring():
             _, gradients = repeated.run()
     assert not runs
-    (expected,) = torch.autograd.grad(result := of(x).exp(), x, *random_cotangents(result).values())
+    (expected,) = torch.autograd.grad(result := tensor_of(x).exp(), x, *random_cotangents(result).values())
     assert torch.equal(torch.stack(gradients), torch.stack([expected]))
 
 
 def test_gradients_stop_at_unreachable_values():
     w = torch.ones(3, requires_grad=True)
     y = w.exp()
-    many_nodes_made()
+    make_many_nodes()
     endless = itertools.repeat(y)
     x = torch.ones(3, requires_grad=True)
     call = Call(lambda x: x * next(endless), (x,))
     assert len(call.gradient_names) == 2
-    y.sum().backward()  # whose buffers the backward of the call has left alone
+    y.sum().backward()  # the backward of the call has not freed its buffers
     assert w.grad is not None

@@ -1,7 +1,7 @@
-"""Against upstream: what is compiled by its cut, and the variants that run the marks alone.
+"""Against upstream: compiled code under its cut, and the variants that run only the marks.
 
-That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``; what is said of
-programs under its compilers in ``tests/diagnostics``.
+That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``; diagnostics
+of programs under its compilers are in ``tests/diagnostics``.
 """
 
 import pytest
@@ -25,7 +25,7 @@ compiles = pytest.mark.compiles
     "name", [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()]
 )
 def test_compiled_pieces_match_eager_under_either_cut(name):
-    """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
+    """Under either cut, the code of the pieces gives the right outputs and gradients."""
     program = PROGRAMS[name]
     with program.explore() as ex:
         for cut in (CutRule.INSTANCES, CutRule.UPSTREAM) if program.upstreams_cut_is_right else (CutRule.INSTANCES,):
@@ -41,13 +41,13 @@ def benchmark(ex, *variants):
     return ex
 
 
-def found(ex):
+def upstream_codes(ex):
     return {item.code for item in ex.diagnostics if item.code.startswith("upstream-")}
 
 
 @compiles
 def test_upstream_compiles_only_marked_ops(monkeypatch):
-    """Marked by module here, not in the source: the marks are put on Dynamo's graph."""
+    """The region is marked by module: its marks are put on Dynamo's graph, not into the source."""
     pieces = []
     note = upstream_marks.Marks._record_piece
     monkeypatch.setattr(
@@ -58,7 +58,7 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
     assert set(ex.timings.variant) == {"eager", "upstream"}
     assert set(ex.numerics[ex.numerics.variant == "upstream"].verdict) == {"ok"}
     assert ex.compile_costs.what.tolist()[-1] == "upstream"
-    assert found(ex) <= {"upstream-merged"}, "views of weights lie side by side"
+    assert upstream_codes(ex) <= {"upstream-merged"}, "views of weights lie side by side"
     graph = ex.session.graph("0/dynamo")
     marked = {node.origin for node in graph.ops if any(call.path.endswith(".up") for call in node.modules)}
     assert set().union(*pieces) == marked
@@ -70,8 +70,8 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
 
 
 @compiles
-def test_variants_of_torch_recompile_under_other_settings():
-    """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
+def test_full_and_upstream_recompile_when_inductor_config_changes():
+    """Dynamo does not guard on Inductor's config, so both have to be compiled again when it changes."""
     ex = rx.explore(programs.two, (torch.ones(4),))
 
     def costs():
@@ -96,4 +96,4 @@ def test_instances_with_different_ids_are_not_joined():
 
     ex = benchmark(rx.explore(layers, (torch.ones(4),)), "upstream")
     assert [part.region for part in ex.session.partitions] == ["layers"] * 3
-    assert found(ex) == set()
+    assert upstream_codes(ex) == set()

@@ -27,7 +27,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has th
 
 
 @posix
-def test_a_process_answers_raises_or_is_lost():
+def test_a_process_returns_a_result_raises_or_is_lost():
     assert run_alone(str, [1, 2], never_cancelled) == "[1, 2]"
     with pytest.raises(TypeError, match="no len"):
         run_alone(len, 3, never_cancelled)
@@ -85,19 +85,19 @@ def ours(a: torch.Tensor) -> torch.Tensor:
 ours.register_fake(torch.empty_like)
 
 
-def dumped(fn, *shapes, device="cpu"):
+def dump(fn, *shapes, device="cpu"):
     with fake_mode_with_symbols():
         inputs = [torch.empty(shape, device=device) for shape in shapes]
     return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
 
 
 def test_unportable_pieces_cannot_be_sent():
-    assert dumped(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
+    assert dump(lambda a, b: torch.max(a @ b, 0)[0] + torch.zeros(4, dtype=torch.bfloat16), (4, 4), (4, 4))
     constant = torch.ones(4)
     with pytest.raises(ShipmentError, match="runs on meta"):
-        dumped(torch.sin, (4,), device="meta")
+        dump(torch.sin, (4,), device="meta")
     with pytest.raises(ShipmentError, match=r"calls regional_explorer_tests\.ours\.default, an operator of a library"):
-        dumped(ours, (4,))
+        dump(ours, (4,))
     gm = make_fx(lambda a: a + constant)(torch.ones(4))
     with fake_mode_with_symbols():
         inputs = [torch.empty(4)]
@@ -138,8 +138,8 @@ def step(x, places):
 
 
 @pytest.fixture
-def sent():
-    """A piece whose code would crash on other integers, its inputs, and what is sent of both."""
+def shipped_piece():
+    """Return a piece whose code would crash on other integers, its inputs, and the shipment of both."""
     x, places = torch.randn(8, 6), torch.tensor([1, 7, 3, 2])
     ex = rx.explore(step, (x, places))
     program = ex.live.program
@@ -154,8 +154,8 @@ def sent():
 
 
 @pytest.mark.compiles
-def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(sent):
-    wanted, args, content = sent
+def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(shipped_piece):
+    wanted, args, content = shipped_piece
     here, store = ArtifactStore(), ArtifactStore()
     compiled = here.compile(wanted)
     delivery = shipment.receive(shipment.compile_shipment(content))
@@ -168,17 +168,17 @@ def test_a_piece_compiled_elsewhere_is_the_one_compiled_here(sent):
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
-def test_other_versions_and_machines_refuse_each_other(sent, monkeypatch):
-    wanted, _, content = sent
+def test_shipments_of_another_version_or_machine_are_refused(shipped_piece, monkeypatch):
+    wanted, _, content = shipped_piece
     refused = shipment.receive(shipment.compile_shipment(content.replace(b"pieces 1", b"pieces 2")))
     assert "pieces 2" in refused.refusal
     monkeypatch.setattr(shipment, "_compiled", lambda _shipment: shipment.Delivery(machine=elsewhere))
     elsewhere = dataclasses.replace(shipment.Machine.here(), cpu=("avx1024",))
-    answer = shipment.compile_shipment(content)
-    assert "a processor with avx1024" in shipment.receive(answer).refusal
-    assert "pieces 2" in shipment.receive(answer.replace(b"pieces 1", b"pieces 2")).refusal
+    delivered = shipment.compile_shipment(content)
+    assert "a processor with avx1024" in shipment.receive(delivered).refusal
+    assert "pieces 2" in shipment.receive(delivered.replace(b"pieces 1", b"pieces 2")).refusal
     with pytest.raises(ShipmentError, match="avx1024"):
-        shipment.unload(shipment.receive(answer), wanted, ArtifactStore())
+        shipment.unload(shipment.receive(delivered), wanted, ArtifactStore())
 
 
 @pytest.mark.parametrize(
@@ -191,18 +191,18 @@ def test_other_versions_and_machines_refuse_each_other(sent, monkeypatch):
         (ZeroDivisionError("of Inductor's"), False),
     ],
 )
-def test_a_lack_of_memory_is_the_fault_of_a_piece_and_other_lacks_are_the_workers(sent, monkeypatch, error, of_worker):
+def test_running_out_of_memory_fails_the_piece_not_the_worker(shipped_piece, monkeypatch, error, of_worker):
     def fail(_shipment):
         raise error
 
     monkeypatch.setattr(shipment, "_compiled", fail)
-    delivery = shipment.receive(shipment.compile_shipment(sent[2]))
+    delivery = shipment.receive(shipment.compile_shipment(shipped_piece[2]))
     assert (bool(delivery.refusal), bool(delivery.failure)) == (of_worker, not of_worker)
 
 
 @pytest.mark.compiles
-def test_compiled_code_that_raises_unlike_its_eager_piece_is_a_failure(sent, monkeypatch):
-    _, _, content = sent
+def test_compiled_code_that_raises_unlike_eager_is_a_failure(shipped_piece, monkeypatch):
+    _, _, content = shipped_piece
     compile_piece = shipment.compile_piece
 
     def raising(*args):

@@ -1,6 +1,6 @@
 """Run as a program: rounds of threads that explore and compile at once beside plain torch.compile.
 
-What breaks here breaks torch for the whole process: it is run in one of its own. Prints ``ok`` and the count of rounds.
+A failure breaks torch for the whole process, so this runs in its own. Prints ``ok`` and the count of rounds.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tests.shared.checks import BEFORE_2_13
 
 
 class Model(nn.Module):
-    """Two regions, made anew for each round so that nothing is traced already."""
+    """Two regions; each round has a new model, so that nothing is traced already."""
 
     def __init__(self):
         super().__init__()
@@ -42,11 +42,11 @@ class Model(nn.Module):
 def check(compiled, model):
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
     (mine,), (theirs,) = (torch.autograd.grad(function(x), (x,)) for function in (compiled, model.unmarked))
-    # Elements near zero are what is left of larger terms, and are off by what rounds those.
+    # Elements near zero are differences of larger terms, and have the rounding errors of those.
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4 * theirs.abs().max().item())
 
 
-def explored(*, cold):
+def explore_model(*, cold):
     """Explore a model; with ``cold`` under configs that were never compiled before."""
     model = Model()
     ex = rx.explore(model, (torch.randn(4, 8, requires_grad=True),))
@@ -55,14 +55,14 @@ def explored(*, cold):
     return model, ex
 
 
-def plain(model):
+def compile_plainly(model):
     torch.manual_seed(1)
     check(torch.compile(model), model)
 
 
 def run_round(threads, *, distinct, cold):
     """Run ``threads`` threads and one that compiles plainly; raise what one of them raised."""
-    shared = None if distinct else explored(cold=cold)
+    shared = None if distinct else explore_model(cold=cold)
     barrier = threading.Barrier(threads + 1)
 
     def run(work):
@@ -70,7 +70,7 @@ def run_round(threads, *, distinct, cold):
         work()
 
     def explore():
-        model, ex = shared or explored(cold=cold)
+        model, ex = shared or explore_model(cold=cold)
         ex.compile()
         partitions = ex.partitions
         if set(partitions.state) != {"compiled"}:
@@ -78,7 +78,7 @@ def run_round(threads, *, distinct, cold):
         check(ex.compiled, model)
 
     with ThreadPoolExecutor(threads + 1) as pool:
-        list(pool.map(run, [explore] * threads + [lambda: plain(Model())]))
+        list(pool.map(run, [explore] * threads + [lambda: compile_plainly(Model())]))
 
 
 def main():
@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--threads", type=int, default=4)
     options = parser.parse_args()
     if BEFORE_2_13:
-        plain(Model())  # on the thread that outlives the others: pull request 178950 (docs/upstream.md)
+        compile_plainly(Model())  # on the thread that outlives the others: pull request 178950 (docs/upstream.md)
     stdout, backward = sys.stdout, torch.Tensor.backward
     torch.set_num_threads(1)
     count, began = 0, time.monotonic()
@@ -97,7 +97,7 @@ def main():
                 run_round(options.threads, distinct=distinct, cold=cold)
                 count += 1
         print(f"{number}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-    plain(Model())
+    compile_plainly(Model())
     if sys.stdout is not stdout or torch.Tensor.backward is not backward:
         raise AssertionError("something of the process was left changed")
     print("ok", count)

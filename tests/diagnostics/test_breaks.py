@@ -1,4 +1,4 @@
-"""Graph breaks: where each is, in a hook or a library too, what runs eagerly because of it, and what helps."""
+"""Graph breaks: where each is, in a hook or a library too, which ops run eagerly after it, and the remedy."""
 
 import functools
 import re
@@ -17,16 +17,16 @@ from tests.shared.checks import codes, only
 X = torch.randn(4, 8)
 
 
-def averaging():
+def averaging_net():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None), nn.ReLU())
 
 
-def printing(_module, _inputs, *_output):
+def print_hook(_module, _inputs, *_output):
     print("a graph break")
 
 
 class Printer:
-    """A hook that is an object, and has one that is a method."""
+    """A hook as an object; its method is a hook too."""
 
     def __call__(self, module, inputs, output):
         print("a graph break")
@@ -35,22 +35,22 @@ class Printer:
         print("a graph break")
 
 
-def layers(*hooked, register="register_forward_hook", hook=printing):
+def layers(*hooked, register="register_forward_hook", hook=print_hook):
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.ReLU())
     for index in hooked:
         getattr(model[index], register)(hook)
     return model
 
 
-def exploring(model, *args):
+def explore(model, *args):
     return rx.explore(lambda x: model(x).sin().sum(), args or (X,))
 
 
 # ------------------------------------------------------------------------------------------------ where, and what helps
 
 
-def test_a_break_in_a_module_of_torch_names_the_module_and_torchs_line():
-    found = only(exploring(averaging()), "graph-break")
+def test_the_message_of_breaks_in_torch_names_module_and_line():
+    found = only(explore(averaging_net()), "graph-break")
     assert re.search(r"in module '1' \(BatchNorm1d\), at batchnorm\.py:\d+ in forward: Unsupp", found.message)
     assert [line.text for line in found.where] == ["return rx.explore(lambda x: model(x).sin().sum(), args or (X,))"]
     assert "momentum" in found.remedy
@@ -58,16 +58,16 @@ def test_a_break_in_a_module_of_torch_names_the_module_and_torchs_line():
 
 
 def test_the_advice_about_a_momentum_helps_and_torchs_hint_does_not():
-    assert "graph-break" not in codes(exploring(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=0.1))))
+    assert "graph-break" not in codes(explore(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=0.1))))
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        assert "graph-break" in codes(exploring(averaging()))
+        assert "graph-break" in codes(explore(averaging_net()))
 
 
-def test_library_break_repeats_torchs_hint():
+def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
     adaptive, target = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3, 6]), torch.tensor([1, 2, 4, 8])
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
-    assert "outside of it, 5" in found.message, "its own ops are among them, not those of its layers alone"
+    assert "outside of it, 5" in found.message, "its own ops are counted, not only the ops of its layers"
     assert "You cannot move this line" in found.remedy
     assert "Torch's own hint: Enable tracing of dynamic shape operators" in found.remedy
 
@@ -75,52 +75,52 @@ def test_library_break_repeats_torchs_hint():
 @pytest.mark.parametrize(
     ("register", "hook", "kind"),
     [
-        ("register_forward_hook", printing, "forward hook"),
-        ("register_forward_pre_hook", printing, "forward pre-hook"),
-        ("register_forward_hook", functools.partial(printing), "forward hook"),
+        ("register_forward_hook", print_hook, "forward hook"),
+        ("register_forward_pre_hook", print_hook, "forward pre-hook"),
+        ("register_forward_hook", functools.partial(print_hook), "forward hook"),
         ("register_forward_hook", Printer(), "forward hook"),
         ("register_forward_hook", Printer().method, "forward hook"),
     ],
 )
-def test_break_in_a_hook_names_its_modules(register, hook, kind):
-    found = only(exploring(layers(0, 1, register=register, hook=hook)), "graph-break")
+def test_the_message_of_a_break_in_hooks_names_their_modules(register, hook, kind):
+    found = only(explore(layers(0, 1, register=register, hook=hook)), "graph-break")
     assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
     assert [line.text for line in found.where] == ['print("a graph break")']
     assert found.remedy.startswith("Remove the hook")
     assert "reorderable_logging_functions" in found.remedy
 
 
-def test_a_hook_of_all_modules_is_named_as_such_a_hook():
-    handle = nn.modules.module.register_module_forward_hook(printing)
+def test_the_message_names_a_hook_of_all_modules_as_global():
+    handle = nn.modules.module.register_module_forward_hook(print_hook)
     try:
-        found = only(exploring(layers()), "graph-break")
+        found = only(explore(layers()), "graph-break")
     finally:
         handle.remove()
     assert "in a global forward hook: Failed" in found.message
 
 
-def test_removing_the_hook_helps():
+def test_removing_the_hook_removes_the_break():
     model = layers()
-    handle = model[0].register_forward_hook(printing)
-    assert "graph-break" in codes(exploring(model))
+    handle = model[0].register_forward_hook(print_hook)
+    assert "graph-break" in codes(explore(model))
     handle.remove()
-    assert "graph-break" not in codes(exploring(model))
+    assert "graph-break" not in codes(explore(model))
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-def test_backward_hook_is_named_without_harmful_hint():
+def test_a_break_in_a_backward_hook_has_no_harmful_hint():
     model = layers(1, register="register_full_backward_hook", hook=lambda *_: None)
-    found = only(exploring(model), "graph-break")
+    found = only(explore(model), "graph-break")
     assert "in a backward hook of module '1' (Linear), at module.py:" in found.message
     assert found.remedy == "Remove the hook while you explore: handle.remove(), on what registering it returned."
 
 
-def test_a_break_in_the_users_own_module_names_it():
+def test_the_message_of_a_break_names_the_users_own_module():
     class Branching(nn.Module):
         def forward(self, x):
             return x.sin() if x.abs().sum() > 0 else x
 
-    found = only(exploring(nn.Sequential(nn.Linear(8, 8), Branching())), "graph-break")
+    found = only(explore(nn.Sequential(nn.Linear(8, 8), Branching())), "graph-break")
     assert "in module '1' (Branching): Data-dependent" in found.message
     assert "torch.where" in found.remedy
     assert "Move this line" not in found.remedy
@@ -135,7 +135,7 @@ def test_disabled_function_repeats_torchs_advice():
     assert "Torch's own hint: Remove the `torch.compiler.disable` call" in found.remedy
 
 
-def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
+def test_several_breaks_of_a_line_are_one_counted_diagnostic():
     found = only(rx.explore(lambda x: x.sin().unique().sum() + x.nonzero().sum(), (X,)), "graph-break")
     assert "Dynamo stopped the graph 2 times in this line" in found.message
     assert "_unique2" in found.message
@@ -143,9 +143,9 @@ def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
     assert "The call has 3 graphs." in found.message
 
 
-def test_a_region_lost_to_a_hook_names_the_hook():
+def test_the_message_of_a_lost_region_names_the_hook():
     model = nn.Identity()
-    model.register_forward_hook(printing)
+    model.register_forward_hook(print_hook)
 
     def marked(x):
         with rx.region("r"):
@@ -159,9 +159,9 @@ def test_a_region_lost_to_a_hook_names_the_hook():
         rx.explore(marked, (X,))
 
 
-def test_hook_that_breaks_the_whole_call_is_named():
+def test_the_error_names_a_hook_that_breaks_the_whole_call():
     model = nn.Identity()
-    model.register_forward_hook(printing)
+    model.register_forward_hook(print_hook)
     with pytest.raises(rx.CaptureError, match=r"Remove the hook(?s:.)*in a forward hook of module Identity"):
         rx.explore(model, (X,))
 
@@ -170,7 +170,7 @@ def test_hook_that_breaks_the_whole_call_is_named():
 
 
 def test_eager_ops_of_a_break_are_counted():
-    found = only(exploring(averaging()), "graph-break")
+    found = only(explore(averaging_net()), "graph-break")
     assert re.search(r"The call has 1 graph; outside of it, [6-8] ops run eagerly because of this: mod", found.message)
     assert "modules '0' (Linear), '1' (BatchNorm1d), '2' (ReLU)." in found.message
 
@@ -185,16 +185,16 @@ def test_traced_ops_after_a_break_are_not_counted():
     assert only(ex, "graph-break").message.endswith("The call has 2 graphs.")
     for size in (5, 6):
         ex.live.capture.run(torch.ones(size))
-    assert only(ex, "graph-break").message.endswith("The call has 2 graphs."), "not those of later calls"
+    assert only(ex, "graph-break").message.endswith("The call has 2 graphs."), "graphs of later calls do not count"
 
 
-def test_a_function_left_to_plain_python_is_named():
+def test_the_message_names_a_function_left_to_plain_python():
     found = only(rx.explore(lambda x: loop(x.exp()).cos(), (X,)), "graph-break")
     assert re.search(r"outside of them, 3 ops run eagerly because of this: function loop\.", found.message)
 
 
 def test_each_break_has_the_ops_nearest_to_it():
-    model = nn.ModuleDict({"first": averaging(), "second": averaging()})
+    model = nn.ModuleDict({"first": averaging_net(), "second": averaging_net()})
 
     def call(x):
         x = model["first"](x)
@@ -232,7 +232,7 @@ def breaks_elsewhere(x):
         (lambda x: plain(x.exp()).sin(), {"plain": 2}, {}),
     ],
 )
-def test_ops_have_a_break_as_their_cause_only_if_it_is_the_only_one(call, known, unknown):
+def test_eager_ops_have_a_known_cause_only_after_one_break(call, known, unknown):
     ex = rx.explore(call, (X,))
     counts = Counter()
     for item in ex.session.breaks:
@@ -260,7 +260,7 @@ def test_remedy_for_several_breaks_is_given_once():
 
 
 def test_the_breaks_table_locates_a_break_in_a_library():
-    table = breaks_table(exploring(averaging()).session)
+    table = breaks_table(explore(averaging_net()).session)
     (row,) = table.rows
     texts = {column.name: column.value(row) for column in table.columns}
     assert texts["reason"].startswith("in module '1' (BatchNorm1d), at batchnorm.py:")
@@ -272,30 +272,30 @@ def test_the_breaks_table_locates_a_break_in_a_library():
 @pytest.mark.parametrize(
     ("model", "selector", "place"),
     [
-        (averaging, {"modules": "2"}, "Module '2' (ReLU)"),
-        (averaging, {"modules": "[02]"}, "Module '0' (Linear)"),
-        (averaging, {"ops": "aten.relu*"}, "Module '2' (ReLU)"),
+        (averaging_net, {"modules": "2"}, "Module '2' (ReLU)"),
+        (averaging_net, {"modules": "[02]"}, "Module '0' (Linear)"),
+        (averaging_net, {"ops": "aten.relu*"}, "Module '2' (ReLU)"),
         (lambda: layers(0, 1), {"modules": "2"}, "Module '2' (ReLU)"),
     ],
 )
 def test_mark_on_untraced_module_explains_why(model, selector, place):
-    ex = exploring(model())
-    with pytest.raises(SelectorError) as told:
+    ex = explore(model())
+    with pytest.raises(SelectorError) as raised:
         ex.mark("act", **selector)
     assert f"matches no operation of this call. {place} runs eagerly, in no graph: the graph broke in " in str(
-        told.value
+        raised.value
     )
-    ex.plan = rx.Plan((rx.Region("act", told_selector(selector)),))
+    ex.plan = rx.Plan((rx.Region("act", selectors_of(selector)),))
     assert f"{place} runs eagerly, in no graph" in only(ex, "region-empty").message
 
 
-def told_selector(selector):
+def selectors_of(selector):
     ((kind, pattern),) = selector.items()
     return (rx.Selector(kind, (pattern,)),)
 
 
 def test_mark_on_untraced_line_explains_why():
-    model = averaging()
+    model = averaging_net()
 
     def call(x):
         x = model(x)
@@ -305,13 +305,13 @@ def test_mark_on_untraced_line_explains_why():
         rx.explore(call, (X,)).mark("r", lines="call:2")
 
 
-def test_a_mark_that_matches_nothing_is_not_blamed_on_a_graph_break():
-    with pytest.raises(SelectorError) as told:
-        exploring(averaging()).mark("act", modules="7")
-    assert "broke" not in str(told.value)
+def test_the_error_about_an_unknown_module_mentions_no_graph_break():
+    with pytest.raises(SelectorError) as raised:
+        explore(averaging_net()).mark("act", modules="7")
+    assert "broke" not in str(raised.value)
 
 
-def test_break_of_older_torch_is_reported():
+def test_a_graph_break_without_details_has_a_place_and_advice():
     found = GraphBreak("call to print")
     assert found.place == "in the call itself"
     assert found.advice == "Move this line out of the call if a region should reach across it."

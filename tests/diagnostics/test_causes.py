@@ -1,4 +1,4 @@
-"""What failed is told with its cause: the op of an assert, the line of a failed trace, the guard of another trace."""
+"""A failure is reported with its cause: the op of an assert, the line of a failed trace, the guard of another trace."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ RETURNS = "returns other sizes or strides than its fake kernel promises: expecte
         (second_of_two, {}, "regional_explorer_tests.two.default", 1),
     ],
 )
-def test_an_assert_about_a_result_names_the_op_and_its_line(function, config, op, line):
+def test_the_message_of_a_result_assert_names_op_and_line(function, config, op, line):
     x = torch.randn(8, 4)
     ex = rx.explore(function, (x,)).mark("r", ops="*").configure("r", config)
     ex.compile()
@@ -88,14 +88,14 @@ def test_the_op_of_an_assert_can_be_carved_out():
 
 
 @pytest.mark.compiles
-def test_plain_torch_compile_that_fails_on_an_op_names_it():
+def test_the_message_names_the_op_on_which_torch_compile_fails():
     ex = rx.explore(turned_inside, (torch.randn(8, 4),))
     ex.benchmark(("full",), budget_s=0.1, regions=False)
     assert "(Error in op: torch.ops.regional_explorer_tests.turned.default)" in only(ex, "full-failed").message
 
 
 @pytest.mark.compiles
-def test_an_assert_that_a_config_enables_names_the_op():
+def test_the_error_of_an_enabled_assert_names_the_op():
     ex = rx.explore(turned_inside, (torch.randn(8, 4),)).mark("r", ops="*").configure("r", "size asserts")
     ex.compile()
     with pytest.raises(rx.RegionAssertionError, match=r"a size assert failed: .*Error in op: .*turned\.default"):
@@ -104,7 +104,7 @@ def test_an_assert_that_a_config_enables_names_the_op():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=asserts_more)])
-def test_an_assert_about_an_input_is_reported_as_one(config):
+def test_an_input_assert_is_reported_as_refused_inputs(config):
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*").configure("r", config)
     ex.compile()
     (switch,) = ex.live.program.switches
@@ -114,7 +114,7 @@ def test_an_assert_about_an_input_is_reported_as_one(config):
 
 
 @pytest.mark.compiles
-def test_other_errors_keep_their_type():
+def test_errors_other_than_asserts_keep_their_type():
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches
@@ -161,14 +161,14 @@ def body(x):
 nested_body = torch.compiler.nested_compile_region(body)
 
 
-def wrote(x):
+def writes_in_bodies(x):
     return nested_body(x) + nested_body(x)
 
 
 no_fake = custom_op("no_rank", other_strides, lambda x: x.new_empty(x.shape[7]))
 
 
-def faked(x):
+def calls_op_without_fake(x):
     return no_fake(x).sin()
 
 
@@ -185,7 +185,7 @@ def faked(x):
         ),
         (unbound, jagged, "part.sum() for part in parts", "torch/_subclasses/fake_impls.py:", "_local_scalar_dense"),
         pytest.param(
-            wrote,
+            writes_in_bodies,
             (torch.randn(4),),
             "nested_body(x) + nested_body(x)",
             "torch/_",
@@ -193,7 +193,7 @@ def faked(x):
             marks=mended_in_2_15,
         ),
         pytest.param(
-            faked,
+            calls_op_without_fake,
             (torch.randn(4, 4),),
             "x.new_empty(x.shape[7])",
             "torch/",
@@ -202,7 +202,7 @@ def faked(x):
         ),
     ],
 )
-def test_failed_trace_names_lines_and_plain_torch(function, args, line, torch_line, text):
+def test_the_error_of_failed_traces_names_lines_and_a_repro(function, args, line, torch_line, text):
     with pytest.raises(rx.CaptureError) as refused:
         rx.explore(function, args)
     assert refused.value.code == "trace-failed"
@@ -213,7 +213,7 @@ def test_failed_trace_names_lines_and_plain_torch(function, args, line, torch_li
     assert [where for where in others if where.startswith(f"Torch raised it at {torch_line}")]
     assert any('torch.compile(fn, backend="aot_eager") fails with the same error' in other for other in others)
     assert "What to try: " in others[-1]
-    assert ("without the decorator nested_compile_region" in others[-1]) is (function is wrote)
+    assert ("without the decorator nested_compile_region" in others[-1]) is (function is writes_in_bodies)
 
 
 def test_advice_for_failed_trace_works():
@@ -234,11 +234,11 @@ def chunked(x):
     return torch.cat([mix(part).relu() for part in x.chunk(4)]).sum()
 
 
-def waved(x):
+def relu_sin(x):
     return x.relu().sin()
 
 
-def branched(x):
+def branches_on_size(x):
     return x.relu().sin() if x.shape[0] > 6 else x.relu().cos()
 
 
@@ -261,13 +261,13 @@ def traces_of(function, sizes, *, dynamic):
     ("function", "sizes", "advice", "traces"),
     [
         (chunked, [(16, 8), (5, 8), (6, 8), (7, 8)], SPECIAL, 4),
-        (branched, [(16,), (5,)], SPECIAL, 2),
+        (branches_on_size, [(16,), (5,)], SPECIAL, 2),
         (viewed, [(16,), (5,)], SPECIAL, 2),
-        (waved, [(8, 8), (5, 8)], EQUAL, 2),
-        (waved, [(8,), (1,)], EQUAL, 2),
-        (waved, [(8, 8), (5, 5)], ALL, 1),
-        (waved, [(16,), (5,)], ALL, 1),
-        (waved, [(16, 4), (5, 4), (5, 3)], ALL, 1),
+        (relu_sin, [(8, 8), (5, 8)], EQUAL, 2),
+        (relu_sin, [(8,), (1,)], EQUAL, 2),
+        (relu_sin, [(8, 8), (5, 5)], ALL, 1),
+        (relu_sin, [(16,), (5,)], ALL, 1),
+        (relu_sin, [(16, 4), (5, 4), (5, 3)], ALL, 1),
     ],
 )
 def test_advice_on_dynamic_matches_a_dynamic_trace(function, sizes, advice, traces):
@@ -280,7 +280,7 @@ def test_advice_on_dynamic_matches_a_dynamic_trace(function, sizes, advice, trac
     assert (traces < len(ex.live.capture.frames)) is (advice is ALL)
 
 
-def test_retrace_names_the_failed_guard():
+def test_the_message_of_a_later_trace_names_the_failed_guard():
     ex = traces_of(chunked, [(16, 8), (5, 8), (6, 8), (7, 8)], dynamic=None)
     # A call on the first sizes makes Dynamo look at their trace first.
     ex.live.capture.run(torch.randn(16, 8))
@@ -291,21 +291,21 @@ def test_retrace_names_the_failed_guard():
     assert all("x.size()[0]" in message and "size mismatch" not in message for message in others)
 
 
-def test_static_traces_say_nothing_of_dynamic_sizes():
-    ex = traces_of(waved, [(16,), (5,), (6,)], dynamic=False)
+def test_static_traces_do_not_tell_if_dynamic_sizes_would_help():
+    ex = traces_of(relu_sin, [(16,), (5,), (6,)], dynamic=False)
     assert "is not known: none had dynamic sizes" in only(ex, "recompiled").remedy
     assert "expected 5, actual 6" in only(ex, "recompiled").message
 
 
-def test_other_dtype_is_not_blamed_on_sizes():
-    ex = rx.explore(waved, (torch.randn(8),))
+def test_the_remedy_for_another_dtype_is_not_dynamic_sizes():
+    ex = rx.explore(relu_sin, (torch.randn(8),))
     ex.live.capture.run(torch.randn(8, dtype=torch.float64))
     assert "dynamic=True" not in only(ex, "recompiled").remedy
 
 
 @pytest.mark.compiles
-def test_forgotten_trace_is_no_branch_not_taken():
-    ex = rx.explore(waved, (torch.randn(8),)).mark("act", ops="*relu*")
+def test_a_forgotten_trace_is_not_reported_as_an_untaken_branch():
+    ex = rx.explore(relu_sin, (torch.randn(8),)).mark("act", ops="*relu*")
     ex.compile()
     ex.code("act")
     torch._dynamo.reset()
@@ -314,8 +314,8 @@ def test_forgotten_trace_is_no_branch_not_taken():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("reset", [False, True])
-def test_superseded_trace_is_no_branch_not_taken(reset):
-    ex = rx.explore(waved, (torch.randn(8),)).mark("act", ops="*relu*")
+def test_a_superseded_trace_is_not_reported_as_an_untaken_branch(reset):
+    ex = rx.explore(relu_sin, (torch.randn(8),)).mark("act", ops="*relu*")
     ex.compile()
     ex.compiled(torch.randn(5))
     if reset:
@@ -327,7 +327,7 @@ def test_superseded_trace_is_no_branch_not_taken(reset):
 
 
 @pytest.mark.compiles
-def test_a_branch_not_taken_is_reported_as_one():
+def test_an_untaken_branch_is_reported_as_not_reached():
     def either(x):
         return torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.relu().cos(), (x,))
 

@@ -1,4 +1,4 @@
-"""Diagnostics: every code in the smallest program that shows it, which is that of the page, and none in clean ones."""
+"""Diagnostics: the page's program of every code shows it, and clean programs show none."""
 
 import importlib
 import itertools
@@ -27,7 +27,7 @@ from regional_explorer.record.plan import CutRule
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
-from tests.diagnostics.test_remedies import REMEDIES, Runs, Words, words_of
+from tests.diagnostics.test_remedies import REMEDIES, ActionRemedy, TextRemedy, words_of
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
 from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
@@ -48,7 +48,7 @@ ALSO: dict[str, set[str]] = {
     "config-nested": {"config-neighbour"},
     "call-nondeterministic": {"graph-break"},
 }
-"""What a program shows besides its own code."""
+"""Other codes that the program of a code shows."""
 
 WITHOUT_LINE = {
     "config-inert",
@@ -64,14 +64,14 @@ UNDER_UPSTREAM = {
     "upstream-config": ("max_fusion_size=2; requested was max_fusion_size=8", {"eager", "upstream"}),
     "upstream-ignored": ("", {"eager", "lite"}),
 }
-"""What is said of programs that run under upstream's compilers, and the variants that are measured."""
+"""A part of the message about programs under upstream's compilers, and the variants that are measured."""
 PROGRAMS = diagnostics_programs.page_programs()
 
 
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
-def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code: str, tmp_path: Path) -> None:
+def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found = told(ex, code)
     if code == "backward-only" and not REGION_IDS:
@@ -94,12 +94,12 @@ def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code:
             assert set(item.nodes) <= names
         promised = REMEDIES[code]
         assert "ex." not in words_of(item), "calls are actions"
-        if not isinstance(promised, Runs):
-            action = promised.action if isinstance(promised, Words) else ""
+        if not isinstance(promised, ActionRemedy):
+            action = promised.action if isinstance(promised, TextRemedy) else ""
             assert [str(one) for one in item.actions] == [*filter(None, [action])]
     if code in UNDER_UPSTREAM and REGION_IDS:
-        said, variants = UNDER_UPSTREAM[code]
-        assert said in only(ex, code).message
+        message, variants = UNDER_UPSTREAM[code]
+        assert message in only(ex, code).message
         assert set(ex.timings.variant) == variants
         assert set(ex.numerics.verdict) <= {"ok"}
 
@@ -114,14 +114,14 @@ def test_the_program_of_the_page_is_refused_with_its_code(code: RefusalCode, tmp
     assert (again.code, str(again)) == (code, str(caught.value))
 
 
-def emitted() -> set[str]:
+def emitted_codes() -> set[str]:
     """Return every code that the package names where it makes a diagnostic."""
     text = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     return {str(DiagnosticCode[name]) for name in re.findall(r"\bDiagnosticCode\.([A-Z_0-9]+)", text)}
 
 
 def test_the_page_explains_every_code_and_no_other() -> None:
-    assert set(diagnostics_programs.page_sections()) == emitted()
+    assert set(diagnostics_programs.page_sections()) == emitted_codes()
 
 
 def test_every_reproducible_code_has_a_program() -> None:
@@ -151,11 +151,11 @@ def test_a_clean_program_stays_clean_when_compiled() -> None:
 
 
 def test_the_number_of_diagnostics_does_not_grow_with_the_model() -> None:
-    assert codes(deep(6)) == codes(deep(3)) == ["backward-unmarked"]
+    assert codes(stacked_layers(6)) == codes(stacked_layers(3)) == ["backward-unmarked"]
 
 
-def deep(depth: int) -> Exploration:
-    """Blocks whose residual lies inside the region: without its sum of gradients each backward is cut apart."""
+def stacked_layers(depth: int) -> Exploration:
+    """Explore layers whose sums of gradients are left out of the region, so that each backward is cut in pieces."""
 
     def layers(x: torch.Tensor) -> torch.Tensor:
         for _ in range(depth):
@@ -171,20 +171,20 @@ def deep(depth: int) -> Exploration:
 
 # ------------------------------------------------------------------------------------------------- what the texts say
 
-SAID: dict[str, tuple[Any, ...]] = {}
+REPORTS: dict[str, tuple[Any, ...]] = {}
 
 
-def says(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **said: Any) -> Any:
-    """A program that has one diagnostic of this code, whose texts contain what is given, or, with ``never``, none."""
+def reports(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bool = False, **texts: Any) -> Any:
+    """Decorator: the program has one diagnostic of this code, whose texts contain ``texts``; with ``never``, none."""
 
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
-        SAID[f"{fn.__name__} {'never' if never else 'says'} {code}"] = fn, args, code, edit, never, said
+        REPORTS[f"{fn.__name__} {'never' if never else 'reports'} {code}"] = fn, args, code, edit, never, texts
         return fn
 
     return add
 
 
-def upstreams(ex: Exploration) -> Exploration:
+def with_upstreams_cut(ex: Exploration) -> Exploration:
     ex.plan = replace(ex.plan, cut=CutRule.UPSTREAM)
     return ex
 
@@ -192,8 +192,8 @@ def upstreams(ex: Exploration) -> Exploration:
 X = torch.ones(3)
 
 
-@says("region-split", torch.randn(4), message="order of the program", upstream="other numbers")
-def a_split_around_random_draws(x):
+@reports("region-split", torch.randn(4), message="order of the program", upstream="other numbers")
+def a_split_around_random_numbers(x):
     with rx.region("r"):
         a = torch.nn.functional.dropout(x, 0.5)
     b = torch.nn.functional.dropout(x, 0.5)
@@ -201,7 +201,7 @@ def a_split_around_random_draws(x):
         return torch.nn.functional.dropout(a, 0.5) + a, b
 
 
-@says("region-split", X, severity=Severity.INFO, nodes=("exp",))
+@reports("region-split", X, severity=Severity.INFO, nodes=("exp",))
 def a_split_by_a_carved_op_is_as_asked(x):
     with rx.region("r"):
         a = x.sin()
@@ -210,8 +210,8 @@ def a_split_by_a_carved_op_is_as_asked(x):
         return b.cos() + a
 
 
-@says("region-cycle", X, X.clone(), message=["Instances of region 'r'", "r → r through"])
-def instances_of_one_region_in_a_circle(x, y):
+@reports("region-cycle", X, X.clone(), message=["Instances of region 'r'", "r → r through"])
+def instances_of_one_region_in_a_cycle(x, y):
     with rx.region("r"):
         a, b = x.sin(), y.cos()
     c, d = a.exp(), b.exp()
@@ -219,7 +219,7 @@ def instances_of_one_region_in_a_circle(x, y):
         return a * d, b * c
 
 
-@says("region-merged", X, message="(round.0/0/inference: 4)", where=['with rx.region("round"):'])
+@reports("region-merged", X, message="(round.0/0/inference: 4)", where=['with rx.region("round"):'])
 def a_merge_says_how_many_and_where(x):
     for _ in range(4):
         with rx.region("round"):
@@ -227,8 +227,10 @@ def a_merge_says_how_many_and_where(x):
     return x
 
 
-@says("region-merged", X, X.clone(), never=True)
-@says("region-merged", X, X.clone(), edit=upstreams, message="side by side", where=['with rx.region("r"):'] * 2)
+@reports("region-merged", X, X.clone(), never=True)
+@reports(
+    "region-merged", X, X.clone(), edit=with_upstreams_cut, message="side by side", where=['with rx.region("r"):'] * 2
+)
 def blocks_side_by_side_are_merged_by_upstreams_cut(x, y):
     with rx.region("r"):
         a = x.sin()
@@ -237,13 +239,13 @@ def blocks_side_by_side_are_merged_by_upstreams_cut(x, y):
     return a, b
 
 
-@says("graph-break", X, remedy="Torch's own hint: Use `torch.cond`")
-def a_break_passes_on_the_way_around_it_that_torch_knows(x):
+@reports("graph-break", X, remedy="Torch's own hint: Use `torch.cond`")
+def a_break_repeats_torchs_hint(x):
     x = x.sin()
     return x.cos() if x.sum() > 0 else x
 
 
-@says(
+@reports(
     "region-empty",
     *programs.pair(),
     severity=Severity.INFO,
@@ -255,7 +257,7 @@ def a_region_without_a_backward(x, y):
     return x * keep
 
 
-@says(
+@reports(
     "region-empty",
     *programs.pair(),
     message="no gradient flows through it, or a gradient passes unchanged through add",
@@ -266,14 +268,14 @@ def a_sum_in_a_region_without_a_gradient(x, y):
     return x * keep
 
 
-@says("region-empty", X, message="all its ops are carved out")
+@reports("region-empty", X, message="all its ops are carved out")
 def a_region_that_is_carved_out_as_a_whole(x):
     with rx.region("r"), annotate({"fallback_to_eager": True}):
         y = x.sin()
     return y.exp()
 
 
-@says("config-conflict", X, severity=Severity.INFO, region=None)
+@reports("config-conflict", X, severity=Severity.INFO, region=None)
 def marks_without_a_name_are_kept_apart(x):
     with annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
         x = x.sin()
@@ -282,7 +284,7 @@ def marks_without_a_name_are_kept_apart(x):
         return x.cos()
 
 
-@says("config-conflict", X, never=True)
+@reports("config-conflict", X, never=True)
 def the_order_of_keys(x):
     with rx.region("r", max_fusion_size=1, epilogue_fusion=False):
         x = x.sin()
@@ -291,7 +293,7 @@ def the_order_of_keys(x):
         return x.cos()
 
 
-@says("config-nested", X, never=True)
+@reports("config-nested", X, never=True)
 def an_inner_mark_that_repeats_the_config(x):
     with rx.region("outer", max_fusion_size=2):
         x = x.sin()
@@ -299,21 +301,21 @@ def an_inner_mark_that_repeats_the_config(x):
             return x.cos()
 
 
-@says("config-inert", X, never=True)
+@reports("config-inert", X, never=True)
 def a_config_at_its_default(x):
     with rx.region("r", max_autotune=False):
         return x.sin() * 2
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", REPORTS)
 def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
-    fn, args, code, edit, never, said = SAID[name]
+    fn, args, code, edit, never, texts = REPORTS[name]
     ex = edit(rx.explore(fn, args))
     if never:
         assert code not in codes(ex)
         return
     found = only(ex, code)
-    for field, expected in said.items():
+    for field, expected in texts.items():
         value = getattr(found, field)
         if field == "where":
             assert [line.text for line in value] == expected
@@ -323,7 +325,7 @@ def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
             assert value == expected
 
 
-def test_split_after_break_names_its_graph() -> None:
+def test_the_remedy_of_splits_after_breaks_names_the_graph() -> None:
     def behind(x: torch.Tensor) -> torch.Tensor:
         x = x.sin()
         print("a graph break")
@@ -338,7 +340,7 @@ def test_split_after_break_names_its_graph() -> None:
     assert len(ex.mark("r", nodes="1/inference:exp").partitions) == 1
 
 
-def test_shared_body_names_its_callers() -> None:
+def test_the_message_about_a_shared_body_names_its_callers() -> None:
     class Block(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -373,7 +375,7 @@ def test_nothing_captured_is_an_error() -> None:
         rx.explore(X.sum().item, ())
 
 
-def test_lost_block_names_its_region_of_the_plan() -> None:
+def test_a_lost_block_is_reported_under_the_plans_region_name() -> None:
     def unnamed(size: int) -> Any:
         return annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": size}}})
 
@@ -396,7 +398,7 @@ def test_lost_block_names_its_region_of_the_plan() -> None:
 
 
 @needs_region_ids
-def test_unmarked_forward_names_its_region_of_the_plan(tmp_path: Path) -> None:
+def test_an_unmarked_forward_is_reported_under_the_plans_region_name(tmp_path: Path) -> None:
     source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
     before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
     ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
@@ -407,7 +409,7 @@ def test_unmarked_forward_names_its_region_of_the_plan(tmp_path: Path) -> None:
     ("block", "op"),
     [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
 )
-def test_copies_and_sums_have_gradients(block, op) -> None:
+def test_a_gradient_that_passes_unchanged_is_explained(block, op) -> None:
     def copies(x):
         with rx.region("r"):
             y = block(x)
@@ -417,10 +419,10 @@ def test_copies_and_sums_have_gradients(block, op) -> None:
     ex = rx.explore(copies, (x,))
     assert f"a gradient passes unchanged through {op}" in only(ex, "region-empty").message
     (gradient,) = torch.autograd.grad(ex.live.capture.run(x).sum(), x)
-    assert gradient.abs().sum() > 0, "one does flow"
+    assert gradient.abs().sum() > 0, "a gradient flows"
 
 
-def test_unmarked_backward_of_branch_has_a_gradient() -> None:
+def test_an_unmarked_backward_of_a_branch_is_explained() -> None:
     def branched(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))  # type: ignore[no-any-return]
 
@@ -440,7 +442,7 @@ def imul(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("write", [mul_, imul])
-def test_unmarked_backward_of_write_has_a_gradient(write) -> None:
+def test_an_unmarked_backward_of_a_write_is_explained(write) -> None:
     def writes(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
         write(y[1:])
@@ -459,11 +461,11 @@ def test_the_later_mark_wins_with_a_diagnostic() -> None:
     ex.mark("all", modules="layers.*")
     empty = told(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
-    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
-    assert all(item.where for item in empty), "the lines of what it asked for"
+    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to a region that lost them too"
+    assert all(item.where for item in empty), "the lines of the requested ops"
 
 
-def test_repeated_ops_of_several_backwards_are_shown_in_one(tmp_path: Path) -> None:
+def test_repeated_ops_of_several_backwards_are_shown_in_one_graph(tmp_path: Path) -> None:
     def one(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return (x @ x).sigmoid() + 1
@@ -484,7 +486,7 @@ def test_repeated_ops_of_several_backwards_are_shown_in_one(tmp_path: Path) -> N
     assert rx.load(tmp_path / "session.json").session.diagnostics == ex.session.diagnostics
 
 
-def test_a_checkpoint_that_saves_nothing_of_a_region_is_not_called_partial() -> None:
+def test_a_checkpoint_that_saves_nothing_is_not_reported_as_partial() -> None:
     def block(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return (x @ x).sin()
@@ -505,7 +507,7 @@ def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
     assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
 
 
-def test_folded_ops_after_break_name_their_graph() -> None:
+def test_region_grown_after_a_graph_break_names_its_graph() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x = x.sin() * y
         print("a graph break")
@@ -518,7 +520,7 @@ def test_folded_ops_after_break_name_their_graph() -> None:
     assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
 
 
-def test_gradient_sums_amid_region_are_named(tmp_path: Path) -> None:
+def test_gradient_sums_inside_a_region_are_listed(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
     assert only(ex, "backward-unmarked").nodes == ("add", "add_1")
 
@@ -531,7 +533,7 @@ def inner_block(x: torch.Tensor) -> torch.Tensor:
         return x.exp()
 
 
-def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
+def test_ops_added_by_an_edit_are_not_reported_as_merged() -> None:
     def followed(x: torch.Tensor) -> torch.Tensor:
         with rx.region("s"):
             x = x.cos()
@@ -544,7 +546,7 @@ def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
     assert "region-merged" not in codes(ex)
 
 
-def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
+def test_the_message_of_a_conflict_names_the_plans_config(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
     assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
     ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
@@ -583,7 +585,7 @@ def test_a_nested_config_has_one_remedy() -> None:
     assert "config-nested" not in codes(ex.configure("i", {"max_fusion_size": 3}))
 
 
-def test_reassigned_ops_are_not_nested() -> None:
+def test_config_nested_disappears_after_edits_of_the_nested_regions() -> None:
     ex = rx.explore(inner_block, (X,))
     nested = ex.plan
     for edit in (lambda: ex.unmark("outer"), lambda: ex.unmark("inner"), lambda: ex.mark("later", ops="cos")):
@@ -606,7 +608,7 @@ def test_a_config_that_was_tried_without_effect_is_reported() -> None:
 
 
 @pytest.mark.compiles
-def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() -> None:
+def test_a_value_is_inert_only_against_a_compiled_default() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for size in (7, 6):
         ex.configure("middle", {"max_fusion_size": size})
@@ -614,7 +616,7 @@ def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() 
     assert codes(ex) == []
 
 
-def test_recompiled_is_one_per_region_and_guard() -> None:
+def test_recompiled_is_reported_once_per_region_and_guard() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
         ex.live.capture.run(torch.ones(size))
@@ -629,7 +631,7 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
-def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
+def test_a_guard_that_fails_with_changing_values_is_reported_once() -> None:
     numbers = itertools.count(1)
 
     def counted(x: torch.Tensor) -> torch.Tensor:
@@ -644,7 +646,7 @@ def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
     assert "numbers" in found.message
 
 
-def test_forgotten_trace_names_its_cause() -> None:
+def test_the_message_about_a_forgotten_trace_names_the_reset() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),))
     ex.compile()
     torch._dynamo.reset()
@@ -659,7 +661,7 @@ def test_forgotten_trace_names_its_cause() -> None:
     assert {part.graph for part in ex.session.partitions} == {"0/inference"}
 
 
-def test_value_guard_is_one_line() -> None:
+def test_the_message_about_a_value_guard_is_one_line() -> None:
     def branching(x: torch.Tensor) -> torch.Tensor:
         with rx.region("a"):
             y = x.sin() * 2
@@ -673,7 +675,7 @@ def test_value_guard_is_one_line() -> None:
     assert not re.search(r"\n|  |User stack", found.message)
 
 
-def test_recompiled_without_regions_names_none() -> None:
+def test_recompiled_without_regions_has_no_region() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):
         ex.live.capture.run(torch.ones(size))
@@ -697,7 +699,7 @@ def test_the_most_severe_diagnostic_comes_first() -> None:
 
 @needs_region_ids
 def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which config each piece of upstream's gets is read inside upstream's own compile, left out itself."""
+    """The config of each of upstream's pieces is read inside upstream's compile, which then does not compile."""
     from torch._dynamo.backends.common import aot_autograd
     from torch.fx.passes.regional_inductor import regional_inductor
 
@@ -728,18 +730,18 @@ def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monk
     assert told_once.severity is Severity.INFO
     found = told_once.upstream
     assert "'attention' under no config of 'norm' (2 of 4)" in found
-    said = {
+    messages = {
         ("attention", 64, None): "'attention' under no config of 'norm'",
         ("mlp", 64, None): "'mlp' under no config of 'norm'",
         ("norm", 32, None): "'norm' under {'max_fusion_size': 32} of 'attention'",
         ("norm", 64, 256): "'norm' under {'cpp.simdlen': 256} of 'mlp'",
     }
-    assert wrong == {case for case, text in said.items() if text in found}
+    assert wrong == {case for case, text in messages.items() if text in found}
     assert len(wrong) == found.count(" of '")
 
 
 def repeated(evidence: Evidence, times: int) -> Evidence:
-    """Return what a model that many times as deep would give, without tracing it."""
+    """Return the evidence of a model that is so many times as deep, without tracing it."""
     step = max(evidence.assignment.owners) + 1000
 
     def name(text: str, index: int) -> str:
@@ -750,7 +752,7 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
         sources = tuple(name(source, index) for source in node.inputs)
         return replace(node, name=name(node.name, index), inputs=sources, origin=origin)
 
-    def of_copy(claim: Claim, index: int) -> Claim:
+    def claim_of_copy(claim: Claim, index: int) -> Claim:
         return Claim(claim.region, (f"copy {index}", claim.instance[1] if claim.instance else 0))
 
     copies = range(times)
@@ -762,12 +764,14 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
         plan=evidence.plan,
         assignment=Assignment(
             {
-                origin + index * step: of_copy(claim, index)
+                origin + index * step: claim_of_copy(claim, index)
                 for index in copies
                 for origin, claim in evidence.assignment.owners.items()
             },
             claims={
-                graph: {name(node, index): of_copy(claim, index) for index in copies for node, claim in claims.items()}
+                graph: {
+                    name(node, index): claim_of_copy(claim, index) for index in copies for node, claim in claims.items()
+                }
                 for graph, claims in evidence.assignment.claims.items()
             },
         ),
@@ -780,7 +784,7 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
     )
 
 
-def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_of_the_checks_grows_linearly_with_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Evidence] = []
 
     def keep(evidence: Evidence) -> list[Diagnostic]:
@@ -789,7 +793,7 @@ def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pyt
 
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
     _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
-    _ = deep(4).diagnostics
+    _ = stacked_layers(4).diagnostics
     assert len(seen) > 1
     for evidence in seen:
 

@@ -1,6 +1,6 @@
 """Every remedy does what it says: its actions are applied to the program of its diagnostic, or the program is changed.
 
-What only a measurement finds is made of planted figures.
+Findings of measurements are made from simulated figures.
 """
 
 from collections.abc import Callable
@@ -39,10 +39,10 @@ X = torch.randn(8, 8, requires_grad=True)
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The remedy has actions: ``keeps`` says what holds once they are applied; without it, the diagnostic is gone.
+class ActionRemedy:
+    """The remedy has actions. Once they are applied ``keeps`` holds; without ``keeps``, the diagnostic is gone.
 
-    ``filled`` are the arguments that they leave open, in their order; a text is the name of a file.
+    ``filled`` has the arguments that the actions need, in their order; a text is the name of a file.
     """
 
     keeps: Callable[[Exploration, list[Any]], bool] | None = None
@@ -50,29 +50,29 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Edits:
-    """The remedy is to change the program: each of the replacements makes the diagnostic go."""
+class EditRemedy:
+    """The remedy is to change the program: each of the replacements removes the diagnostic."""
 
     edits: tuple[tuple[tuple[str, str], ...], ...]
 
 
 @dataclass(frozen=True)
-class Words:
-    """The remedy is nothing that makes the diagnostic go, for a reason; ``action`` stands in it."""
+class TextRemedy:
+    """The remedy does not remove the diagnostic, for the reason ``why``; its text contains ``action``."""
 
     why: str
     action: str = ""
 
 
-def edits(*alternatives: tuple[str, str] | tuple[tuple[str, str], ...]) -> Edits:
-    return Edits(tuple((one,) if isinstance(one[0], str) else one for one in alternatives))
+def edit_remedy(*alternatives: tuple[str, str] | tuple[tuple[str, str], ...]) -> EditRemedy:
+    return EditRemedy(tuple((one,) if isinstance(one[0], str) else one for one in alternatives))
 
 
-def compiles_all(ex: Exploration, _: list[Any]) -> bool:
+def all_are_compiled(ex: Exploration, _: list[Any]) -> bool:
     return {part.state for part in ex.session.partitions} == {State.COMPILED}
 
 
-def keep_the_backward_config(_: Exploration, returned: list[Any]) -> bool:
+def both_have_the_backward_config(_: Exploration, returned: list[Any]) -> bool:
     plan, source = returned
     return '"max_fusion_size": 2' in Path(plan).read_text().replace('":2', '": 2') and "max_fusion_size" in source
 
@@ -81,16 +81,16 @@ def is_not_in_the_source(_: Exploration, returned: list[Any]) -> bool:
     return "default_partition" not in returned[0]
 
 
-MEASURED = Words("a measurement finds it, and a remedy that is a config was measured before it is given")
-SHIPPED = Words("it is about files")
+MEASURED = TextRemedy("a measurement finds it, and a remedy that is a config was measured before it is given")
+SHIPPED = TextRemedy("it is about files")
 PRINT = ('    print("a graph break")\n', "")
 NO_MIN_CUT = (', partitioner="min_cut"', "")
 
-REMEDIES: dict[str, Runs | Edits | Words] = {
-    "region-merged": edits(('rx.region("r"):\n        x = x.cos()', 'rx.region("s"):\n        x = x.cos()')),
-    "region-split": Runs(),
-    "region-cycle": Runs(),
-    "region-lost": edits(
+REMEDIES: dict[str, ActionRemedy | EditRemedy | TextRemedy] = {
+    "region-merged": edit_remedy(('rx.region("r"):\n        x = x.cos()', 'rx.region("s"):\n        x = x.cos()')),
+    "region-split": ActionRemedy(),
+    "region-cycle": ActionRemedy(),
+    "region-lost": edit_remedy(
         ('        print("a graph break")\n', ""),
         (
             (
@@ -99,50 +99,54 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
             ),
         ),
     ),
-    "region-empty": edits(("x.contiguous()", "x.contiguous().sin()")),
-    "region-shrunk": edits(NO_MIN_CUT, (("    a = x.sin() * y\n", ""), ("a.exp()", "y.exp()"))),
-    "region-grown": edits(NO_MIN_CUT),
-    "backward-unmarked": edits((("b = a.cos() * a.exp()", "b = a.cos()"), ("return a * b", "return b"))),
-    "backward-only": edits(PRINT),
-    "recompute-partial": edits(
+    "region-empty": edit_remedy(("x.contiguous()", "x.contiguous().sin()")),
+    "region-shrunk": edit_remedy(NO_MIN_CUT, (("    a = x.sin() * y\n", ""), ("a.exp()", "y.exp()"))),
+    "region-grown": edit_remedy(NO_MIN_CUT),
+    "backward-unmarked": edit_remedy((("b = a.cos() * a.exp()", "b = a.cos()"), ("return a * b", "return b"))),
+    "backward-only": edit_remedy(PRINT),
+    "recompute-partial": edit_remedy(
         ("op is torch.ops.aten.mm.default", "True"), ("op is torch.ops.aten.mm.default", "False")
     ),
-    "config-neighbour": edits(
+    "config-neighbour": edit_remedy(
         ("max_fusion_size=2", "max_fusion_size=1"),
         ('    with rx.region("second"', '    a = a.tan()\n    with rx.region("second"'),
     ),
-    "config-conflict": edits(('"r", max_fusion_size=2', '"s", max_fusion_size=2')),
-    "config-nested": Runs(filled=({"max_fusion_size": 2},)),
-    "config-inert": Runs(),
-    "config-global": edits((", fx_graph_cache=False", "")),
-    "config-unknown": Runs(filled=({"max_fusion_size": 8},)),
-    "config-direction": Runs(keep_the_backward_config, filled=("plan.json",)),
-    "subgraph-eager": Runs(),
-    "subgraph-options": Runs(is_not_in_the_source),
-    "annotation-false": edits(
+    "config-conflict": edit_remedy(('"r", max_fusion_size=2', '"s", max_fusion_size=2')),
+    "config-nested": ActionRemedy(filled=({"max_fusion_size": 2},)),
+    "config-inert": ActionRemedy(),
+    "config-global": edit_remedy((", fx_graph_cache=False", "")),
+    "config-unknown": ActionRemedy(filled=({"max_fusion_size": 8},)),
+    "config-direction": ActionRemedy(both_have_the_backward_config, filled=("plan.json",)),
+    "subgraph-eager": ActionRemedy(),
+    "subgraph-options": ActionRemedy(is_not_in_the_source),
+    "annotation-false": edit_remedy(
         ('    with annotate({"compile_with_inductor": False}):\n        return x.sin() + 1', "    return x.sin() + 1"),
         ('"compile_with_inductor": False', '"fallback_to_eager": True'),
     ),
-    "graph-break": edits(PRINT, ("ex = ", "torch._dynamo.config.reorderable_logging_functions.add(print)\nex = ")),
-    "state-kept": edits(("ex = rx.explore(Model(), (x,))", "model = Model()\nmodel(x)\nex = rx.explore(model, (x,))")),
-    "source-changed": Words("the source is loaded again, by Python"),
-    "recompiled": Runs(compiles_all),
-    "plan-differs": Words("the graph is looked at, and the plan saved again"),
-    "aot-eager-failed": Words("nothing has to be done"),
-    "region-failed": Runs(),
-    "no-compiler": Words("a compiler is installed"),
+    "graph-break": edit_remedy(
+        PRINT, ("ex = ", "torch._dynamo.config.reorderable_logging_functions.add(print)\nex = ")
+    ),
+    "state-kept": edit_remedy(
+        ("ex = rx.explore(Model(), (x,))", "model = Model()\nmodel(x)\nex = rx.explore(model, (x,))")
+    ),
+    "source-changed": TextRemedy("the source is loaded again, by Python"),
+    "recompiled": ActionRemedy(all_are_compiled),
+    "plan-differs": TextRemedy("the graph is looked at, and the plan saved again"),
+    "aot-eager-failed": TextRemedy("nothing has to be done"),
+    "region-failed": ActionRemedy(),
+    "no-compiler": TextRemedy("a compiler is installed"),
     "artifact-differs": SHIPPED,
     "artifact-damaged": SHIPPED,
     "artifact-unsaved": SHIPPED,
     "full-failed": MEASURED,
-    "upstream-failed": Words("rx.compile runs the plan: tests of the backend"),
-    "upstream-merged": Words("upstream's ids in the source", "ex.to_source()"),
-    "upstream-config": Words("what to run instead"),
-    "upstream-ignored": Words("what to run instead"),
+    "upstream-failed": TextRemedy("rx.compile runs the plan: tests of the backend"),
+    "upstream-merged": TextRemedy("upstream's ids in the source", "ex.to_source()"),
+    "upstream-config": TextRemedy("what to run instead"),
+    "upstream-ignored": TextRemedy("what to run instead"),
     "plan-failed": MEASURED,
     "variant-failed": MEASURED,
-    "trace-differs": Words("where to look"),
-    "call-nondeterministic": edits(
+    "trace-differs": TextRemedy("where to look"),
+    "call-nondeterministic": edit_remedy(
         ('torch.tensor(int.from_bytes(os.urandom(2), "big") / 65536)', "torch.rand(())"),
     ),
     "variant-wrong": MEASURED,
@@ -152,13 +156,13 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "region-worth": MEASURED,
     "op-recomputed": MEASURED,
     "fusion-refused": MEASURED,
-    "inductor-warning": Words("what to measure next", "ex.diagnose('r')"),
+    "inductor-warning": TextRemedy("what to measure next", "ex.diagnose('r')"),
     "pattern-lost": MEASURED,
     "region-time": MEASURED,
     "kernel-bound": MEASURED,
     "launch-bound": MEASURED,
 }
-"""What the remedy of each code is."""
+"""The remedy of each code."""
 
 COMPILES = {
     *("recompiled", "region-failed", "call-nondeterministic"),
@@ -167,11 +171,11 @@ COMPILES = {
 PROGRAMS = diagnostics_programs.page_programs()
 
 
-def kinds(kind: type) -> list[Any]:
+def remedy_params(remedy_type: type) -> list[Any]:
     return [
         pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ())
         for code, remedy in REMEDIES.items()
-        if isinstance(remedy, kind)
+        if isinstance(remedy, remedy_type)
     ]
 
 
@@ -193,11 +197,11 @@ def test_the_table_has_every_code() -> None:
     assert set(REMEDIES) == set(DiagnosticCode)
 
 
-@pytest.mark.parametrize("code", kinds(Runs))
+@pytest.mark.parametrize("code", remedy_params(ActionRemedy))
 def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found, promised = told(ex, code)[0], REMEDIES[code]
-    assert isinstance(promised, Runs)
+    assert isinstance(promised, ActionRemedy)
     returned = apply_all(ex, found, promised.filled, tmp_path)
     if promised.keeps:
         assert promised.keeps(ex, returned)
@@ -205,10 +209,10 @@ def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: P
         assert code not in codes(ex)
 
 
-@pytest.mark.parametrize("code", kinds(Edits))
+@pytest.mark.parametrize("code", remedy_params(EditRemedy))
 def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tmp_path: Path) -> None:
     promised = REMEDIES[code]
-    assert isinstance(promised, Edits)
+    assert isinstance(promised, EditRemedy)
     if code == "backward-only" and not REGION_IDS:
         pytest.skip("torch 2.11 takes the mark away with the frame, from the backward too")
     for edit in promised.edits:
@@ -225,24 +229,24 @@ def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tm
 
 # -------------------------------------------------------------------------- remedies with other actions than the page's
 
-OTHERS: dict[str, tuple[Callable[..., Any], Callable[[Exploration], object], str, Runs]] = {}
-"""Other programs with a code, what is done to the exploration first, and the remedy."""
+OTHERS: dict[str, tuple[Callable[..., Any], Callable[[Exploration], object], str, ActionRemedy]] = {}
+"""More programs with a code, the edit of the exploration before the remedy, and the remedy."""
 
 
-def other(
+def other_program(
     code: str,
     first: Callable[[Exploration], object] = lambda ex: ex,
     keeps: Callable[[Exploration, list[Any]], bool] | None = None,
     filled: tuple[Any, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
-        OTHERS[fn.__name__] = fn, first, code, Runs(keeps, filled)
+        OTHERS[fn.__name__] = fn, first, code, ActionRemedy(keeps, filled)
         return fn
 
     return add
 
 
-@other("region-split")
+@other_program("region-split")
 def split_by_two_ops(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         a = x.sin()
@@ -251,7 +255,7 @@ def split_by_two_ops(x: torch.Tensor) -> torch.Tensor:
         return b.cos() + a
 
 
-@other("region-split")
+@other_program("region-split")
 def split_by_another_region(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         a = x.sin()
@@ -261,7 +265,7 @@ def split_by_another_region(x: torch.Tensor) -> torch.Tensor:
         return b.cos() + a
 
 
-@other("region-split", lambda ex: ex.mark("r", ops=["sin", "cos", "add"]))
+@other_program("region-split", lambda ex: ex.mark("r", ops=["sin", "cos", "add"]))
 def split_in_each_of_several_layers(x: torch.Tensor) -> torch.Tensor:
     for _ in range(3):
         a = x.sin()
@@ -269,7 +273,7 @@ def split_in_each_of_several_layers(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@other("region-split", lambda ex: ex.merge("r", "s"))
+@other_program("region-split", lambda ex: ex.merge("r", "s"))
 def a_piece_apart_in_a_merged_region(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         a = x.sin()
@@ -278,37 +282,37 @@ def a_piece_apart_in_a_merged_region(x: torch.Tensor) -> torch.Tensor:
         return b.cos()
 
 
-@other("region-cycle", lambda ex: ex.mark("a", ops=["sin", "mul"]).mark("b", ops=["cos", "exp", "sub"]))
+@other_program("region-cycle", lambda ex: ex.mark("a", ops=["sin", "mul"]).mark("b", ops=["cos", "exp", "sub"]))
 def a_cycle_of_ops(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     a, b = x.sin(), x.exp()
     return a * b, a.cos() - b
 
 
-@other("region-cycle", lambda ex: ex.mark("b", ops=["cos", "exp", "sub"]).mark("a", ops=["sin", "mul"]))
+@other_program("region-cycle", lambda ex: ex.mark("b", ops=["cos", "exp", "sub"]).mark("a", ops=["sin", "mul"]))
 def a_cycle_in_the_other_order_of_the_plan(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     a, b = x.sin(), x.exp()
     return a * b, a.cos() - b
 
 
-@other("region-cycle", lambda ex: ex.mark("a", ops=["sin", "mul"]).mark("b", ops=["tan", "cos", "exp", "sub"]))
+@other_program("region-cycle", lambda ex: ex.mark("a", ops=["sin", "mul"]).mark("b", ops=["tan", "cos", "exp", "sub"]))
 def a_cycle_through_ops_of_no_region(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     a, b = x.sin(), x.tan().exp()
     return a * b.relu(), a.sigmoid().cos() - b
 
 
-@other("region-empty")
+@other_program("region-empty")
 def a_region_that_is_carved_out(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"), annotate({"fallback_to_eager": True}):
         y = x.sin()
     return y.exp()
 
 
-@other("region-empty", lambda ex: setattr(ex, "plan", programs.plan_of(r="nothing")))
+@other_program("region-empty", lambda ex: setattr(ex, "plan", programs.plan_of(r="nothing")))
 def a_region_whose_selector_matches_nothing(x: torch.Tensor) -> torch.Tensor:
     return x.sin()
 
 
-@other("region-empty")
+@other_program("region-empty")
 def a_region_in_a_branch_of_cond(x: torch.Tensor) -> Any:
     def marked(y: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
@@ -317,17 +321,17 @@ def a_region_in_a_branch_of_cond(x: torch.Tensor) -> Any:
     return torch.cond(x.sum() > 0, marked, lambda y: y.cos(), (x,))
 
 
-def only_marked(ex: Exploration) -> None:
+def use_marked_cut(ex: Exploration) -> None:
     ex.plan = rx.Plan(ex.plan.regions, cut=CutRule.MARKED)
 
 
-@other("backward-unmarked", only_marked)
+@other_program("backward-unmarked", use_marked_cut)
 def sums_of_gradients_that_the_plan_leaves_out(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         return x.sin() + x.cos() * 2
 
 
-@other("config-inert", lambda ex: ex.configure("r", {"max_autotune": True}, direction="backward"))
+@other_program("config-inert", lambda ex: ex.configure("r", {"max_autotune": True}, direction="backward"))
 def a_key_without_effect_in_the_backward(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         return (x @ x).sin()
@@ -343,7 +347,7 @@ def test_applying_a_remedy_removes_its_diagnostic(name: str, tmp_path: Path) -> 
     assert code not in codes(ex)
 
 
-def test_numbers_drawn_after_the_region_do_not_split_it() -> None:
+def test_random_numbers_after_a_region_do_not_split_it() -> None:
     def call(x: torch.Tensor, *, between: bool) -> tuple[torch.Tensor, torch.Tensor]:
         dropout = torch.nn.functional.dropout
         with rx.region("r"):
@@ -361,12 +365,12 @@ def test_numbers_drawn_after_the_region_do_not_split_it() -> None:
 # ------------------------------------------------------------------------------- remedies that only a measurement finds
 
 
-def of_mlp() -> Exploration:
+def explore_mlp() -> Exploration:
     return rx.explore(lambda x: x.sin().exp(), (X,)).mark("mlp", ops=["sin", "exp"])
 
 
-def slower_and_wrong() -> dict[str, Diagnostic]:
-    """Return a finding of each kind about a region 'mlp', from planted figures."""
+def measured_findings() -> dict[str, Diagnostic]:
+    """Return a finding of each kind about region 'mlp', from simulated figures."""
     slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
     part = slower.partitions[0]
     wrong = replace(
@@ -387,14 +391,14 @@ def slower_and_wrong() -> dict[str, Diagnostic]:
         ("slower", lambda region: not region.enabled),
     ],
 )
-def test_measured_finding_applies_to_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
-    ex = of_mlp()
-    assert ex.apply(slower_and_wrong()[name]) is ex
+def test_applying_a_measured_finding_changes_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
+    ex = explore_mlp()
+    assert ex.apply(measured_findings()[name]) is ex
     assert holds(ex.plan["mlp"])
 
 
 def test_disabling_saves_the_loss_of_a_slower_region() -> None:
-    (action,) = slower_and_wrong()["slower"].actions
+    (action,) = measured_findings()["slower"].actions
     assert action.basis is EffectBasis.MEASURED
     assert action.gain_s
     assert action.gain_s.value == pytest.approx(6e-4 / 0.8 - 6e-4)
@@ -402,7 +406,7 @@ def test_disabling_saves_the_loss_of_a_slower_region() -> None:
 
 
 def test_an_action_that_shows_a_table_returns_it() -> None:
-    ex = of_mlp()
+    ex = explore_mlp()
     assert list(ex.apply(show_table_action("reconciliation")).columns) == list(ex.reconciliation.columns)
 
 
@@ -424,10 +428,10 @@ def test_an_action_that_shows_a_table_returns_it() -> None:
     ],
 )
 def test_unappliable_diagnostic_is_an_error(what: Any, error: str) -> None:
-    ex = of_mlp()
+    ex = explore_mlp()
     with pytest.raises(rx.InvalidArgumentError, match=error):
         ex.apply(what)
-    assert ex.plan == of_mlp().plan
+    assert ex.plan == explore_mlp().plan
 
 
 def test_advice_of_an_answer_can_be_applied() -> None:

@@ -1,4 +1,4 @@
-"""Every public function and method, given what it does not take: it works, or an error of ours says what to give."""
+"""Every public function and method with odd arguments: it works, or an error of ours says what to give."""
 
 import contextlib
 import copy
@@ -31,16 +31,16 @@ from tests.shared.checks import BEFORE_2_13
 rx: Any = regional_explorer  # whose arguments are of the wrong type here on purpose
 
 LONGEST = 500
-"""Characters of an error."""
+"""The most characters of an error."""
 
 
-class Odd:
+class Unprintable:
     def __repr__(self):
         raise ValueError("no text for this")
 
 
 class Callback:
-    """Can be called, whatever with."""
+    """A callable that takes any arguments."""
 
     def __call__(self, *args, **kwargs):
         return True
@@ -49,8 +49,8 @@ class Callback:
 NAN = float("nan")
 ODD = [
     None, True, 3, -1, -1.5, NAN, 10**400, "x", "", " ", "yes", "a\0b", "\ud800", b"x",
-    [], ["x"], [3], (), {}, {"x": 1}, {3: 4}, {"x"}, Odd(), object, torch.ones(2), torch.ones(9, 99), rx.DEFAULT,
-    Callback(),
+    [], ["x"], [3], (), {}, {"x": 1}, {3: 4}, {"x"}, Unprintable(), object, torch.ones(2), torch.ones(9, 99),
+    rx.DEFAULT, Callback(),
 ]  # fmt: skip
 
 
@@ -69,8 +69,8 @@ def ex():
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Some of the odd values are good names of files."""
+def working_directory(tmp_path, monkeypatch):
+    """Change to an empty directory, because some of the odd values are valid names of files."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -78,7 +78,7 @@ def draft(ex):
     return ex.draft().mark("other", ops="*mul*").carve("act", ops="*sin*")
 
 
-def marked(name, config):
+def explore_marked(name, config):
     def fn(x):
         with rx.region(name, **config):
             return x.sin()
@@ -96,13 +96,13 @@ def set_plan(ex, plan):
 
 OPS = {"ops": "*sin*"}
 CANCELLED = {"run": rx.Run(cancelled=lambda: True)}
-DOORS: dict[str, Any] = {
+ENTRIES: dict[str, Any] = {
     "explore": (lambda ex, fn, args, **k: rx.explore(fn, args, **k), [step, (X,)],
                 {"kwargs": {}, "grad": None, "dynamic": None, "plan": None, "partitioner": "default",
                  "joint_passes": None, "decompositions": False, "frozen": False}),
     "load": (lambda ex, path: rx.load(path), ["x.json"], {}),
     "compare": (lambda ex, *views: rx.compare(*views), lambda ex: [ex, ex.session], {}),
-    "region": (lambda ex, name, **config: marked(name, config), ["r"], {"max_fusion_size": 8}),
+    "region": (lambda ex, name, **config: explore_marked(name, config), ["r"], {"max_fusion_size": 8}),
     "Run": (lambda ex, **k: rx.Run(**k), [],
             {"cancelled": lambda: True, "progress": lambda _doing, _fraction: None, "threads": SAME_THREAD}),
     "Selector": (lambda ex, *a, **k: rx.Selector(*a, **k), ["ops", ("*",)], {"innermost": False, "only": ()}),
@@ -167,12 +167,12 @@ DOORS: dict[str, Any] = {
     "save_artifacts": (lambda ex, path: ex.save_artifacts(path), ["artifacts"], {}),
     "show": (lambda ex, **k: ex.show(**k), [], {"widget": False}),
 }  # fmt: skip
-"""A way to call each, its good positional and its good keyword arguments."""
+"""A call of each function, with good positional and good keyword arguments."""
 
 
-def refusal(ex, door, place, value):
-    """Return what our error says when ``value`` takes a good argument's ``place``; empty if it is taken."""
-    call, args, kwargs = DOORS[door]
+def refusal(ex, entry, place, value):
+    """Return our error if ``value`` replaces the good argument at ``place``; empty if it is accepted."""
+    call, args, kwargs = ENTRIES[entry]
     given, named = list(args(ex) if callable(args) else args), dict(kwargs)
     (given if isinstance(place, int) else named)[place] = value
     try:
@@ -183,11 +183,11 @@ def refusal(ex, door, place, value):
     return ""
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_odd_arguments_are_accepted_or_refused_with_advice(ex, door):
-    _, args, kwargs = DOORS[door]
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_odd_arguments_are_accepted_or_refused_with_advice(ex, entry):
+    _, args, kwargs = ENTRIES[entry]
     for place in (*range(len(args) if isinstance(args, list) else args.__code__.co_argcount), *kwargs):
-        refusals = list(filter(None, (refusal(ex, door, place, value) for value in ODD)))
+        refusals = list(filter(None, (refusal(ex, entry, place, value) for value in ODD)))
         assert len(refusals) >= 5, place
         assert all(20 < len(text) < LONGEST for text in refusals)
 
@@ -195,9 +195,9 @@ def test_odd_arguments_are_accepted_or_refused_with_advice(ex, door):
 NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "roofline")
 
 
-@pytest.mark.parametrize("door", [door for door in DOORS if door not in NOTHING_FITS])
-def test_good_arguments_are_accepted(ex, door):
-    call, args, kwargs = DOORS[door]
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry not in NOTHING_FITS])
+def test_good_arguments_are_accepted(ex, entry):
+    call, args, kwargs = ENTRIES[entry]
     with contextlib.redirect_stdout(io.StringIO()):
         call(ex, *(args(ex) if callable(args) else args), **kwargs)
 
@@ -208,11 +208,11 @@ def test_every_public_method_is_tested():
     public |= {name for name in rx.__all__ if callable(getattr(rx, name)) and not name.endswith("Error")}
     without_arguments = {"draft", "close", "last"}
     made_by_others = {"Exploration", "Session", "Status"}
-    assert public - without_arguments - made_by_others <= {door.split()[0] for door in DOORS}
+    assert public - without_arguments - made_by_others <= {entry.split()[0] for entry in ENTRIES}
 
 
 @pytest.mark.parametrize(
-    ("refused", "said"),
+    ("call", "message"),
     [
         (lambda ex: rx.explore(3), r"fn=3 is not callable: give the function"),
         (lambda ex: rx.explore(step, X), "args=tensor.*give a tuple"),
@@ -245,12 +245,12 @@ def test_every_public_method_is_tested():
         (lambda ex: replace(ex.session, graphs=()).graph("0"), r"No graph is called '0'. There is no graph\.$"),
         (lambda ex: RegionStages("act", ex.session, ()).follow("sin"), r"No stage .* 'sin'. There is no node\.$"),
         (lambda ex: ex.draft().mark("r", ops="sinn"), "Did you mean 'sin'"),
-        (lambda ex: marked("", {}), "A region's name must be a non-blank string"),
+        (lambda ex: explore_marked("", {}), "A region's name must be a non-blank string"),
     ],
 )
-def test_the_error_says_what_to_do(ex, refused, said):
-    with pytest.raises(RegionalExplorerError, match=said):
-        refused(ex)
+def test_the_error_says_what_to_do(ex, call, message):
+    with pytest.raises(RegionalExplorerError, match=message):
+        call(ex)
 
 
 def test_a_record_can_be_copied(ex):
@@ -281,10 +281,10 @@ def test_torch_jit_modules_are_refused(recwarn):
     for function in (torch.jit.script(doubled_sine), torch.jit.trace(doubled_sine, (X,))):
         assert [graph.id for graph in rx.explore(function, (X,)).session.graphs] == ["0/dynamo", "0/inference"]
 
-    def called_with(x):
+    def calls_scripted(x):
         return scripted(doubled_sine(x))
 
-    ex = rx.explore(called_with, (X,))
+    ex = rx.explore(calls_scripted, (X,))
     assert [node.target for node in ex.session.graphs[-1].ops] == ["aten.sin.default", "aten.mul.Tensor"]
     assert ("ScriptModules" if BEFORE_2_13 else "torch.jit.script") in ex.session.breaks[0].reason
 
@@ -293,7 +293,7 @@ def test_torch_jit_modules_are_refused(recwarn):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("max_fusion_size", "four", "takes an int"),
         ("max_autotune", 1, "takes True or False"),
@@ -313,23 +313,23 @@ def test_torch_jit_modules_are_refused(recwarn):
         ("cpp.min_chunk_size", 0, "it takes no number below 1"),
     ],
 )
-def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, said):
+def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, message):
     if key not in catalogue():
         pytest.skip("this torch has no such key")
-    with pytest.raises(rx.InvalidConfigValueError, match=said):
+    with pytest.raises(rx.InvalidConfigValueError, match=message):
         ex.draft().configure("act", {key: value})
 
 
 @pytest.mark.parametrize(
-    ("key", "error", "said"),
+    ("key", "error", "message"),
     [
         ("max_fusion_sise", rx.UnknownConfigKeyError, "Did you mean 'max_fusion_size'"),
         ("cpp", rx.UnknownConfigKeyError, "with a dot"),
         ("fx_graph_cache", rx.InvalidConfigKeyError, "cannot be set for one region"),
     ],
 )
-def test_an_unknown_config_key_is_refused(ex, key, error, said):
-    with pytest.raises(error, match=said):
+def test_an_unknown_config_key_is_refused(ex, key, error, message):
+    with pytest.raises(error, match=message):
         ex.draft().configure("act", {key: False})
     with pytest.raises(rx.UnknownRegionError, match="Did you mean 'act'"):
         ex.draft().configure("atc", {"max_fusion_size": 1})
@@ -402,7 +402,7 @@ def test_every_file_that_cannot_be_run_is_refused(tmp_path, capsys, content):
     assert main(["run", str(tmp_path), "f(x)"]) == EXIT_MISUSED
 
 
-def test_dispatch_mode_without_trace_is_named():
+def test_the_error_names_the_dispatch_mode_that_prevents_tracing():
     with FlopCounterMode(display=False), pytest.raises(rx.CaptureError, match="does not trace under _FlopCounterMode"):
         rx.explore(doubled_sine, (X,))
 

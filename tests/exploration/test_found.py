@@ -1,4 +1,4 @@
-"""What random programs and campaigns found, each with the smallest program that shows it."""
+"""Faults that random programs and campaigns found, each with the smallest program that shows it."""
 
 import gc
 import weakref
@@ -75,7 +75,7 @@ def test_strides_of_another_size_are_compared_by_their_order():
     ids=lambda asked: f"{tuple(asked.shape)}-{asked.stride()}",
 )
 def test_results_have_eagers_strides(asked):
-    """Compiled code returns slices packed; what is compiled for the slice would refuse that."""
+    """Inductor's code returns slices packed, which code compiled for the slice would refuse."""
     (layout,) = layouts_of([asked])
     made = copy_in_layout(asked.contiguous(), layout)
     assert torch.equal(made, asked)
@@ -84,7 +84,7 @@ def test_results_have_eagers_strides(asked):
 
 @pytest.mark.compiles
 def test_results_have_eagers_dtype():
-    """Inductor makes the statistics of this norm in bfloat16; what reads them was compiled for float32."""
+    """Inductor makes the statistics of this norm in bfloat16; the code that reads them was compiled for float32."""
     norm, x = nn.LayerNorm(16), torch.randn(6, 16, requires_grad=True)
 
     def fn(x):
@@ -106,7 +106,7 @@ def test_results_have_eagers_dtype():
 
 
 def test_code_for_other_dtypes_is_not_called():
-    """It checks sizes and strides alone."""
+    """Generated code checks only sizes and strides."""
     ex = rx.explore(lambda x: x.sin() + 1, (torch.ones(4),)).mark("r", ops="*sin*")
     (switch,) = ex.live.program.switches
     ex.live.program.record_layouts()
@@ -117,7 +117,7 @@ def test_code_for_other_dtypes_is_not_called():
 
 
 @pytest.mark.compiles
-def test_a_view_with_the_negative_bit_is_not_read_without_its_sign():
+def test_a_view_with_the_negative_bit_keeps_its_sign():
     """Plain torch.compile misreads such an argument, too; inside a graph it is right (torch 2.13)."""
 
     def fn(z):

@@ -21,7 +21,7 @@ def model(x, mask=None, labels=None):
     return x.sum()
 
 
-def of_list(xs):
+def sum_of_list(xs):
     return sum(xs)
 
 
@@ -75,13 +75,13 @@ def test_the_error_spells_the_call_in_the_users_words(misplaced, spelled):
         (lambda: rx.explore(model, (ids,), partitoner="min_cut"), "partitioner"),
     ],
 )
-def test_a_keyword_near_an_option_names_it(call, option):
+def test_the_error_names_the_option_near_a_misspelled_keyword(call, option):
     with pytest.raises(rx.InvalidArgumentError, match=rf"has no option '\w+'\. Did you mean '{option}'\?"):
         call()
 
 
-@pytest.mark.parametrize("call", [lambda: rx.explore(of_list, [ids, mask]), lambda: rx.explore(Net(), (ids, mask))])
-def test_a_list_that_is_the_one_argument_is_explained(call):
+@pytest.mark.parametrize("call", [lambda: rx.explore(sum_of_list, [ids, mask]), lambda: rx.explore(Net(), (ids, mask))])
+def test_the_error_shows_how_to_pass_a_list(call):
     with pytest.raises(rx.CaptureError, match=r"these 2 values as one argument, write rx\.explore\(fn, \(args,\)\)"):
         call()
 

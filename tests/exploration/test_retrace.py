@@ -22,7 +22,7 @@ def pair(rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(rows, 4), torch.randn(4, 4, requires_grad=True)
 
 
-def symbolic(ex: rx.Exploration) -> bool:
+def has_symbolic_sizes(ex: rx.Exploration) -> bool:
     """Return whether a graph has a size that is not a number."""
     shapes = [value.shape for graph in ex.session.graphs for node in graph.nodes for value in node.values]
     return any(not str(size).isdigit() for shape in shapes for size in shape)
@@ -35,18 +35,18 @@ def ex() -> Iterator[rx.Exploration]:
     found.close()
 
 
-def test_the_graphs_are_new_and_the_plan_stays(ex: rx.Exploration) -> None:
+def test_retrace_makes_new_graphs_and_keeps_the_plan(ex: rx.Exploration) -> None:
     plan = ex.plan
-    assert not symbolic(ex)
+    assert not has_symbolic_sizes(ex)
     assert ex.session.shapes == "static"
     assert ex.retrace(dynamic=True) is ex
-    assert symbolic(ex)
+    assert has_symbolic_sizes(ex)
     assert ex.session.shapes == "dynamic"
     assert ex.plan == plan
     assert set(ex.partitions.region) == {"act"}
     ex.retrace()
     assert ex.session.shapes == "automatic"
-    assert not symbolic(ex)
+    assert not has_symbolic_sizes(ex)
 
 
 @pytest.mark.compiles
@@ -74,7 +74,7 @@ def test_retrace_keeps_results_and_artifacts(ex: rx.Exploration) -> None:
 
 
 @pytest.mark.compiles
-def test_functions_of_earlier_trace_give_advice(ex: rx.Exploration) -> None:
+def test_functions_of_an_earlier_trace_raise_with_advice(ex: rx.Exploration) -> None:
     compiled = ex.compiled
     outputs = compiled(*pair())
     ex.retrace(dynamic=True)
@@ -121,7 +121,7 @@ def test_impossible_retrace_is_refused(ex: rx.Exploration) -> None:
         ex.retrace(dynamic=True)
 
 
-def test_a_region_marked_by_names_that_are_other_ops_is_reported(ex: rx.Exploration) -> None:
+def test_node_names_of_other_ops_after_a_retrace_are_reported(ex: rx.Exploration) -> None:
     assert not ex.diagnostics
     ex.mark("named", nodes=["0/forward:sin", "0/forward:mul"])
     ex.retrace(dynamic=True)
@@ -134,7 +134,7 @@ def test_a_region_marked_by_names_that_are_other_ops_is_reported(ex: rx.Explorat
     ex.unmark("named").retrace(dynamic=False).mark("named", nodes="sin")
     with pytest.warns(UserWarning, match="traced again"):
         ex.live.capture.run(*pair(8))
-    assert not ex.retrace(dynamic=False).diagnostics, "marked anew; a graph of a later call repeats its ops"
+    assert not ex.retrace(dynamic=False).diagnostics, "marked again; a graph of a later call repeats its ops"
     ex.unmark("named").retrace(dynamic=True)
     assert not ex.diagnostics
     name = next(node.name for node in ex.session.graph("0/forward").ops if node.target.startswith("aten.mul"))
@@ -146,12 +146,12 @@ def test_the_users_tensors_are_left_as_they_were(ex: rx.Exploration) -> None:
     x, w = pair()
     for dynamic in (True, False):
         with rx.explore(step, (x, w), dynamic=dynamic) as found:
-            assert symbolic(found) is dynamic
+            assert has_symbolic_sizes(found) is dynamic
     assert not vars(x)
     assert not vars(w)
     ex.retrace(dynamic=True)
     ex.live.capture.run(*ex.live.call.args)  # marks sizes of the arguments as dynamic
-    assert not symbolic(ex.retrace(dynamic=False)), "nor are later traces dynamic for it"
+    assert not has_symbolic_sizes(ex.retrace(dynamic=False)), "nor are later traces dynamic for it"
 
 
 def test_an_edit_of_another_thread_is_kept(ex: rx.Exploration) -> None:

@@ -48,11 +48,11 @@ def ex():
     return rx.explore(step, (X,))
 
 
-def set_plan(ex):
+def set_invalid_plan(ex):
     ex.plan = 3
 
 
-def last_of_none():
+def last_without_exploration():
     with mock.patch.object(display, "_last_shown", None):
         rx.last()
 
@@ -65,11 +65,11 @@ MISTAKES = {
     "compare": lambda _: rx.compare(3),
     "compile": lambda _: rx.compile(3),
     "status": lambda _: rx.status(3),
-    "last": lambda _: last_of_none(),
+    "last": lambda _: last_without_exploration(),
     "mark": lambda ex: ex.mark("r", modules="nothing"),
     "mark a draft": lambda ex: ex.draft().mark("r", ops="nothing"),
     "configure": lambda ex: ex.configure("act", max_fusion_siz=3),
-    "plan": set_plan,
+    "plan": set_invalid_plan,
     "plan[]": lambda ex: ex.plan["b"],
     "Plan": lambda _: rx.Plan(3),
     "Region": lambda _: rx.Region("", ()),
@@ -85,7 +85,7 @@ MISTAKES = {
 }
 
 
-def traceback_of(mistake, ex):
+def error_of(mistake, ex):
     with pytest.raises(rx.RegionalExplorerError) as raised:
         mistake(ex)
     return raised.value
@@ -93,7 +93,7 @@ def traceback_of(mistake, ex):
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_an_error_has_no_frame_of_this_package(ex, name):
-    error = traceback_of(MISTAKES[name], ex)
+    error = error_of(MISTAKES[name], ex)
     text = "".join(traceback.format_exception(error))
     assert PACKAGE not in text
     assert Path(__file__).name in text
@@ -101,21 +101,21 @@ def test_an_error_has_no_frame_of_this_package(ex, name):
 
 
 def test_the_users_own_frames_stay(ex):
-    by_call = "".join(traceback.format_exception(traceback_of(MISTAKES["explore a call that raises"], ex)))
+    by_call = "".join(traceback.format_exception(error_of(MISTAKES["explore a call that raises"], ex)))
     assert all(function in by_call for function in ("in raises", "in fails_below", "ValueError: not", "direct cause"))
-    by_training = "".join(traceback.format_exception(traceback_of(MISTAKES["explore a call that trains"], ex)))
+    by_training = "".join(traceback.format_exception(error_of(MISTAKES["explore a call that trains"], ex)))
     assert "in trains" in by_training
 
 
-def test_a_cause_inside_this_package_is_not_shown_and_kept(ex):
-    error = traceback_of(MISTAKES["load"], ex)
+def test_a_cause_inside_this_package_is_kept_but_not_shown(ex):
+    error = error_of(MISTAKES["load"], ex)
     assert isinstance(error.__context__, FileNotFoundError)
     assert "FileNotFoundError" not in "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize("mode", ["Plain", "Context", "Verbose"])
-def test_a_notebook_shows_the_cell_alone(ex, mode):
-    error = traceback_of(MISTAKES["mark"], ex)
+def test_a_traceback_in_a_notebook_shows_only_the_cell(ex, mode):
+    error = error_of(MISTAKES["mark"], ex)
     shown = FormattedTB(mode, theme_name="nocolor").text(type(error), error, error.__traceback__)
     assert "matches no operation" in shown
     assert "edit.py" not in shown
@@ -133,7 +133,7 @@ def test_another_exception_keeps_its_frames(ex, monkeypatch):
 
 def test_the_environment_variable_keeps_the_frames(ex, monkeypatch):
     monkeypatch.setenv(FULL_TRACEBACKS, "1")
-    assert PACKAGE in "".join(traceback.format_exception(traceback_of(MISTAKES["mark"], ex)))
+    assert PACKAGE in "".join(traceback.format_exception(error_of(MISTAKES["mark"], ex)))
 
 
 def test_a_program_ends_with_the_users_line(tmp_path):

@@ -21,14 +21,14 @@ def step(x):
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def two_regions():
     ex = rx.explore(step, (torch.randn(64, 64),))
     ex.compile()
     return ex
 
 
 @pytest.fixture(scope="module")
-def compiled_alone():
+def one_region():
     ex = rx.explore(step, (torch.randn(64, 64),))
     ex.unmark("down")
     ex.compile()
@@ -36,36 +36,36 @@ def compiled_alone():
 
 
 @pytest.mark.compiles
-def test_without_a_name_the_only_region_is_used(compiled_alone):
-    ex = compiled_alone
-    assert [of(ex) for of in ONE_REGION] == ["up", "up"]
-    assert [of(ex.results) for of in ONE_REGION] == ["up", "up"]
+def test_without_a_name_the_only_region_is_used(one_region):
+    ex = one_region
+    assert [call(ex) for call in ONE_REGION] == ["up", "up"]
+    assert [call(ex.results) for call in ONE_REGION] == ["up", "up"]
     assert "Partition up" in ex.repro()
     assert ex.code(config={"max_fusion_size": 1}).region == "up"
 
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    "of", [*ONE_REGION, lambda ex: ex.code(target="h100"), lambda ex: ex.repro(), lambda ex: ex.results.code()]
+    "call", [*ONE_REGION, lambda ex: ex.code(target="h100"), lambda ex: ex.repro(), lambda ex: ex.results.code()]
 )
-def test_several_regions_are_listed(compiled, of):
+def test_the_error_without_a_name_lists_several_regions(two_regions, call):
     with pytest.raises(rx.UnknownRegionError, match=r"^Which region\? up, down$"):
-        of(compiled)
+        call(two_regions)
 
 
 @pytest.mark.compiles
-def test_without_a_name_kernel_times_cover_all_regions(compiled, compiled_alone):
-    times = compiled.kernel_times(budget_s=0.1)
+def test_without_a_name_kernel_times_cover_all_regions(two_regions, one_region):
+    times = two_regions.kernel_times(budget_s=0.1)
     assert set(times["region"]) == {"up", "down"}
     wasted = times["wasted_us"].dropna()
     assert list(wasted) == sorted(wasted, reverse=True)
-    assert set(compiled.results.kernel_times()["region"]) == {"up", "down"}
-    assert set(compiled_alone.kernel_times(budget_s=0.1)["region"]) == {"up"}
-    assert set(compiled.kernel_times("up", 0.1)["region"]) == {"up"}
+    assert set(two_regions.results.kernel_times()["region"]) == {"up", "down"}
+    assert set(one_region.kernel_times(budget_s=0.1)["region"]) == {"up"}
+    assert set(two_regions.kernel_times("up", 0.1)["region"]) == {"up"}
 
 
 @pytest.mark.compiles
-def test_all_regions_are_diagnosed_within_one_budget(compiled, monkeypatch):
+def test_all_regions_are_diagnosed_within_one_budget(two_regions, monkeypatch):
     budgets = []
     of_one = rx.Exploration.diagnose
 
@@ -74,22 +74,22 @@ def test_all_regions_are_diagnosed_within_one_budget(compiled, monkeypatch):
         return of_one(ex, name, budget_s, **options)
 
     monkeypatch.setattr(rx.Exploration, "diagnose", diagnose)
-    found = compiled.diagnose(budget_s=0.2)
+    found = two_regions.diagnose(budget_s=0.2)
     assert budgets == [(None, 0.2), ("up", 0.1), ("down", 0.1)]
-    assert all(finding in compiled.diagnostics for finding in found)
+    assert all(finding in two_regions.diagnostics for finding in found)
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("of", [lambda ex: ex.kernel_times(budget_s=0.1), lambda ex: ex.diagnose(budget_s=0.1)])
-def test_a_region_that_runs_eagerly_is_left_out(compiled, of):
-    compiled.disable("down")
+@pytest.mark.parametrize("call", [lambda ex: ex.kernel_times(budget_s=0.1), lambda ex: ex.diagnose(budget_s=0.1)])
+def test_a_region_that_runs_eagerly_is_left_out(two_regions, call):
+    two_regions.disable("down")
     try:
-        assert len(of(compiled)) >= 0
-        compiled.disable("up")
+        assert len(call(two_regions)) >= 0
+        two_regions.disable("up")
         with pytest.raises(rx.NotCompiledError, match="'up' has no code: it is disabled"):
-            of(compiled)
+            call(two_regions)
     finally:
-        compiled.enable("up").enable("down")
+        two_regions.enable("up").enable("down")
 
 
 @pytest.mark.parametrize("method", ["code", "stages", "kernel_times", "diagnose", "repro"])
@@ -99,7 +99,7 @@ def test_without_a_region_the_error_says_how_to_mark_one(method):
         getattr(ex, method)()
 
 
-def test_uncompiled_regions_are_refused_by_name():
+def test_the_error_names_the_uncompiled_region():
     ex = rx.explore(step, (torch.ones(3),))
     for method in (ex.kernel_times, ex.diagnose):
         with pytest.raises(rx.NotCompiledError, match=r"Region 'up' has no code yet.*Call ex\.compile\(\)"):

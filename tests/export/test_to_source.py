@@ -37,7 +37,7 @@ def load(path):
     return module
 
 
-def parts(ex):
+def partitions(ex):
     """Return the partitions by content."""
     return {(part.region, part.graph, part.nodes, repr(part.config_requested)) for part in ex.session.partitions}
 
@@ -70,11 +70,11 @@ class Program:
 
     def patched(self):
         """Write the plan into the file, explore that, and return its text: the partitions must be the same."""
-        said = self.ex.to_source(apply=True)
-        assert "# Region" not in said, said
+        output = self.ex.to_source(apply=True)
+        assert "# Region" not in output, output
         text = self.path.read_bytes().decode("utf-8-sig")
         again = self.explore()
-        assert parts(again) == parts(self.ex), said
+        assert partitions(again) == partitions(self.ex), output
         assert {name: dict(again.plan[name].config) for name in (r.name for r in again.plan.regions)} == {
             region.name: dict(region.config) for region in self.ex.plan.regions
         }
@@ -87,14 +87,14 @@ def program(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def explored(tmp_path_factory):
-    """Return a function that makes the program of a text once, for tests that leave its file as it is."""
+def cached_program(tmp_path_factory):
+    """Return a function that makes the program of a text once, for tests that do not change its file."""
     return functools.cache(lambda text: Program(tmp_path_factory.mktemp("program"), text, lambda _: None))
 
 
 @pytest.fixture
-def shared(explored):
-    one = explored(SHARED)
+def shared_program(cached_program):
+    one = cached_program(SHARED)
     one.ex.plan = rx.Plan()
     one.ex.mark("r", lines="gate:2")
     yield one
@@ -102,7 +102,7 @@ def shared(explored):
     git(one.path.parent, "add", "program.py")
 
 
-def lines(where):
+def mark_lines(where):
     return lambda ex: ex.mark("r", lines=where).configure("r", FEW)
 
 
@@ -432,7 +432,7 @@ CASES = {
     ),
     "between the yields of a generator": (PAUSED, lambda ex: ex.mark("r", lines="steps:4")),
     "all of a generator": (PAUSED, lambda ex: ex.mark("r", lines="steps:2-6")),
-    "no import of torch": (NO_IMPORT, lines("call:2"), "import math\nimport torch\n"),
+    "no import of torch": (NO_IMPORT, mark_lines("call:2"), "import math\nimport torch\n"),
     "marks in the source": (MARKED, change_marks, 'rx.region("new", max_fusion_size=8, **{"cpp.simdlen": 256})'),
 }
 
@@ -453,11 +453,11 @@ def test_bytes_that_no_mark_touches_stay(program, start):
     one.ex.to_source(apply=True)
     mark = b'    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\r\n    '
     assert one.path.read_bytes() == text.replace(line, mark + line)
-    assert parts(one.explore()) == parts(one.ex)
+    assert partitions(one.explore()) == partitions(one.ex)
 
 
 def test_git_applies_the_diff(program, tmp_path):
-    one = program(TEXT, lines("call:2-5"))
+    one = program(TEXT, mark_lines("call:2-5"))
     diff = one.ex.to_source()
     assert one.path.read_bytes() == one.before
     (tmp_path / "diff.patch").write_text(diff)
@@ -476,7 +476,7 @@ def test_git_applies_the_diff(program, tmp_path):
     )
 
 
-def in_folder(folder, mark="call:2"):
+def write_package(folder, mark="call:2"):
     """Write a package with the program into a folder; return its file and an exploration of its call."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "program.py"
@@ -487,7 +487,7 @@ def in_folder(folder, mark="call:2"):
 
 
 def assert_applies(diff, path, *folders):
-    """In each folder git applies the diff of a plan to the file."""
+    """Assert that git applies the diff of a plan to the file, from each of the folders."""
     before = path.read_text()
     for folder in folders:
         (folder / "plan.patch").write_text(diff)
@@ -500,7 +500,7 @@ def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch
     repository = tmp_path / "a repository"
     repository.mkdir()
     git(repository, "init", "-q")
-    path, ex = in_folder(repository / "src" / "package" / "module")
+    path, ex = write_package(repository / "src" / "package" / "module")
     (tmp_path / "elsewhere").mkdir()
     for current in (".", "elsewhere"):
         monkeypatch.chdir(tmp_path / current)
@@ -511,7 +511,7 @@ def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch
 
 
 def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkeypatch):
-    path, ex = in_folder(tmp_path / "place" / "package" / "module")
+    path, ex = write_package(tmp_path / "place" / "package" / "module")
     (path.parent.parent / "__init__.py").touch()
     monkeypatch.chdir(tmp_path)
     diff = ex.to_source()
@@ -522,7 +522,7 @@ def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkey
 
 def test_the_paths_of_a_library_begin_at_its_package(tmp_path):
     packages = tmp_path / ".venv" / "lib" / "site-packages"
-    path, ex = in_folder(packages / "library")
+    path, ex = write_package(packages / "library")
     for _in_a_repository_too in range(2):
         diff = ex.to_source()
         assert "--- a/library/program.py\n" in diff
@@ -532,12 +532,12 @@ def test_the_paths_of_a_library_begin_at_its_package(tmp_path):
 
 def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
     git(tmp_path, "init", "-q")
-    path, ex = in_folder(tmp_path / "größe mit leerzeichen")
+    path, ex = write_package(tmp_path / "größe mit leerzeichen")
     assert_applies(ex.to_source(), path, path.parent)
 
 
-def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program):
-    """The text has the calls that mark the other one in the changed source."""
+def test_a_region_in_the_source_may_contain_one_outside_it(program):
+    """The text has the calls that mark the inner region again in the changed source."""
     text = """
         def call(x):
             y = x.sin()
@@ -546,15 +546,15 @@ def test_a_region_in_the_source_may_contain_a_region_outside_the_source(program)
             return y * 2
         """
     one = program(text, lambda ex: ex.mark("outer", lines="call:2-4").mark("inner", ops="exp"))
-    said = one.ex.to_source(apply=True)
-    assert said.startswith("# Region 'inner' is not in the source below: it shares a statement or a line")
+    output = one.ex.to_source(apply=True)
+    assert output.startswith("# Region 'inner' is not in the source below: it shares a statement or a line")
     again = one.explore()
-    assert parts(again) != parts(one.ex)
-    assert parts(again.mark("inner", ops="exp")) == parts(one.ex)
+    assert partitions(again) != partitions(one.ex)
+    assert partitions(again.mark("inner", ops="exp")) == partitions(one.ex)
 
 
-def test_swapped_source_is_invisible_to_other_threads(shared):
-    call, x = shared.ex.live.call.fn, torch.ones(2, 4)
+def test_swapped_source_is_invisible_to_other_threads(shared_program):
+    call, x = shared_program.ex.live.call.fn, torch.ones(2, 4)
     gate = call.__globals__["gate"]
     expected, code = call(x), gate.__code__
     seen, outputs, ended = set(), [], threading.Event()
@@ -566,26 +566,26 @@ def test_swapped_source_is_invisible_to_other_threads(shared):
 
     with ThreadPoolExecutor(1) as pool:
         computing = pool.submit(compute)
-        said = shared.ex.to_source()
+        output = shared_program.ex.to_source()
         ended.set()
         computing.result()
-    assert "+    with torch.fx.traceback.annotate(" in said
+    assert "+    with torch.fx.traceback.annotate(" in output
     assert len(seen) > 1  # it ran the changed code, too
     assert all(torch.equal(output, expected) for output in outputs)
     assert gate.__code__ is code
 
 
-def test_functions_that_gc_freeze_set_aside_are_changed_too(shared):
+def test_functions_hidden_by_gc_freeze_are_changed_too(shared_program):
     gc.freeze()
     try:
-        assert "+    with torch.fx.traceback.annotate(" in shared.ex.to_source()
+        assert "+    with torch.fx.traceback.annotate(" in shared_program.ex.to_source()
     finally:
         gc.unfreeze()
 
 
 def test_an_interrupt_leaves_no_function_changed(program):
-    """Interrupts come at many moments, while the code of thousands of functions is put back, too."""
-    one = program(NO_IMPORT, lines("call:2"))
+    """Interrupts come at many moments, also while the code of thousands of functions is restored."""
+    one = program(NO_IMPORT, mark_lines("call:2"))
     call, before = one.ex.live.call.fn, one.before.decode()
     code, after = call.__code__, before.replace("y = x.sin()", "with torch.no_grad():\n        y = x.sin()")
     moments = (30e-6 * number for number in itertools.count(1))
@@ -610,12 +610,12 @@ def test_an_interrupt_leaves_no_function_changed(program):
         signal.signal(signal.SIGALRM, handler)
 
 
-def test_to_source_reports_progress_and_cancels(shared):
-    said = shared.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
-    assert said.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
-    assert shared.path.read_bytes() == shared.before
+def test_to_source_reports_progress_and_cancels(shared_program):
+    output = shared_program.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
+    assert output.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
+    assert shared_program.path.read_bytes() == shared_program.before
     done = []
-    shared.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
+    shared_program.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
     assert done == ["tracing the changed source"]
 
 
@@ -633,7 +633,7 @@ COMPUTED = """
     """
 
 
-def test_computed_mark_stays_and_is_named(program):
+def test_a_computed_mark_stays_and_is_reported(program):
     one = program(COMPUTED, lambda ex: None)
     assert one.ex.to_source(apply=True) == "# In the source already: 'r'.\n"
     assert one.path.read_bytes() == one.before
@@ -646,14 +646,14 @@ def test_computed_mark_stays_and_is_named(program):
     )
     assert one.ex.to_source() == stays
     one.ex.mark("all", lines="call:2-4")
-    said = one.ex.to_source(apply=True)
-    assert said.startswith("# Region 'all' is not in the source below: ")
-    assert stays in said
+    output = one.ex.to_source(apply=True)
+    assert output.startswith("# Region 'all' is not in the source below: ")
+    assert stays in output
     assert one.path.read_bytes() == one.before
     one.ex.unmark("all").mark("first", lines="call:2")
-    said = one.ex.to_source(apply=True)
-    assert stays in said
-    assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in said
+    output = one.ex.to_source(apply=True)
+    assert stays in output
+    assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in output
 
 
 OTHER_ANNOTATIONS = """
@@ -666,7 +666,7 @@ OTHER_ANNOTATIONS = """
     """
 
 
-def test_a_mark_with_other_annotations_is_left_alone_and_named(program):
+def test_a_mark_with_other_annotations_stays_and_is_reported(program):
     one = program(OTHER_ANNOTATIONS, lambda ex: ex.configure("r", FEW))
     assert "its mark in the source has other annotations, too: change it there" in one.ex.to_source(apply=True)
     one.ex.unmark("r")
@@ -692,7 +692,7 @@ OTHER_SPELLINGS = """
     """
 
 
-def test_differently_spelled_mark_is_named(program):
+def test_a_mark_in_an_unknown_spelling_stays_and_is_reported(program):
     one = program(OTHER_SPELLINGS, lambda ex: None)
     assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
     one.ex.unmark("r").unmark("s")
@@ -787,7 +787,7 @@ REFUSED = {
     **{
         f"torch means something else in {place}": (
             OTHER_TORCH,
-            lines(at),
+            mark_lines(at),
             f"the name torch means something else in {place}",
         )
         for place, at in (("variable", "variable:3"), ("argument", "argument:3"), ("call.inner", "inner:2"))
@@ -796,32 +796,35 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_region_that_no_mark_can_express_is_named(explored, case):
+def test_a_region_that_no_mark_can_express_is_reported(cached_program, case):
     text, mark, reason = REFUSED[case]
-    one = explored(text)
+    one = cached_program(text)
     one.ex.plan = rx.Plan()
     mark(one.ex)
-    said = one.ex.to_source(apply=True)
-    assert said.startswith(f"# Region 'r' is not in the source below: {reason}")
-    assert "ex.mark('r'" in said
+    output = one.ex.to_source(apply=True)
+    assert output.startswith(f"# Region 'r' is not in the source below: {reason}")
+    assert "ex.mark('r'" in output
     assert one.path.read_bytes() == one.before
 
 
-def test_cut_beyond_marks_is_reported(shared):
-    shared.ex.plan = rx.Plan(shared.ex.plan.regions, cut="marked")
-    assert "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n" in shared.ex.to_source()
+def test_a_cut_that_marks_cannot_express_is_reported(shared_program):
+    shared_program.ex.plan = rx.Plan(shared_program.ex.plan.regions, cut="marked")
+    assert (
+        "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n"
+        in shared_program.ex.to_source()
+    )
 
 
-def test_line_numbers_are_labelled_as_old(shared):
-    shared.ex.mark("off", lines="gate:3-3").disable("off")
-    said = str(shared.ex.to_source())
-    assert "Its line numbers are from before this change.\n" in said
-    assert said.index("ex.mark('off', lines='gate:3-3')") < said.index("+++ ")
+def test_line_numbers_are_labelled_as_old(shared_program):
+    shared_program.ex.mark("off", lines="gate:3-3").disable("off")
+    output = str(shared_program.ex.to_source())
+    assert "Its line numbers are from before this change.\n" in output
+    assert output.index("ex.mark('off', lines='gate:3-3')") < output.index("+++ ")
 
 
-def test_a_file_that_changed_since_the_trace_is_not_patched(shared):
-    shared.path.write_text(shared.path.read_text().replace("x.sin()", "x.cos()"))
-    assert "program.py has changed since the call was traced: explore again" in shared.ex.to_source()
+def test_a_file_that_changed_since_the_trace_is_not_patched(shared_program):
+    shared_program.path.write_text(shared_program.path.read_text().replace("x.sin()", "x.cos()"))
+    assert "program.py has changed since the call was traced: explore again" in shared_program.ex.to_source()
 
 
 @pytest.mark.parametrize(
@@ -831,26 +834,26 @@ def test_a_file_that_changed_since_the_trace_is_not_patched(shared):
         (lambda one: git(one.path.parent, "rm", "-q", "--cached", "program.py"), "not under version control"),
     ],
 )
-def test_only_clean_files_are_written(shared, spoil, message):
-    spoil(shared)
-    before = shared.path.read_bytes()
+def test_only_clean_files_are_written(shared_program, spoil, message):
+    spoil(shared_program)
+    before = shared_program.path.read_bytes()
     with pytest.raises(rx.SourcePatchError, match=message):
-        shared.ex.to_source(apply=True)
-    assert shared.path.read_bytes() == before
-    assert "+++ b/program.py" in shared.ex.to_source()
+        shared_program.ex.to_source(apply=True)
+    assert shared_program.path.read_bytes() == before
+    assert "+++ b/program.py" in shared_program.ex.to_source()
 
 
 def test_an_installed_library_is_shown_and_never_written(tmp_path):
     folder = tmp_path / "site-packages"
     folder.mkdir()
-    one = Program(folder, SHARED, lines("gate:2"))
+    one = Program(folder, SHARED, mark_lines("gate:2"))
     with pytest.raises(rx.SourcePatchError, match="belongs to an installed library"):
         one.ex.to_source(apply=True)
     assert one.path.read_bytes() == one.before
     assert one.ex.to_source().startswith("# This changes an installed library")
 
 
-def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_path, monkeypatch):
+def test_one_unwritable_file_leaves_all_files_unchanged(program, tmp_path, monkeypatch):
     (tmp_path / "gates.py").write_text("def gate(x):\n    return x.sin() * 2\n")
     text = "import torch\nfrom gates import gate\n\ndef call(x):\n    y = x.cos()\n    return gate(y) + gate(y + 1)\n"
     monkeypatch.syspath_prepend(tmp_path)
@@ -862,13 +865,13 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
 
     write = to_source.write_bytes
 
-    def failing(path, content, error):
+    def fail_or_write(path, content, error):
         if path.name == "program.py" and b"annotate" in content:
             raise rx.SourcePatchError("no room")
         write(path, content, error)
 
     before = {path: path.read_bytes() for path in tmp_path.glob("*.py")}
-    monkeypatch.setattr(to_source, "write_bytes", failing)
+    monkeypatch.setattr(to_source, "write_bytes", fail_or_write)
     with pytest.raises(rx.SourcePatchError, match="no room"):
         one.ex.to_source(apply=True)
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py")} == before
@@ -894,7 +897,7 @@ def test_a_notebook_cell_is_returned_as_new_text(name):
         ex.to_source(apply=True)
 
 
-def test_shared_line_names_other_modules():
+def test_a_line_shared_by_several_modules_is_reported():
     class Block(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""What only a GPU can show: events, launches, the allocator. Skipped where there is none."""
+"""Events, launches and the allocator of a GPU; skipped where there is none."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def clock():
     return clock_for("cuda:0 (whatever it is called)")
 
 
-def products(count, size):
+def matmul_chain(count, size):
     x = torch.randn(size, size, device="cuda")
 
     def call():
@@ -40,7 +40,7 @@ def products(count, size):
 
 def test_events_time_the_work_of_the_device_not_of_the_host(clock):
     result = run_rounds(
-        [TimedCall("eager", products(4, 2048)), TimedCall("double", products(8, 2048))],
+        [TimedCall("eager", matmul_chain(4, 2048)), TimedCall("double", matmul_chain(8, 2048))],
         2.0,
         clock=clock,
     )
@@ -58,10 +58,10 @@ def test_small_ops_are_launch_bound_and_large_ones_are_not(clock):
         return y
 
     assert launch_share(TimedCall("small", many), clock) > LAUNCH_BOUND
-    assert launch_share(TimedCall("large", products(4, 8192)), clock) < LAUNCH_BOUND
+    assert launch_share(TimedCall("large", matmul_chain(4, 8192)), clock) < LAUNCH_BOUND
 
 
-def test_the_allocator_has_the_exact_peak():
+def test_the_allocator_reports_the_exact_peak():
     gauge = gauge_for("cuda:0 (whatever it is called)")
     assert isinstance(gauge, AllocatorGauge)
     found = measure_peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
@@ -74,7 +74,7 @@ def test_device_state_has_used_and_total_memory():
 
 
 def test_a_call_that_takes_gradients_itself_is_explored():
-    """Their backward is compiled when it first runs: while the traced run holds the compile lock."""
+    """The backward of such a call is compiled when it first runs: while the traced run holds the compile lock."""
     energy = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).cuda()
 
     def forces(x):

@@ -1,4 +1,4 @@
-"""What the caches said of each artifact and why, what differs from the nearest, and where compile time goes."""
+"""The cache result of each artifact and its reason, the difference from the nearest, and where compile time goes."""
 
 import contextlib
 import pickle
@@ -74,20 +74,20 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("changed", "around", "said"), CHANGES.values(), ids=CHANGES)
-def test_changed_part_is_named_with_both_values(changed, around, said):
+@pytest.mark.parametrize(("changed", "around", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_changed_part_is_listed_with_both_values(changed, around, expected):
     before = content_of()
     assert before == content_of()
     with around or contextlib.nullcontext():
         after = content_of(**changed)
-    assert set(map(str, changes_of_key(before, after))) == said
+    assert set(map(str, changes_of_key(before, after))) == expected
 
 
-def same(graph):
+def anonymous_pass(graph):
     """A pass without uuid()."""
 
 
-class Known(CustomGraphPass):
+class PassWithUuid(CustomGraphPass):
     def __call__(self, graph):
         pass
 
@@ -95,11 +95,11 @@ class Known(CustomGraphPass):
         return b"known"
 
 
-def test_a_config_set_to_its_default_is_no_change():
+def test_a_config_at_its_default_does_not_change_the_key():
     assert not [*changes_of_key(content_of(), content_of(max_fusion_size=inductor_config.max_fusion_size))]
-    first, second = (content_of(pre_grad_custom_pass=Known()) for _ in range(2))
+    first, second = (content_of(pre_grad_custom_pass=PassWithUuid()) for _ in range(2))
     assert first == second
-    (change,) = changes_of_key(first, content_of(pre_grad_custom_pass=same))
+    (change,) = changes_of_key(first, content_of(pre_grad_custom_pass=anonymous_pass))
     assert change.part == "inductor config pre_grad_custom_pass"
 
 
@@ -158,7 +158,7 @@ def test_the_oldest_compiles_are_dropped_beyond_the_limit(monkeypatch):
         known.compare_and_remember(str(number), MISS, CompileContent({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
     known.compare_and_remember("again", MISS, CompileContent({"x": "5"}, ("add(x)",)))
-    assert len(known.artifacts) == artifact.MOST_KNOWN, "what is known takes no more room"
+    assert len(known.artifacts) == artifact.MOST_KNOWN, "a known compile takes no more room"
     monkeypatch.setattr(artifact, "MOST_KNOWN_BYTES", 100)
     known.compare_and_remember("last", MISS, CompileContent({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5
@@ -181,25 +181,25 @@ def test_nested_event_time_is_counted_once():
 twice_sine = rx.region("r")(lambda x: torch.sin(x) * 2)
 
 
-def explored():
+def explore():
     return rx.explore(twice_sine, (torch.randn(64, 16),))
 
 
-def compiled():
-    ex = explored()
+def compiled_ex():
+    ex = explore()
     ex.compile()
     return ex
 
 
 def cache_row():
-    """Return what the caches said of the region in a compile."""
-    (row,) = compiled().caches.to_dict("records")
+    """Compile the region; return its row of the caches table."""
+    (row,) = compiled_ex().caches.to_dict("records")
     return row
 
 
 @pytest.mark.compiles
 def test_cold_compile_is_a_miss_and_its_phases_add_up():
-    ex = explored()
+    ex = explore()
     ex.compile(cold=True)
     assert list(ex.caches.answer) == ["miss"]
     assert list(ex.caches.why) == ["compiled with empty caches, as requested"]
@@ -220,12 +220,12 @@ def test_cold_compile_is_a_miss_and_its_phases_add_up():
 
 @pytest.mark.compiles
 def test_cached_compile_lowers_nothing():
-    compiled()
-    again = compiled()
+    compiled_ex()
+    again = compiled_ex()
     assert list(again.caches.answer) == ["hit"]
     assert again.compile_times.lowering_s.sum() == 0
     KNOWN_COMPILES.artifacts.clear()
-    ex = compiled()
+    ex = compiled_ex()
     ex.configure("r", {"realize_opcount_threshold": 31})
     with inductor_config.patch(force_disable_caches=False):
         ex.compile()
@@ -236,11 +236,11 @@ def test_cached_compile_lowers_nothing():
 
 
 @pytest.mark.compiles
-def test_cache_bypass_and_disabled_caches_are_named():
-    with inductor_config.patch(post_grad_custom_pre_pass=same):
+def test_a_bypassed_cache_and_disabled_caches_are_reported():
+    with inductor_config.patch(post_grad_custom_pre_pass=anonymous_pass):
         row = cache_row()
     assert row["answer"] == "bypass"
-    assert "same has no uuid()" in row["why"]
+    assert "anonymous_pass has no uuid()" in row["why"]
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         row = cache_row()
     assert (row["answer"], row["why"]) == ("off", "fx_graph_cache and enable_autograd_cache are off")
@@ -248,11 +248,11 @@ def test_cache_bypass_and_disabled_caches_are_named():
 
 @pytest.mark.compiles
 @pytest.mark.skipif(BEFORE_2_13, reason="torch does not say yet when they run")
-def test_pre_grad_passes_are_reported_with_when_they_run():
-    with inductor_config.patch(pre_grad_custom_pass=Known()):
+def test_pre_grad_passes_are_reported_before_or_after_the_lookup():
+    with inductor_config.patch(pre_grad_custom_pass=PassWithUuid()):
         assert cache_row()["pre_grad_passes"] == "after the look-up: skipped on a hit"
-    with inductor_config.patch(pre_grad_custom_pass=same):
+    with inductor_config.patch(pre_grad_custom_pass=anonymous_pass):
         _, row = cache_row(), cache_row()
-    assert row["pre_grad_passes"] == "before the look-up: on every compile, as same has no uuid()"
+    assert row["pre_grad_passes"] == "before the look-up: on every compile, as anonymous_pass has no uuid()"
     assert row["answer"] == "hit"
     assert row["pre_grad_s"] > 0, "it runs on a hit too"

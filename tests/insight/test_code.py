@@ -1,4 +1,4 @@
-"""Generated code, linked to nodes and lines; under two configs; and what is said where it is broken or missing."""
+"""Generated code, linked to nodes and lines; under two configs; and what is reported where it is broken or missing."""
 
 import dataclasses
 import json
@@ -55,32 +55,32 @@ def training_step():
     return step
 
 
-def compiled(function, *args, dynamic=None):
+def compiled_ex(function, *args, dynamic=None):
     ex = rx.explore(function, args, dynamic=dynamic)
     ex.compile()
     return ex
 
 
-def uncompiled():
+def uncompiled_ex():
     return rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
 
 
-def explored():
-    ex = uncompiled()
+def two_lines_ex():
+    ex = uncompiled_ex()
     ex.compile()
     return ex
 
 
 @pytest.fixture(scope="module")
-def read():
-    """Return an exploration whose code was looked at, for tests that only read it."""
-    ex = explored()
+def ex_with_code():
+    """Return an exploration whose code was read, for tests that do not change it."""
+    ex = two_lines_ex()
     ex.code("r")
     return ex
 
 
-def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(read):
-    (part,) = read.code("r")
+def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(ex_with_code):
+    (part,) = ex_with_code.code("r")
     first, product, last = part.kernels
     assert [linked.kernel.kind for linked in part.kernels] == ["pointwise", "extern call", "reduction"]
     assert first.kernel.ops == ("sin", "mul")
@@ -97,8 +97,8 @@ def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(read):
     assert (part.coverage.share, part.unlinked) == (1.0, ())
 
 
-def test_kernels_are_found_in_the_text(read):
-    (part,) = read.code("r")
+def test_kernels_are_found_in_the_text(ex_with_code):
+    (part,) = ex_with_code.code("r")
     lines = part.text.splitlines()
     for linked in part.kernels:
         assert f"{linked.kernel.name}(" in lines[linked.kernel.called - 1]
@@ -108,29 +108,29 @@ def test_kernels_are_found_in_the_text(read):
             assert lines[last - 1].startswith("'''")
 
 
-def test_code_is_lowered_on_first_request_only(read):
-    ex = explored()
+def test_code_is_lowered_on_first_request_only(ex_with_code):
+    ex = two_lines_ex()
     assert list(ex.partitions.cache) == ["warm"]
-    store, told = ex.live.program.store, []
+    store, tasks = ex.live.program.store, []
     (artifact,), compiles = store.artifacts.values(), store.compiles
     assert not list(ex.code("r", run=rx.Run(cancelled=lambda: True))), "cancelled before it began"
     assert [artifact.code for artifact in ex.session.artifacts.values()] == [None]
-    run = rx.Run(progress=lambda doing, _fraction: told.append(doing))
+    run = rx.Run(progress=lambda doing, _fraction: tasks.append(doing))
     (part,) = ex.code("r", run=run)
-    assert told == ["reading the code of r (1 of 1)"]
+    assert tasks == ["reading the code of r (1 of 1)"]
     ex.code("r", run=run)
-    assert len(told) == 1
+    assert len(tasks) == 1
     assert None not in [artifact.code for artifact in ex.session.artifacts.values()]
     assert part.code.problem is None
     assert normalized(part.text) == normalized(artifact.code)
     assert store.compiles == compiles
     assert ex.compile().empty
-    (cold,) = read.code("r")
+    (cold,) = ex_with_code.code("r")
     assert part.code.kernels == cold.code.kernels, "out of the cache they are the same"
 
 
-def test_code_follows_a_cold_recompile():
-    ex, added = explored(), "\nchosen = 'otherwise'\n"
+def test_code_is_updated_by_a_cold_compile():
+    ex, added = two_lines_ex(), "\nchosen = 'otherwise'\n"
     before = ex.code("r").partitions[0]
 
     def compile_otherwise(*args):
@@ -144,18 +144,18 @@ def test_code_follows_a_cold_recompile():
     assert part.text.endswith(added)
 
 
-def test_code_is_of_the_plan_before_another_thread_edits_it(monkeypatch):
-    ex = uncompiled()
+def test_code_belongs_to_the_plan_before_another_threads_edit(monkeypatch):
+    ex = uncompiled_ex()
     record_layouts, threads = Program.record_layouts, []
 
-    def recorded_then_edited(program):
+    def record_and_edit(program):
         record_layouts(program)
         if not threads:
             threads.append(threading.Thread(target=lambda: ex.carve("r", ops="aten.sin*")))
             threads[0].start()
             threads[0].join(0.5)
 
-    monkeypatch.setattr(Program, "record_layouts", recorded_then_edited)
+    monkeypatch.setattr(Program, "record_layouts", record_and_edit)
     (part,) = ex.code("r", config={"max_fusion_size": 4})
     threads[0].join()
     assert part.kernels[0].kernel.ops == ("sin", "mul")
@@ -163,7 +163,7 @@ def test_code_is_of_the_plan_before_another_thread_edits_it(monkeypatch):
 
 
 def test_closed_and_saved_explorations_keep_code(tmp_path):
-    ex = explored()
+    ex = two_lines_ex()
     before = str(ex.code("r"))
     path = ex.save(tmp_path / "x.json")
     ex.close()
@@ -187,7 +187,7 @@ def test_equal_partitions_share_the_code_but_not_the_nodes():
         with rx.region("r"):
             return torch.sin(x) * 2
 
-    ex = compiled(twice, torch.randn(4, 64))
+    ex = compiled_ex(twice, torch.randn(4, 64))
     one, other = ex.code("r")
     assert one.code is other.code
     for part in (one, other):
@@ -196,8 +196,8 @@ def test_equal_partitions_share_the_code_but_not_the_nodes():
     assert str(ex.code("r")).count("async_compile.cpp_pybinding") == 1
 
 
-def test_all_nodes_of_a_training_step_are_linked_in_forward_and_backward():
-    code = compiled(training_step(), torch.randn(8, 64)).code("r")
+def test_all_nodes_of_a_training_step_are_linked():
+    code = compiled_ex(training_step(), torch.randn(8, 64)).code("r")
     assert {part.partition.graph for part in code} == {"0/forward", "0/backward"}
     assert code.coverage.share == 1.0
     assert code.coverage.linked_kernels == code.coverage.kernels > 4
@@ -206,7 +206,9 @@ def test_all_nodes_of_a_training_step_are_linked_in_forward_and_backward():
 @pytest.mark.skipif(BEFORE_2_13, reason="the new op has no origin there")
 def test_nodes_replaced_by_patterns_are_inferred():
     """Inductor puts one ``addmm`` in the place of ``mm`` and ``add``, which names ``add`` alone."""
-    ex = compiled(rx.region("r")(lambda x, w, b: x @ w + b), torch.randn(64, 64), torch.randn(64, 64), torch.randn(64))
+    ex = compiled_ex(
+        rx.region("r")(lambda x, w, b: x @ w + b), torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
+    )
     (part,) = ex.code("r")
     assert [linked.kernel.name for linked in part.kernels] == ["extern_kernels.addmm"]
     assert [node.op for node in part.kernels[0].nodes] == ["mm", "add"]
@@ -215,8 +217,8 @@ def test_nodes_replaced_by_patterns_are_inferred():
 
 
 def test_nodes_made_by_inductor_are_inferred():
-    """The seeds of random ops come of no node of the user's."""
-    code = compiled(rx.region("r")(lambda x: F.dropout(torch.sin(x), 0.5)), torch.randn(64, 64)).code("r")
+    """No node of the user's makes the seeds of random ops."""
+    code = compiled_ex(rx.region("r")(lambda x: F.dropout(torch.sin(x), 0.5)), torch.randn(64, 64)).code("r")
     seeds = [linked for part in code for linked in part.kernels if "inductor_seeds" in linked.kernel.ops]
     assert seeds
     assert all(linked.nodes and linked.lines for linked in seeds)
@@ -224,17 +226,17 @@ def test_nodes_made_by_inductor_are_inferred():
 
 
 def test_kernels_of_dynamic_sizes_are_linked():
-    (part,) = compiled(rx.region("r")(lambda x: torch.sin(x) * 2), torch.randn(40, 64), dynamic=True).code("r")
+    (part,) = compiled_ex(rx.region("r")(lambda x: torch.sin(x) * 2), torch.randn(40, 64), dynamic=True).code("r")
     assert part.coverage.share == 1.0
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
 
 
-def test_refused_fusions_name_reason_and_shared_bytes():
+def test_refused_fusions_have_a_reason_and_shared_bytes():
     def around_a_product(x, w):
         y = torch.sin(x)
         return (y @ w) * y
 
-    (part,) = compiled(rx.region("r")(around_a_product), torch.randn(64, 64), torch.randn(64, 64)).code("r")
+    (part,) = compiled_ex(rx.region("r")(around_a_product), torch.randn(64, 64), torch.randn(64, 64)).code("r")
     assert len(part.kernels) == 3
     (refused,) = part.code.refused
     assert (refused.first, refused.second, refused.shared_bytes) == (0, 2, 4 * 64 * 64)
@@ -242,7 +244,7 @@ def test_refused_fusions_name_reason_and_shared_bytes():
 
 
 def test_missing_code_explains_why():
-    ex = uncompiled()
+    ex = uncompiled_ex()
     for look in (ex.code, ex.kernel_times, ex.diagnose, ex.stages):
         with pytest.raises(NotCompiledError, match=r"'r' has no code yet.*not been compiled.*ex\.compile\(\)"):
             look("r")
@@ -262,7 +264,7 @@ def test_missing_code_explains_why():
 
 
 def test_unreadable_code_is_shown_once_it_can_be_read(monkeypatch):
-    ex = explored()
+    ex = two_lines_ex()
     with monkeypatch.context() as patched:
         patched.setattr(code_store, "lower_piece", Mock(side_effect=RegionCompileError("no room")))
         (part,) = ex.code("r")
@@ -273,7 +275,7 @@ def test_unreadable_code_is_shown_once_it_can_be_read(monkeypatch):
 
 
 def test_different_code_on_relowering_is_reported():
-    ex = explored()
+    ex = two_lines_ex()
     ((key, artifact),) = ex.live.program.store.artifacts.items()
     ex.live.program.store.artifacts[key] = dataclasses.replace(artifact, code=artifact.code + "\nother = 1\n")
     (part,) = code = ex.code("r")
@@ -282,8 +284,8 @@ def test_different_code_on_relowering_is_reported():
         assert "Inductor wrote other code" in shown
 
 
-def test_compile_works_after_code_was_read():
-    ex = explored()
+def test_compiling_works_after_reading_code():
+    ex = two_lines_ex()
     ex.code("r")
     warm_toolchain("cpu")
     torch.testing.assert_close(torch.compile(torch.sin)(torch.ones(3)), torch.sin(torch.ones(3)))
@@ -295,16 +297,16 @@ def test_compile_works_after_code_was_read():
 
 
 @pytest.fixture(scope="module")
-def norm():
+def norm_ex():
     return rx.explore(gelu_norm, (torch.randn(64, 256),))
 
 
-def test_an_option_that_changes_the_code_is_seen_without_compiling(norm):
+def test_an_option_that_changes_the_code_is_seen_without_compiling(norm_ex):
     def erfs(code):
         return sum(linked.kernel.loop_ops.get("erf", 0) for part in code for linked in part.kernels)
 
-    before = norm.code("r", config={})
-    after = norm.code("r", config={"realize_opcount_threshold": 3})
+    before = norm_ex.code("r", config={})
+    after = norm_ex.code("r", config={"realize_opcount_threshold": 3})
     assert erfs(before) > 1
     assert erfs(after) == 1, "it is kept, not computed again for each reader"
     diff = before.diff(after)
@@ -314,26 +316,26 @@ def test_an_option_that_changes_the_code_is_seen_without_compiling(norm):
     assert "+" in part.unified
     assert "The code of 1 of 1 partitions of region 'r' changed" in str(diff)
     assert 'class="rx-good"' in diff._repr_mimebundle_()["text/html"]
-    assert norm.live.program.store.compiles == 0
+    assert norm_ex.live.program.store.compiles == 0
 
 
-def test_option_without_effect_is_reported(norm):
-    diff = norm.code("r", config={}).diff(norm.code("r", config={"shape_padding": False}))
+def test_option_without_effect_is_reported(norm_ex):
+    diff = norm_ex.code("r", config={}).diff(norm_ex.code("r", config={"shape_padding": False}))
     assert diff.same
     assert "Nothing changed in region 'r'" in str(diff)
     assert "Nothing changed" in diff._repr_mimebundle_()["text/html"]
 
 
-def test_the_generated_code_is_the_code_that_would_be_compiled(norm):
-    (seen,) = first = norm.code("r", config={"max_fusion_size": 1})
-    norm.configure("r", {"max_fusion_size": 1})
-    norm.compile()
+def test_code_under_a_config_equals_the_compiled_code(norm_ex):
+    (seen,) = first = norm_ex.code("r", config={"max_fusion_size": 1})
+    norm_ex.configure("r", {"max_fusion_size": 1})
+    norm_ex.compile()
     try:
-        (part,) = code = norm.code("r")
+        (part,) = code = norm_ex.code("r")
         assert first.diff(code).same
         assert [linked.kernel for linked in seen.kernels] == [linked.kernel for linked in part.kernels]
     finally:
-        norm.reset("r")
+        norm_ex.reset("r")
 
 
 def test_kernels_are_matched_by_code_then_by_nodes():
@@ -349,11 +351,11 @@ def test_kernels_are_matched_by_code_then_by_nodes():
     assert "changed" in words.values()
 
 
-def test_an_unknown_config_and_a_difference_from_no_code_are_refused(norm):
+def test_unknown_configs_and_diffs_with_no_code_are_refused(norm_ex):
     with pytest.raises(rx.UnknownConfigKeyError, match="Did you mean"):
-        norm.code("r", config={"max_fusion_sizes": 1})
+        norm_ex.code("r", config={"max_fusion_sizes": 1})
     with pytest.raises(rx.InvalidArgumentError, match=r"ex\.code"):
-        norm.code("r", config={}).diff("other")
+        norm_ex.code("r", config={}).diff("other")
 
 
 def test_names_and_comments_do_not_make_code_different():
@@ -374,8 +376,8 @@ def test_code_with_another_build_command_is_different():
 
 
 @pytest.mark.parametrize("lines", [2_000_000 // 50, 1], ids=["many lines", "one line"])
-def test_two_megabytes_of_code_are_shown_in_part_and_folded(read, lines):
-    (part,) = read.code("r")
+def test_two_megabytes_of_code_are_shown_in_part_and_folded(ex_with_code, lines):
+    (part,) = ex_with_code.code("r")
     more = "\n".join(["    # " + "x" * (2_000_000 // lines - 7)] * lines)
     part = dataclasses.replace(part, code=replace(part.code, text=part.text.replace("'''", more + "\n'''", 1)))
     shown = RegionCode("r", (part,))._repr_mimebundle_()
@@ -388,13 +390,13 @@ def test_two_megabytes_of_code_are_shown_in_part_and_folded(read, lines):
 
 
 def test_a_kernel_without_known_nodes_is_counted_and_shown():
-    ex = explored()
+    ex = two_lines_ex()
     (part,) = ex.code("r")
     first, *others = part.code.kernels
     (key,) = ex.live.insights.codes
     kernels = (replace(first, nodes=(), inferred=(), bytes_read=None), *others)
     ex.live.insights.codes[key] = replace(part.code, kernels=kernels)
-    ex.live.insights.revision += 1  # the session is made anew
+    ex.live.insights.revision += 1  # the session is made again
     (part,) = code = ex.code("r")
     assert part.kernels[0].lines == ()
     assert [node.op for node in part.unlinked] == ["sin", "mul"]

@@ -1,4 +1,4 @@
-"""Why a region is slow: planted programs, thresholds, and remedies that are measured before they are offered."""
+"""Why a region is slow: programs, thresholds, and remedies that are measured before they are offered."""
 
 import dataclasses
 import weakref
@@ -31,7 +31,7 @@ from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from tests.insight.test_code import compiled, gelu_norm
+from tests.insight.test_code import compiled_ex, gelu_norm
 from tests.shared import diagnostics_programs
 from tests.shared.fakes import InterruptedWhen
 from tests.shared.sessions import timing
@@ -57,7 +57,7 @@ SECONDS = {
     "no known bound": (1.0, None, 1.0, []),
     "half of it launches": (0.5, 0.5, 1.0, ["launch-bound"]),
     "less than half": (0.51, 0.51, 1.0, []),
-    # No region needs more than it takes.
+    # The bound of a region does not exceed its time.
     "512 × 1024 floats on a busy machine": (80e-6, 7.96e-3, 90.9e-6, []),
     "a softmax of 16 MB": (2.1e-3, 6.3e-3, 2.13e-3, []),
     "kernels longer than their region": (100e-6, 100e-6, 91e-6, []),
@@ -96,7 +96,7 @@ def test_a_region_without_kernels_launches_none():
         (BoundBy.MATRIX, "90.0 µs for their matrix products (90%)", "Compute less"),
     ],
 )
-def test_code_at_its_limit_has_a_remedy(bound_by, needs, remedy):
+def test_code_at_its_bound_has_a_remedy(bound_by, needs, remedy):
     (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
     assert f"Of the 100 µs (100 µs to 100 µs) of region 'r', its kernels need at least {needs}" in item.message
     assert item.remedy.startswith(remedy)
@@ -119,7 +119,7 @@ def test_remedy_must_not_be_slower_anywhere():
         assert not is_faster_and_never_slower(lost)
 
 
-def plant_times(monkeypatch, kernel_s, bound_s, between_s):
+def simulate_times(monkeypatch, kernel_s, bound_s, between_s):
     """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
 
     def measure(insights, *_):
@@ -133,7 +133,7 @@ def plant_times(monkeypatch, kernel_s, bound_s, between_s):
 
 
 def other_findings(ex, budget_s=0.4):
-    """Return what was found besides what the time of the region consists of, which always is."""
+    """Return the findings besides ``region-time``, which is always there."""
     time, *others = ex.diagnose("r", budget_s)
     assert time.code == "region-time"
     return others
@@ -141,7 +141,7 @@ def other_findings(ex, budget_s=0.4):
 
 @pytest.fixture
 def one_thread():
-    """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
+    """Use one thread: on busy cores, threads of a team wait for each other, and times mean nothing."""
     with torch_threads(1):
         yield
 
@@ -149,8 +149,8 @@ def one_thread():
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
-def test_erf_three_times_is_found_and_the_remedy_was_measured():
-    ex = compiled(gelu_norm, torch.randn(512, 768))
+def test_recomputed_erf_is_found_with_a_measured_remedy():
+    ex = compiled_ex(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message
     assert [line.text for line in item.where] == ["return F.layer_norm(F.gelu(x), (x.shape[-1],))"]
@@ -165,8 +165,8 @@ def test_erf_three_times_is_found_and_the_remedy_was_measured():
 
 @pytest.mark.compiles
 def test_a_finding_is_about_the_measured_code(monkeypatch):
-    ex = compiled(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
-    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    ex = compiled_ex(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
+    simulate_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
     (item,) = other_findings(ex)
     assert item.code == "launch-bound"
@@ -199,9 +199,9 @@ def test_each_equal_layer_counts(monkeypatch):
         with rx.region("r"):
             return x.sin().sum(0)
 
-    ex = compiled(layers, *(torch.randn(64, 64) for _ in range(4)))
+    ex = compiled_ex(layers, *(torch.randn(64, 64) for _ in range(4)))
     assert len(set(ex.partitions.artifact)) == 2
-    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    simulate_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = other_findings(ex)
     assert "spends 90% of its 40.0 µs (40.0 µs to 40.0 µs) outside its 4 kernels" in item.message
     with pytest.warns(UserWarning, match="traced again"):
@@ -211,24 +211,24 @@ def test_each_equal_layer_counts(monkeypatch):
 
 
 @pytest.fixture
-def loops(monkeypatch):
-    """Return an exploration whose code has loops that were not fused, at the limit of their kernels."""
+def unfused_kernels(monkeypatch):
+    """Return an exploration of four kernels that were not fused, each as fast as its bound allows."""
 
     def four_loops(x):
         with rx.region("r", max_fusion_size=1):
             y = x + 1
             return y, y * 2, y - 3, y * 0.5
 
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
-    return compiled(four_loops, torch.randn(1 << 12))
+    simulate_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+    return compiled_ex(four_loops, torch.randn(1 << 12))
 
 
 def codes_found(ex):
     return [item.code for item in other_findings(ex, 0.2)]
 
 
-def raced(verdict):
-    """Return what stands for a race, in which each remedy ends with this verdict."""
+def fake_race(verdict):
+    """Return a fake race, in which each remedy ends with this verdict."""
 
     def race(_workpiece, _args, _now, candidates, *_):
         return {name: timing(name, 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict) for name in candidates}
@@ -237,19 +237,22 @@ def raced(verdict):
 
 
 @pytest.mark.compiles
-def test_a_faster_remedy_replaces_the_kernel_bound_finding(loops, monkeypatch):
-    (part,) = loops.code("r")
+def test_a_faster_remedy_replaces_the_kernel_bound_finding(unfused_kernels, monkeypatch):
+    (part,) = unfused_kernels.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
-    assert loops.code("r").kernels.not_fused_with.item() == "another loop of this kernel: exceeds max fusion (16.0 KiB)"
-    assert "not fused with" in str(loops.code("r"))
-    monkeypatch.setattr(diagnose, "race", raced(Verdict.SAME))
-    assert codes_found(loops) == ["kernel-bound"]
-    monkeypatch.setattr(diagnose, "race", raced(Verdict.FASTER))
-    (item,) = other_findings(loops, 0.2)
+    assert (
+        unfused_kernels.code("r").kernels.not_fused_with.item()
+        == "another loop of this kernel: exceeds max fusion (16.0 KiB)"
+    )
+    assert "not fused with" in str(unfused_kernels.code("r"))
+    monkeypatch.setattr(diagnose, "race", fake_race(Verdict.SAME))
+    assert codes_found(unfused_kernels) == ["kernel-bound"]
+    monkeypatch.setattr(diagnose, "race", fake_race(Verdict.FASTER))
+    (item,) = other_findings(unfused_kernels, 0.2)
     assert item.code == "fusion-refused"
-    for said in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
-        assert said in item.message
+    for text in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
+        assert text in item.message
     assert "'max_fusion_size': 512" in item.remedy
     assert "1.50× (1.40–1.60) as fast" in item.remedy
     assert {line.text for line in item.where} == {"y = x + 1", "return y, y * 2, y - 3, y * 0.5"}
@@ -258,15 +261,15 @@ def test_a_faster_remedy_replaces_the_kernel_bound_finding(loops, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
-def test_a_refused_fusion_is_found_and_its_remedy_was_measured():
-    """Nothing is planted: in one loop ``x`` is read once instead of eight times."""
+def test_a_refused_fusion_is_found_with_a_measured_remedy():
+    """Nothing is simulated: in one loop ``x`` is read once instead of eight times."""
 
     def statistics(x):
         with rx.region("r", max_fusion_size=1):
             y = x + 1
             return [(y * scale).abs().amax(0) for scale in range(2, 10)]
 
-    ex = compiled(statistics, torch.randn(1 << 10, 1 << 10))
+    ex = compiled_ex(statistics, torch.randn(1 << 10, 1 << 10))
     (item,) = [one for one in ex.diagnose("r", 8.0) if one.code == "fusion-refused"]
     assert "exceeds max fusion" in item.message
     assert "27 more pairs" in item.message
@@ -280,7 +283,7 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured():
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, monkeypatch):
+def test_a_remedy_with_wrong_results_is_not_recommended(wrong, unfused_kernels, monkeypatch):
     twin = Program.twin
 
     def wrong_twin(program, switch, config):
@@ -288,19 +291,19 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
         return dataclasses.replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
 
     def faster(_rounds, numerics):
-        timings = raced(Verdict.FASTER)(None, None, None, numerics)
+        timings = fake_race(Verdict.FASTER)(None, None, None, numerics)
         return [replace(one, numerics=numerics[name]) for name, one in timings.items()]
 
     if wrong:
         monkeypatch.setattr(Program, "twin", wrong_twin)
     monkeypatch.setattr(alone, "timings_of", faster)
-    (item,) = other_findings(loops, 0.2)
+    (item,) = other_findings(unfused_kernels, 0.2)
     assert ("1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy) is not wrong
     assert item.code == ("kernel-bound" if wrong else "fusion-refused")
 
 
 @pytest.mark.compiles
-def test_remedy_needs_a_quiet_machine(loops, monkeypatch):
+def test_remedy_needs_a_quiet_machine(unfused_kernels, monkeypatch):
     seconds_of = {alone.NOW: 3e-3, "max_fusion_size=512": 2e-3}
     samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in seconds_of.items()}
     monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
@@ -309,14 +312,14 @@ def test_remedy_needs_a_quiet_machine(loops, monkeypatch):
             alone.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, StopReason.BUDGET, noise=Noise(100, disturbed)
         )
         monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
-        assert codes_found(loops) == [code]
-    assert [call.args for call in clock_for.call_args_list] == [(loops.session.environment.device,)] * 2
+        assert codes_found(unfused_kernels) == [code]
+    assert [call.args for call in clock_for.call_args_list] == [(unfused_kernels.session.environment.device,)] * 2
 
 
 @pytest.mark.compiles
-def test_the_budget_is_spent_on_the_remedies_that_change_the_code(loops, monkeypatch):
-    monkeypatch.setattr(diagnose, "race", race := raced(Verdict.SAME))
-    loops.diagnose("r", 0.4)
+def test_the_budget_goes_only_to_remedies_that_change_code(unfused_kernels, monkeypatch):
+    monkeypatch.setattr(diagnose, "race", race := fake_race(Verdict.SAME))
+    unfused_kernels.diagnose("r", 0.4)
     ((_workpiece, _args, _now, candidates, _twin, share_s, _context),) = (call.args for call in race.call_args_list)
     assert list(candidates.values()) == [{"max_fusion_size": 512}]
     assert share_s == 0.2
@@ -332,8 +335,8 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
             x = left @ right
         return x
 
-    def planted(region, part, _after):
-        return DiagnosticCode.FUSION_REFUSED.finding("planted", region=region, graph=part.partition.graph)
+    def finding(region, part, _after):
+        return DiagnosticCode.FUSION_REFUSED.finding("simulated", region=region, graph=part.partition.graph)
 
     def race_and_look(_workpiece, args, _now, candidates, *_):
         inputs.append(weakref.ref(args[0]))
@@ -341,7 +344,7 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
         raced_configs.append(list(candidates))
         return {}
 
-    ex, inputs, held, raced_configs, runs = compiled(three_kinds, torch.randn(8, 8)), [], [], [], []
+    ex, inputs, held, raced_configs, runs = compiled_ex(three_kinds, torch.randn(8, 8)), [], [], [], []
     insights, capture, run_call = ex.live.insights, ex.live.capture, ex.live.capture.run
     parts = ex.code("r").partitions
     monkeypatch.setattr(capture, "run", lambda *args, **kwargs: runs.append("run") or run_call(*args, **kwargs))
@@ -349,7 +352,7 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
     assert len(insights.kernel_times) == 3
     assert runs == ["run"]
 
-    monkeypatch.setattr(diagnose, "remedies", lambda _: [({"max_fusion_size": size}, planted) for size in (64, 512)])
+    monkeypatch.setattr(diagnose, "remedies", lambda _: [({"max_fusion_size": size}, finding) for size in (64, 512)])
     monkeypatch.setattr(diagnose, "race", race_and_look)
     diagnose.diagnose(insights, ex.session.environment, "r", parts, 0.1, Run())
     assert raced_configs == [["max_fusion_size=64", "max_fusion_size=512"]] * 3
@@ -365,13 +368,13 @@ def test_inputs_are_recorded_in_one_run(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(loops):
+def test_an_interrupt_while_a_remedy_is_timed_ends_the_diagnosis(unfused_kernels):
     seen = []
     threads = InterruptedWhen(lambda: "measuring remedies for r" in seen)
     with pytest.raises(KeyboardInterrupt):
-        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads))
-    assert not loops.diagnostics
-    assert not loops.results.kernel_times("r").empty, "what was measured is kept"
+        unfused_kernels.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads))
+    assert not unfused_kernels.diagnostics
+    assert not unfused_kernels.results.kernel_times("r").empty, "the measured times are kept"
 
 
 @pytest.mark.compiles
@@ -380,7 +383,7 @@ def test_refused_side_by_side_fusion_is_recorded_with_its_reason():
         y = x + 1
         return [y * (number + 1.5) for number in range(20)]
 
-    ex = compiled(rx.region("r")(many), torch.randn(1 << 12))
+    ex = compiled_ex(rx.region("r")(many), torch.randn(1 << 12))
     (part,) = ex.code("r")
     assert "cpp.max_horizontal_fusion_size=16" in part.code.refused[0].reason
     _, (config, find) = remedies([part])
@@ -395,9 +398,9 @@ def test_refused_side_by_side_fusion_is_recorded_with_its_reason():
 @pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound", "region-time"])
 def test_the_program_of_the_page_shows_its_code(code, tmp_path, monkeypatch):
     if code in ("kernel-bound", "region-time"):
-        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+        simulate_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
-        monkeypatch.setattr(diagnose, "race", raced(Verdict.FASTER))
+        monkeypatch.setattr(diagnose, "race", fake_race(Verdict.FASTER))
     ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
     (item,) = [one for one in ex.diagnostics if one.code == code]
     assert item.message

@@ -55,8 +55,8 @@ def test_triton_code_with_registers_and_bounds(ex, target):
 def test_unknown_times_are_reported_and_configs_compared(ex):
     code = ex.code("r", target="h100")
     for shown in code._repr_mimebundle_().values():
-        for said in ("not run", "nothing was measured", "≥ "):
-            assert said in shown
+        for text in ("not run", "nothing was measured", "≥ "):
+            assert text in shown
     assert code.diff(code).same
     assert not code.diff(ex.code("r", config={"max_fusion_size": 1}, target="h100")).same
 
@@ -74,8 +74,8 @@ def test_generating_gpu_code_leaves_the_process_unchanged(ex):
 
 
 @pytest.mark.slow
-def test_registers_are_those_of_the_code_that_triton_assembled(ex):
-    """Its flags change registers and spills, so that ptxas is not run a second time without them."""
+def test_registers_are_read_from_the_code_that_triton_assembled(ex):
+    """Triton's flags change registers and spills, so ptxas must not run again without them."""
     from triton import knobs
 
     before = knobs.compilation.always_compile
@@ -89,7 +89,7 @@ def test_registers_are_those_of_the_code_that_triton_assembled(ex):
     assert "registers" not in ex.code("r").kernels
 
 
-def test_a_cache_between_l2_and_memory_is_named():
+def test_the_note_names_a_cache_between_l2_and_memory():
     assert "4.00 MiB of L2 cache or 256 MiB of Infinity Cache moves faster" in _gpu_note(GPU_TARGETS["mi300x"])
     assert "50.0 MiB of L2 cache moves faster" in _gpu_note(GPU_TARGETS["h100"])
 
@@ -116,7 +116,7 @@ def test_training_has_gpu_code_for_forward_and_backward():
 
 
 @pytest.mark.slow
-def test_amd_gets_assembly_of_its_own(ex):
+def test_amd_targets_have_amdgcn_assembly(ex):
     (part,) = ex.code("r", target="mi300x")
     assert part.code.problem is None
     gpu = part.kernels[0].kernel.gpu
@@ -125,20 +125,20 @@ def test_amd_gets_assembly_of_its_own(ex):
 
 
 @pytest.mark.parametrize("name", ["h100", "a100", "mi300x"])
-def test_peaks_agree_with_those_that_torch_knows(name):
+def test_peaks_agree_with_torchs(name):
     from torch._inductor.analysis.device_info import lookup_device_info
 
     target = GPU_TARGETS[name]
     info = lookup_device_info(target.title)
     assert target.memory_gb_s == info.dram_bw_gbs
-    # Where torch has no such factor, its figures of the H100 are those with sparsity.
+    # Where torch has no such factor, its figures of the H100 include sparsity.
     factor = getattr(info, "tops_sparsity_factor", 2 if name == "h100" else 1)
     for dtype in ("bfloat16", "float16"):
         assert target.dense_tflops[dtype] == pytest.approx(info.tops[getattr(torch, dtype)] / factor, rel=0.002)
 
 
 def test_torch_has_the_bandwidth_of_an_h100_for_an_l4():
-    """docs/upstream.md: the data sheet says 300 GB/s. When this fails, torch has mended it."""
+    """docs/upstream.md: the data sheet says 300 GB/s. When this fails, torch has fixed it."""
     from torch._inductor.analysis.device_info import lookup_device_info
 
     assert lookup_device_info("NVIDIA L4").dram_bw_gbs == 3350
@@ -159,14 +159,14 @@ def test_torch_has_the_bandwidth_of_an_h100_for_an_l4():
         ("mi300x", 128, 0, 4, 0.5),
     ],
 )
-def test_occupancy_is_that_of_the_makers_calculators(target, registers, shared, warps, expected):
+def test_occupancy_matches_the_vendors_calculators(target, registers, shared, warps, expected):
     """Counted by the rules of NVIDIA's occupancy calculator, and for AMD waves per SIMD by vector registers."""
     assert occupancy(GPU_TARGETS[target], registers, shared, warps) == expected
 
 
 @pytest.mark.slow
 def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex):
-    """The other process takes over what is set in this one. Dynamo traces the call again for it: two partitions."""
+    """The lowering process takes over the settings of this one. Dynamo traces the call again: two partitions."""
     exact = ex.code("r", target="h100")
     with torch_setting("float32_matmul_precision", "high"):
         rounded = ex.code("r", target="h100")
@@ -182,7 +182,7 @@ def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex):
         pytest.param(torch.bfloat16, True, marks=pytest.mark.slow),
     ],
 )
-def test_attention_goes_to_the_op_that_a_gpu_has(dtype, masked):
+def test_attention_uses_the_op_that_the_gpu_has(dtype, masked):
     pytest.importorskip("triton")
     mask = torch.zeros(16, 16, dtype=dtype) if masked else None
 
@@ -203,8 +203,8 @@ def test_attention_goes_to_the_op_that_a_gpu_has(dtype, masked):
 
 
 @pytest.mark.slow
-def test_sizes_that_a_gpu_would_try_to_pad():
-    """Inductor times padded products on the GPU itself, which is not there."""
+def test_sizes_that_inductor_would_pad_on_a_gpu_have_code():
+    """Inductor would time padded products on the GPU, which is not here."""
     pytest.importorskip("triton")
     ex = rx.explore(rx.region("r")(lambda x, w: torch.relu(x @ w)), (torch.randn(1023, 1023), torch.randn(1023, 1023)))
     (part,) = ex.code("r", target="a100")

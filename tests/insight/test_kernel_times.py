@@ -48,16 +48,16 @@ def inputs():
     return torch.randn(512, 512, requires_grad=True), torch.randn(512, 512)
 
 
-def compiled():
+def compiled_ex():
     ex = rx.explore(block, inputs())
     ex.compile()
     return ex
 
 
 @pytest.fixture(scope="module")
-def timed():
+def timed_ex():
     """Return an exploration with kernel times, for tests that only read them."""
-    ex = compiled()
+    ex = compiled_ex()
     ex.kernel_times("r", 0.2)
     return ex
 
@@ -67,8 +67,8 @@ def times_in(session):
     return [artifact.kernel_times for artifact in session.artifacts.values() if artifact.kernel_times]
 
 
-def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed):
-    found = timed.results.kernel_times("r")
+def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed_ex):
+    found = timed_ex.results.kernel_times("r")
     forward = found[found.partition.str.contains("forward")]
     kernels = forward[forward.number.notna()]
     assert sorted(kernels.number) == [1, 2, 3]
@@ -83,14 +83,14 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed):
     assert list(forward.kernel[forward.number.isna()])[:2] == ["between kernels", "around the generated code"]
     bounded = found.dropna(subset="low_us")  # a busy machine may have had time for too few rounds
     assert ((bounded.low_us <= bounded.time_us) & (bounded.time_us <= bounded.high_us)).all()
-    times = times_in(timed.session)
+    times = times_in(timed_ex.session)
     assert len(times) == 2
     for one in times:
         assert one.between.value > 0
         assert one.noise.rounds > 0, "fixed work stands around each round"
 
 
-def test_build_with_clocks_leaves_nothing():
+def test_the_build_with_clocks_changes_nothing_else():
     x, w = inputs()
     ex = rx.explore(block, (x, w))
     ex.benchmark(("eager", "regional"), 0.1)
@@ -116,7 +116,7 @@ def test_build_with_clocks_leaves_nothing():
 
 
 def test_an_interrupt_keeps_the_rounds_that_were_measured():
-    ex, seen = compiled(), []
+    ex, seen = compiled_ex(), []
     threads = InterruptedWhen(lambda: any("round" in doing for doing in seen))
     run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads)
     with pytest.raises(KeyboardInterrupt):
@@ -125,17 +125,17 @@ def test_an_interrupt_keeps_the_rounds_that_were_measured():
     assert not ex.results.kernel_times("r").empty
 
 
-def with_other_results(ex, monkeypatch):
-    planted = "regional_explorer.insight.kernel_times.timed_code"
-    monkeypatch.setattr(planted, lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
+def compute_other_results(ex, monkeypatch):
+    target = "regional_explorer.insight.kernel_times.timed_code"
+    monkeypatch.setattr(target, lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
 
 
-def raising(ex, monkeypatch):
+def raise_in_code(ex, monkeypatch):
     for key, code in ex.live.insights.codes.items():
-        ex.live.insights.codes[key] = ArtifactCode("raise RuntimeError('planted')\n" + code.text, code.kernels)
+        ex.live.insights.codes[key] = ArtifactCode("raise RuntimeError('injected')\n" + code.text, code.kernels)
 
 
-def on_a_gpu(ex, monkeypatch):
+def move_to_gpu(ex, monkeypatch):
     for switch in ex.live.program.switches:
         outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.known_workpiece.outputs)
         switch.workpiece = dataclasses.replace(switch.known_workpiece, outputs=outputs)
@@ -144,13 +144,13 @@ def on_a_gpu(ex, monkeypatch):
 @pytest.mark.parametrize(
     ("spoil", "problem", "partitions"),
     [
-        (with_other_results, "the code with clocks gives other results", 1),
-        (raising, "the code with clocks does not run: RuntimeError: planted", 2),
-        (on_a_gpu, "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels", 2),
+        (compute_other_results, "the code with clocks gives other results", 1),
+        (raise_in_code, "the code with clocks does not run: RuntimeError: injected", 2),
+        (move_to_gpu, "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels", 2),
     ],
 )
-def test_code_that_cannot_be_timed_says_why(spoil, problem, partitions, monkeypatch):
-    ex = compiled()
+def test_the_problem_says_why_code_cannot_be_timed(spoil, problem, partitions, monkeypatch):
+    ex = compiled_ex()
     ex.code("r")
     spoil(ex, monkeypatch)
     measure_kernel_times(ex.live.insights, "r", 0.1, Run())
@@ -162,8 +162,8 @@ CODE = ArtifactCode("", tuple(Kernel(name, KernelKind.POINTWISE) for name in "kl
 
 
 @dataclass
-class Machine:
-    """Three calls on a clock that stands still but for them; ``pauses`` are added to each in turn, round by round."""
+class FakeMachine:
+    """Three calls on a clock that only they advance; ``pauses`` are added to each in turn, round by round."""
 
     clock: FakeClock
     pauses: Iterator[float]
@@ -171,7 +171,7 @@ class Machine:
     clocks: KernelClocks = dataclasses.field(default_factory=KernelClocks)
 
     def call(self, name, *seconds):
-        """Take ``seconds`` for the kernels and for what is around them; only code with clocks records the kernels."""
+        """Advance the clock by ``seconds``, for kernels and around them; only code with clocks records the kernels."""
         self.clock.log.append(name)
         for number, taken in enumerate(seconds[1:]):
             self.clock.spend(taken)
@@ -193,14 +193,14 @@ class Machine:
 
 
 @pytest.fixture
-def no_cost(monkeypatch):
+def no_clock_overhead(monkeypatch):
     """Let the clocks in the code cost nothing."""
     monkeypatch.setattr("regional_explorer.insight.kernel_times.overhead_s", lambda _clock: 0.0)
 
 
-@pytest.mark.usefixtures("no_cost")
+@pytest.mark.usefixtures("no_clock_overhead")
 def test_kernel_times_are_of_the_same_rounds():
-    machine = Machine(FakeClock(), repeat(0.0))
+    machine = FakeMachine(FakeClock(), repeat(0.0))
     times = machine.times()
     first, second, never = times.kernels
     assert (first.seconds.value, second.seconds.value) == pytest.approx((4e-2, 2e-2))
@@ -215,18 +215,20 @@ def test_kernel_times_are_of_the_same_rounds():
     order = [name for name in machine.clock.log if name != "burst"][-3 * times.noise.rounds :]
     in_rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
     assert all(sorted(names) == ["clocked", "generated", "whole"] for names in in_rounds)
-    assert len({names[0] for names in in_rounds}) == 3, "what the call before left in the caches favours none of them"
-    around = Machine(FakeClock(), repeat(0.0), whole_s=6.5e-2).times().around
-    assert (around.value, around.bounds) == (0.0, (0.0, 0.0)), "a whole that is faster than its code has none"
+    assert len({names[0] for names in in_rounds}) == 3, "each comes first in some round, so that the caches favour none"
+    around = FakeMachine(FakeClock(), repeat(0.0), whole_s=6.5e-2).times().around
+    assert (around.value, around.bounds) == (0.0, (0.0, 0.0)), (
+        "if the whole is faster than its code, nothing is around it"
+    )
 
 
-@pytest.mark.usefixtures("no_cost")
+@pytest.mark.usefixtures("no_clock_overhead")
 @pytest.mark.parametrize("seed", range(5))
 def test_disturbed_times_stay_consistent(seed):
-    """As the shares of 103 % and 109 %, with a row of -26 %."""
+    """Shares were once 103 % and 109 %, beside a row of -26 %."""
     chance = np.random.default_rng(seed)
     pauses = (float(seconds) for seconds in chance.exponential(0.2, 10_000) * (chance.random(10_000) < 0.5))
-    times = Machine(FakeClock(), pauses).times()
+    times = FakeMachine(FakeClock(), pauses).times()
     parts = [*(one.seconds for one in times.kernels if one), times.between, times.around]
     assert all(part.value >= 0.0 for part in parts)
     assert all(part.bounds is None or 0.0 <= part.bounds[0] <= part.value <= part.bounds[1] for part in parts)
@@ -239,7 +241,7 @@ def test_clock_overhead_is_subtracted(monkeypatch):
     assert clocks.parts(0, (10.0, 15.0)) == {0: 2.5, 1: 0.0, "between": 0.75}
 
 
-def test_a_clock_stands_around_each_launch_and_nothing_else_changes():
+def test_only_a_clock_around_each_launch_is_added():
     code = ArtifactCode(
         "def call(args):\n    a = 1\n    k0(a)\n    extern_kernels.mm(a,\n        a)\n",
         (Kernel("k0", KernelKind.POINTWISE, called=3), Kernel("extern_kernels.mm", KernelKind.EXTERN, called=4)),
@@ -264,7 +266,7 @@ LOOP = Kernel("k", KernelKind.POINTWISE, bytes_read=MIB, bytes_written=MIB)
 PRODUCT = Kernel("mm", KernelKind.EXTERN, bytes_read=MIB, bytes_written=MIB, operations=10**9, dtype="float32")
 
 
-def planted_rates(copied=1e10, multiplied=1e11):
+def simulated_rates(copied=1e10, multiplied=1e11):
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): copied for step in STEPS} | {("float32", 0): multiplied}
     return rates
@@ -274,8 +276,8 @@ def planted_rates(copied=1e10, multiplied=1e11):
 @pytest.mark.parametrize("slower", [0.01, 0.5, 1.0, 1.1, 2.0, 390.0])
 @pytest.mark.parametrize("taken_s", [1e-6, 2e-4, 1e-2, 1.0])
 def test_no_bound_exceeds_the_measured_time(kernel, slower, taken_s):
-    """Whatever disturbed the rates, by factors from 0.01 to 390."""
-    rates = planted_rates(1e10 / slower, 1e11 / slower)
+    """Even if the rates were disturbed by factors from 0.01 to 390."""
+    rates = simulated_rates(1e10 / slower, 1e11 / slower)
     times = [taken_s * (1 + number / 7) for number in range(9)]
     time = kernel_time(kernel, Parts({0: np.array(times)}), 0, rates)
     assert time.bound_s is None or 0 < time.bound_s <= min(times)
@@ -283,13 +285,13 @@ def test_no_bound_exceeds_the_measured_time(kernel, slower, taken_s):
 
 
 def test_faster_kernel_raises_the_rate():
-    rates, bound_s = planted_rates(), 2 * MIB / 1e10
+    rates, bound_s = simulated_rates(), 2 * MIB / 1e10
     for beaten_by, bound in ((1.2, pytest.approx(bound_s / 1.2)), (9, None)):
         assert kernel_time(LOOP, Parts({0: np.full(9, bound_s / beaten_by)}), 0, rates).bound_s == bound
         assert rates.seconds(traffic_work(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_the_rate_of_a_size_is_that_of_the_largest_measured_step_within_it():
+def test_a_size_has_the_rate_of_the_largest_step_within():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic_work(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), (
@@ -303,7 +305,7 @@ def test_the_rate_of_a_size_is_that_of_the_largest_measured_step_within_it():
 
 
 def test_reading_or_writing_is_no_slower_than_copying():
-    rates = planted_rates()
+    rates = simulated_rates()
     rates.fastest |= {("read", step): 2e10 for step in STEPS} | {("write", step): 1e9 for step in STEPS}
     assert rates.seconds(traffic_work(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
     assert rates.seconds(traffic_work(0, 2 * MIB)) == pytest.approx(2 * MIB / 1e10)
@@ -312,17 +314,17 @@ def test_reading_or_writing_is_no_slower_than_copying():
 
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
 def test_one_slow_measurement_does_not_lower_a_rate(disturbed, monkeypatch):
-    """A rate is the fastest seen, so that a pause while it was measured does not stay for the life of the process."""
-    planted, works = Rates("cpu"), [traffic_work(MIB, MIB), product_work(10**9, "float32")]
+    """A rate is the fastest seen: a pause while it was measured does not stay for the life of the process."""
+    found, works = Rates("cpu"), [traffic_work(MIB, MIB), product_work(10**9, "float32")]
     for burst in range(3):
         slow = 390 if burst == disturbed else 1
         monkeypatch.setattr(rates, "_seconds", lambda _device, _call, calls, slow=slow: [slow * 1e-3] * calls)
-        planted.measure(works, 3600)
-    assert planted.seconds(traffic_work(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (4 * MIB))
-    assert planted.seconds(product_work(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
+        found.measure(works, 3600)
+    assert found.seconds(traffic_work(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (4 * MIB))
+    assert found.seconds(product_work(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
 
 
-def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
+def test_rates_are_measured_with_explicit_dtypes_and_device(monkeypatch):
     moved = set()
 
     def seconds(_device, call, calls, _limit_s=0.0):
@@ -338,7 +340,7 @@ def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
 
 
 class SlowMachine:
-    """A clock, and what it shows of calls: they move or multiply so much per second, whatever they are."""
+    """A clock, and rates of calls that move or multiply ``per_s`` per second."""
 
     def __init__(self, monkeypatch, per_s):
         self.now_s = 0.0
@@ -364,14 +366,14 @@ SLOW_WORKS = {
 @pytest.mark.parametrize("works", SLOW_WORKS.values(), ids=SLOW_WORKS)
 @pytest.mark.parametrize("per_s", [1e6, 1e8, 1e12])
 def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
-    """An 8 × 8 product of float16 waited 146 s for products of 1024 × 1024, where a CPU has no instructions for it."""
+    """On a CPU without float16, the rate of an 8 × 8 product once waited 146 s for products of 1024 × 1024."""
     machine, measured = SlowMachine(monkeypatch, per_s), Rates("cpu")
     measured.measure(works, 0.5)
     smallest_s = (rates.CALLS + 1) * 2 * (2 * 64**3 + 3 * STEPS[0]) / per_s
     assert machine.now_s <= 0.5 + smallest_s
     assert measured.seconds(works[0]) > 0, "the rate of the largest step that was reached stands for larger ones"
     if per_s == 1e12:
-        assert not works[0].keys() - measured.fastest.keys(), "a fast one reaches every step that is asked for"
+        assert not works[0].keys() - measured.fastest.keys(), "a fast device reaches every step"
 
 
 def test_copies_to_fresh_memory_stop_at_their_limit(monkeypatch):
@@ -398,7 +400,7 @@ def kernels_of(function, *args):
     return [kernel for part in ex.code("r") for kernel in part.code.kernels]
 
 
-def test_product_has_its_operands_dtype():
+def test_matmul_kernels_have_their_operands_dtype():
     halves = kernels_of(lambda x, w: (x.bfloat16() @ w.bfloat16()).float(), torch.randn(64, 64), torch.randn(64, 64))
     assert [kernel.dtype for kernel in halves if kernel.kind is KernelKind.EXTERN] == ["bfloat16"]
     convolved = kernels_of(torch.conv2d, torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3))

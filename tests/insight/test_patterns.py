@@ -48,10 +48,10 @@ def test_a_trace_without_patterns_has_no_row():
 
 
 @pytest.mark.compiles
-def test_region_of_all_ops_finds_attention_whether_compiled_or_cached():
+def test_the_attention_pattern_matches_in_new_and_cached_code():
     ex = rx.explore(attention, heads(grad=False)).mark("all", ops="*")
     ex.compile()
-    code = ex.code("all")  # says it of code from a cache, too
+    code = ex.code("all")  # reads the patterns of code from a cache, too
     row = row_of(ex, ATTENTION)
     assert row["trace"] == 0
     assert row["regions"] == {"all": 1}
@@ -60,7 +60,7 @@ def test_region_of_all_ops_finds_attention_whether_compiled_or_cached():
 
 
 @pytest.mark.compiles
-def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
+def test_the_remedy_restores_a_pattern_lost_at_a_border(tmp_path):
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()["pattern-lost"], tmp_path)
         assert row_of(ex, ATTENTION) == {"pattern": ATTENTION, "trace": 0, "regions": {"r": 0}, "torch_compile": 1}
@@ -82,7 +82,7 @@ def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
 
 
 def session_of(*, trace=None, region=None, full=None):
-    """Return a session in which these patterns matched; None in a region or in torch.compile is not known."""
+    """Return a session in which these patterns matched; None means not known."""
     base = measured(trained())
     first, *others = base.graphs
     artifacts = {
@@ -97,20 +97,20 @@ def session_of(*, trace=None, region=None, full=None):
     )
 
 
-def lost_in(session):
+def lost_patterns(session):
     return [found.name for found in pattern_match_counts(session) if found.is_lost]
 
 
 def test_a_pattern_matched_by_torch_compile_alone_is_lost():
     everywhere = {ATTENTION: 2, IDLE: 9}
-    assert lost_in(session_of(region={}, full=everywhere)) == [ATTENTION, IDLE]
-    assert lost_in(session_of(region={ATTENTION: 1}, full=everywhere)) == [IDLE]
-    assert lost_in(session_of(trace={ATTENTION: 1}, region={}, full=everywhere)) == [IDLE]
+    assert lost_patterns(session_of(region={}, full=everywhere)) == [ATTENTION, IDLE]
+    assert lost_patterns(session_of(region={ATTENTION: 1}, full=everywhere)) == [IDLE]
+    assert lost_patterns(session_of(trace={ATTENTION: 1}, region={}, full=everywhere)) == [IDLE]
 
 
 def test_unknown_pattern_counts_are_not_reported_as_lost():
     unknown_region = session_of(region=None, full={ATTENTION: 2})
-    assert lost_in(unknown_region) == []
+    assert lost_patterns(unknown_region) == []
     assert pattern_diagnostics(unknown_region) == []
     (row,) = pattern_match_counts(unknown_region)
     assert set(row.regions.values()) == {None}

@@ -1,4 +1,4 @@
-"""What the time of a region consists of, also where nothing can be improved; what Inductor warned of."""
+"""The parts of a region's time, also where nothing can be improved; Inductor's warnings."""
 
 import warnings
 
@@ -16,7 +16,7 @@ from regional_explorer.record.graph import Node, Role
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.torch_api import compile_notes
-from tests.insight.test_diagnose import plant_times
+from tests.insight.test_diagnose import simulate_times
 from tests.shared.checks import codes, told
 
 US = 1e-6
@@ -33,7 +33,7 @@ def figure(value_us):
 
 
 def part(*kernels_us, between_us=0.0, code=None, **changed):
-    """Return a partition of three kernels that take so long."""
+    """Return a partition of three kernels that take these times."""
     times = ArtifactKernelTimes(
         tuple(value and KernelTime(figure(value), 0.5 * value * US) for value in kernels_us),
         between=figure(between_us),
@@ -111,13 +111,13 @@ PROGRAMS = {
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(("fn", "args", "said", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
-def test_every_region_has_its_time_divided(fn, args, said, remedy, monkeypatch):
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
+@pytest.mark.parametrize(("fn", "args", "text", "remedy"), PROGRAMS.values(), ids=PROGRAMS)
+def test_diagnose_divides_the_time_of_every_region(fn, args, text, remedy, monkeypatch):
+    simulate_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(fn, args).mark("r", ops="*")
     ex.compile()
     (found,) = [one for one in ex.diagnose("r", 0.2) if one.code == "region-time"]
-    assert said in found.message
+    assert text in found.message
     assert "Configs tried: realize_opcount_threshold=3 improves no code" in found.message
     assert remedy in found.remedy
     assert found.where
@@ -126,7 +126,7 @@ def test_every_region_has_its_time_divided(fn, args, said, remedy, monkeypatch):
 
 @pytest.mark.compiles
 def test_carving_the_named_fallbacks_out_leaves_none(monkeypatch):
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
+    simulate_times(monkeypatch, kernel_s=1e-3, bound_s=None, between_s=1e-5)
     ex = rx.explore(lambda x: (x.sort()[0].cumsum(0) + 1).cumsum(1), (X,)).mark("r", ops="*")
     ex.compile()
     carve, _benchmark = next(one.actions for one in ex.diagnose("r", 0.2) if one.code == "region-time")
@@ -166,7 +166,7 @@ def test_a_warning_of_inductor_is_a_finding_of_the_region(fn, args, config, text
 
 
 @pytest.mark.compiles
-def test_a_warning_belongs_to_its_region_and_appears_once_for_equal_partitions():
+def test_equal_partitions_report_a_warning_of_their_region_once():
     def f(a, b, x):
         with rx.region("complex"):
             c = a + b
@@ -185,7 +185,7 @@ def test_a_warning_belongs_to_its_region_and_appears_once_for_equal_partitions()
 
 
 @pytest.mark.compiles
-def test_warnings_of_cached_code_need_lowering():
+def test_warnings_of_cached_code_appear_after_lowering():
     for _ in range(2):
         ex = rx.explore(lambda a, b: a - b, complex_pair()).mark("r", ops="*")
         ex.compile()
@@ -210,7 +210,7 @@ def test_a_user_sees_a_warning_once_per_process(monkeypatch):
     assert "of the user" in [str(one.message) for one in shown]
 
 
-def test_a_warning_of_another_thread_or_of_other_code_is_not_recorded():
+def test_warnings_of_other_threads_or_other_code_are_not_recorded():
     with warnings.catch_warnings(record=True) as shown, compile_notes.recording_warnings() as recorded:
         warnings.simplefilter("always")
         warnings.warn("of the user", stacklevel=1)

@@ -51,7 +51,7 @@ def assert_right(output):
     assert re.search(r"op by op [\d.]+ us, compiled [\d.]+ us", output)
 
 
-def imported(script):
+def imported_packages(script):
     names = {node.module for node in ast.walk(ast.parse(script)) if isinstance(node, ast.ImportFrom)}
     names |= {
         alias.name for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Import) for alias in node.names
@@ -126,13 +126,13 @@ def outputs(scripts, tmp_path_factory):
     ],
 )
 def test_a_script_runs_with_torch_alone(scripts, outputs, name):
-    assert imported(scripts[name]) <= {"torch", "time", "math", "operator"}
+    assert imported_packages(scripts[name]) <= {"torch", "time", "math", "operator"}
     assert_right(outputs[name])
 
 
-def test_a_script_has_its_config_and_settings_and_names_its_partition(layers, scripts):
+def test_scripts_have_the_config_settings_and_name_of_their_partition(layers, scripts):
     script = scripts["a module"]
-    assert imported(script) == {"torch", "time", "math", "operator"}
+    assert imported_packages(script) == {"torch", "time", "math", "operator"}
     assert "'max_fusion_size': 4" in script
     assert f"torch.set_num_threads({torch.get_num_threads()})" in script
     backward = next(part.id for part in layers.session.partitions if "backward" in part.graph)
@@ -154,14 +154,14 @@ def test_dynamic_sizes_bodies_and_shared_storages_are_written(scripts):
     assert "storage_0.as_strided((4, 4), (12, 1), 8)" in scripts["inputs that share a storage"]
 
 
-def test_a_script_compiles_as_the_partition_was(scripts):
+def test_a_script_compiles_like_its_partition(scripts):
     assert ["standalone_compile" in scripts[name] for name in ("a module", "as torch.compile")] == [True, False]
     ways = [(name, "joint_graph_passes(gm)" in scripts[name]) for name in ("as torch.compile", "decomposed alone")]
     assert ways == [("as torch.compile", False), ("decomposed alone", True)]
     assert "is_inference=False, is_backward=True" in scripts["as torch.compile"]
 
 
-def test_a_region_that_fails_fails_the_same_way(outputs):
+def test_the_repro_of_a_failing_region_raises_its_error(outputs):
     ex = rx.explore(does_not_compile, (torch.randn(4, 4),))
     ex.compile()
     found = only(ex, "region-failed")

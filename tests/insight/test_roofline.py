@@ -40,7 +40,7 @@ from regional_explorer.record.roofline import (
     size_of,
 )
 from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
-from tests.compiler.test_threads import WAITING, held_elsewhere
+from tests.compiler.test_threads import WAITING, held_by_another_thread
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.sessions import op, session, timing, trained
 
@@ -55,7 +55,7 @@ def chain(x, w):
     return (y * 2) @ w
 
 
-def explored():
+def explore_chain():
     return rx.explore(chain, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
 
 
@@ -68,7 +68,7 @@ def explored():
         (Verdict.UNKNOWN, "full may not be faster"),
     ],
 )
-def test_full_is_called_no_faster_only_if_certain(verdict, text):
+def test_only_a_sure_verdict_says_that_full_is_no_faster(verdict, text):
     timings = tuple(
         timing(name, seconds, 1e-3 / seconds, phase=Phase.FORWARD, verdict=verdict)
         for name, seconds in (("eager", 1e-3), ("regional", 1e-3), ("full", 2e-3))
@@ -113,7 +113,7 @@ def test_a_share_is_the_median_over_rounds_with_its_interval():
 HALF_EXACTLY = Figure(0.5, 0.5, 0.5)
 
 
-def test_intervals_of_shares_have_their_coverage():
+def test_share_intervals_have_nominal_coverage():
     chance, covered = np.random.default_rng(0), []
     for _ in range(500):
         drift = chance.uniform(1.0, 1.5, 20)
@@ -135,7 +135,7 @@ def test_roofline_reports_the_measured_times():
 
 @pytest.mark.compiles
 def test_fusable_borders_are_shown_after_measuring():
-    ex = explored()
+    ex = explore_chain()
     with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
         ex.roofline()
     ex.benchmark(budget_s=0.2)
@@ -151,13 +151,13 @@ def test_fusable_borders_are_shown_after_measuring():
     assert roundings(ex.session, full).results == 0
     shown = ex.roofline(bitwise=False)
     text, html = str(shown), shown._repr_mimebundle_()["text/html"]
-    for said in (
+    for part in (
         "How much of torch.compile's gain the plan reaches",
         "3 eager ops and 1 kernel of regions; under full Inductor it launches 2 kernels",
         "≤",
         "cannot be measured",
     ):
-        assert said in text
+        assert part in text
     assert "Tensors that cross borders" in html
     assert "<script" not in html
     assert list(shown.border_frame.columns[:3]) == ["source", "reader", "tensors"]
@@ -217,8 +217,8 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_cancelled_roofline_says_so(monkeypatch):
-    ex, told = explored(), []
+def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
+    ex, tasks = explore_chain(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
         monkeypatch.setattr(live, name, lambda *_: pytest.fail("nothing is run"))
@@ -232,16 +232,16 @@ def test_cancelled_roofline_says_so(monkeypatch):
     assert found.border_frame.empty
     assert found.op_frame.empty
     asked = iter([True])
-    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
-        # Once alone: what asks again later must not begin then.
-        ex.roofline(run=rx.Run(lambda: bool(told) and next(asked, False), lambda doing, _: told.append(doing)))
-    assert told[0] == WAITING
+    with held_by_another_thread(ex.exclusive_use.turn(PLAIN_RUN)):
+        # It is cancelled at one query only: a step that asks later must not begin either.
+        ex.roofline(run=rx.Run(lambda: bool(tasks) and next(asked, False), lambda doing, _: tasks.append(doing)))
+    assert tasks[0] == WAITING
     assert {artifact.code for artifact in ex.session.artifacts.values()} == {None}
 
 
 @pytest.mark.compiles
-def test_full_with_all_ops_left_to_eager_is_bitwise_equal_with_or_without_marks():
-    """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
+def test_full_with_all_ops_eager_is_bitwise_equal_despite_marks():
+    """Lite mode would compile marked ops; the trial has to tell whether Inductor, op by op, is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
 
     def marked(x, w):
@@ -268,7 +268,7 @@ def test_users_own_compile_is_not_compared():
 
 
 @pytest.mark.compiles
-def test_incomparable_results_do_not_count_in_trials():
+def test_bitwise_trials_skip_results_that_cannot_be_compared():
     x = torch.ones(4)
     with_opaque = rx.explore(lambda x: (x + 1, iter([1])), (x,))
     (trial,) = bitwise_trials(with_opaque.live.variants, ({},), Run())
@@ -276,7 +276,7 @@ def test_incomparable_results_do_not_count_in_trials():
     assert not BitwiseTrial({}).equal, "nothing was compared"
 
 
-def test_many_results_take_memory_by_their_number_not_by_its_square():
+def test_memory_grows_linearly_with_the_number_of_results():
     def peak(number):
         names = [f"sin_{position}" for position in range(number)]
         spec = TensorSpec("bfloat16", (8,), (1,), "cpu")
@@ -304,7 +304,7 @@ def test_unwritten_memory_is_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
+    ("share", "ending"),
     [
         (HALF, "50 % (40 % to 60 %)"),
         (Figure(0.9, 0.7, 1.3), "90 % (70 % to 100 %)"),
@@ -317,8 +317,8 @@ def test_unwritten_memory_is_not_compared():
         (Figure(-0.5, -0.6, -0.4), "none"),
     ],
 )
-def test_share_of_a_gain_is_at_most_one(share, said):
+def test_share_of_a_gain_is_at_most_one(share, ending):
     text = reach_table([reach(2.0, 1.5, 1.0, share)], None, ()).text()
-    assert text.endswith(said)
+    assert text.endswith(ending)
     of_region = region_reach_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
     assert ("%" in of_region.text()) is (0.0 <= share.value <= 1.0)

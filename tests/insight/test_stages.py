@@ -16,14 +16,14 @@ def mlp(x, w, b):
     return y * 2
 
 
-def explored(*, grad=False):
+def explore_mlp(*, grad=False):
     return rx.explore(mlp, (torch.randn(8, 16, requires_grad=grad), torch.randn(32, 16), torch.randn(32)))
 
 
 @pytest.fixture(scope="module")
 def ex():
     """Return an exploration for tests that only read its stages."""
-    ex = explored()
+    ex = explore_mlp()
     ex.compile()
     return ex
 
@@ -98,8 +98,8 @@ def test_following_a_node_finds_it_in_earlier_and_later_stages(ex):
 
 
 @pytest.mark.compiles
-def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path):
-    ex = explored(grad=True)
+def test_forward_and_backward_have_stages_also_in_a_saved_file(tmp_path):
+    ex = explore_mlp(grad=True)
     ex.compile()
     stages = ex.stages("mlp")
     assert [part.partition.graph for part in stages] == ["0/forward", "0/backward"]
@@ -114,7 +114,7 @@ def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path
 
 @pytest.mark.compiles
 def test_stages_of_cached_code_are_the_same(ex):
-    second = explored()
+    second = explore_mlp()
     second.compile()
     assert set(second.partitions.cache) == {"warm"}
     assert str(ex.stages("mlp")) == str(second.stages("mlp"))
@@ -124,7 +124,7 @@ def test_stages_of_cached_code_are_the_same(ex):
 @pytest.mark.compiles
 def test_triton_code_has_an_output_graph():
     pytest.importorskip("triton")
-    ex = explored()
+    ex = explore_mlp()
     (part,) = ex.stages("mlp", target="h100").follow("gelu")
     output = part.stages[-1]
     assert output.title == "Inductor's output, as a graph"

@@ -1,4 +1,4 @@
-"""No answer says what cannot be, whatever was measured: a test for each rule, over sessions by chance."""
+"""No answer is impossible, whatever was measured: a test for each rule, over random sessions."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from tests.shared.drawn_sessions import Drawn, drawn
 
 SEEDS = range(96)
 DRAWN = 12
-"""So many sessions are measured by chance; the others are these, changed."""
+"""The number of random measured sessions; each seed changes one of them."""
 PLAN, EAGER, FULL = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
 
 
 @functools.cache
-def changed(seed: int) -> Session:
-    """Return a session in any state: some variants left out, of another plan, with findings of any gain."""
+def random_session(seed: int) -> Session:
+    """Return a random session: variants may be missing, the plan another, and findings have any gain."""
     chance = Drawn(seed + 1000)
     session = drawn(seed % DRAWN)[1]
     call_s = session.timings[0].median_s.value
@@ -90,7 +90,7 @@ def finding(chance: Drawn, call_s: float) -> Diagnostic:
 
 
 def answers() -> list[tuple[Session, Answer]]:
-    return [(changed(seed), answer_of(changed(seed))) for seed in SEEDS]
+    return [(random_session(seed), answer_of(random_session(seed))) for seed in SEEDS]
 
 
 def figures(answer: Answer) -> list[Figure]:
@@ -101,7 +101,7 @@ def figures(answer: Answer) -> list[Figure]:
     return [figure for figure in found if figure is not None]
 
 
-def test_the_drawn_sessions_have_every_answer_state() -> None:
+def test_the_random_sessions_have_every_answer_state() -> None:
     states = Counter(answer.state for _, answer in answers())
     assert set(states) == set(AnswerState) - {AnswerState.FAILED}
     assert min(states.values()) > 3
@@ -123,7 +123,7 @@ def test_meaningless_ratio_is_left_out() -> None:
     assert all(interval_ends(ratio)[2] <= WIDEST * interval_ends(ratio)[0] for ratio in ratios)
 
 
-def test_no_gain_exceeds_the_whole() -> None:
+def test_no_gain_exceeds_the_time_of_the_call() -> None:
     for _, answer in answers():
         for finding in answer.findings:
             if finding.gain_s and answer.times:
@@ -178,7 +178,7 @@ def test_wrong_results_have_no_speed() -> None:
             assert not answer.results.withholds_speedup
 
 
-def test_only_faster_plans_are_repaid() -> None:
+def test_only_faster_plans_repay_their_compile_time() -> None:
     repaid = 0
     for _, answer in answers():
         if answer.repaid_after is not None:
@@ -218,7 +218,7 @@ def test_findings_are_ordered_by_gain() -> None:
         assert all(one.share.value >= LEAST_SHARE for one in answer.findings if one.share is not None)
 
 
-def test_every_finding_has_an_action_and_says_how_its_gain_is_known() -> None:
+def test_findings_have_an_action_and_a_basis_of_the_gain() -> None:
     for session, answer in answers():
         text = " ".join(str(ShownAnswer.of(session)).split())
         for one in answer.findings:
@@ -238,17 +238,17 @@ def test_missing_verdict_gives_advice() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "advised"), [(0.01, "ex.benchmark() "), (1.5, "ex.benchmark(budget_s=120) ")])
-def test_first_benchmark_is_as_long_as_a_verdict_takes(step_s: float, advised: str) -> None:
+def test_the_advised_benchmark_is_long_enough_for_a_verdict(step_s: float, advised: str) -> None:
     profiled = sessions.profiled(sessions.trained(1))
     assert profiled.profile
     session = replace(profiled, profile=replace(profiled.profile, step=Figure(step_s)))
-    said = "".join(map(str, answer_of(session).next))
-    assert said.startswith(advised)
-    assert ("a call takes 1.5 s" in said) is (step_s > 1.0)
+    advice = "".join(map(str, answer_of(session).next))
+    assert advice.startswith(advised)
+    assert ("a call takes 1.5 s" in advice) is (step_s > 1.0)
 
 
 def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:
-    told = Counter[str]()
+    reasons = Counter[str]()
     for session, answer in answers():
         shown = ShownAnswer.of(session)
         for speed in answer.speeds:
@@ -256,15 +256,15 @@ def test_a_comparison_without_a_verdict_says_why_in_every_form() -> None:
             withheld = answer.state is AnswerState.WRONG and PLAN in {speed.of, speed.against}
             assert bool(speed.why) is (unsure and not withheld)
             if speed.why and speed.of == PLAN:
-                told[re.sub(r"[\d.,]+", "9", speed.why)] += 1
+                reasons[re.sub(r"[\d.,]+", "9", speed.why)] += 1
                 assert speed.why in " ".join(str(shown).split())
                 assert speed.why in shown._repr_html_()
                 assert speed.why in [one["why"] for one in json.loads(shown.json)["speeds"]]
                 assert f"- no_verdict: No verdict against {EAGER}" in shown.markdown or speed.against == FULL
-    assert len(told) >= 3
+    assert len(reasons) >= 3
 
 
-def test_a_control_that_differs_keeps_the_plan_from_a_verdict_against_torch_compile_too() -> None:
+def test_differing_control_samples_leave_no_verdict_against_torch_compile() -> None:
     measured = sessions.measured()
     assert measured.conditions
     assert plan_speed(measured, VariantName.FULL).verdict == Verdict.FASTER
@@ -274,7 +274,7 @@ def test_a_control_that_differs_keeps_the_plan_from_a_verdict_against_torch_comp
     assert "as eager differs from itself by up to 900.0 %" in speed.why
 
 
-def test_rounds_of_different_code_give_no_verdict_against_either() -> None:
+def test_rounds_of_different_code_give_no_verdict() -> None:
     measured = sessions.measured()
     other = tuple(replace(one, verdict=Verdict.NONE) if one.variant == "regional" else one for one in measured.timings)
     session = replace(measured, timings=other)

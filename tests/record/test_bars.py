@@ -19,7 +19,7 @@ BASE = sessions.trained(1)
 FOUND = replace(BASE.plan, regions=(replace(BASE.plan.regions[0], config={"max_fusion_size": 8}),))
 
 
-def final(title: str, seconds: float, plan: Plan | None = None, **changes: object) -> Try:
+def final_try(title: str, seconds: float, plan: Plan | None = None, **changes: object) -> Try:
     """Return a try of a final comparison, in which eager takes 40 ms, torch.compile 30 ms."""
 
     def ratio(against: float) -> Figure:
@@ -30,9 +30,14 @@ def final(title: str, seconds: float, plan: Plan | None = None, **changes: objec
     return replace(known, **changes)
 
 
-REFERENCES = tuple(final(title, s, stage=SearchStage.REFERENCE) for title, s in ((EAGER, 4e-2), (TORCH_COMPILE, 3e-2)))
+REFERENCES = tuple(
+    final_try(title, s, stage=SearchStage.REFERENCE) for title, s in ((EAGER, 4e-2), (TORCH_COMPILE, 3e-2))
+)
 SEARCH = Tuning(
-    (*REFERENCES, final(AT_HAND, 3.5e-2, BASE.plan), final("quick", 2e-2, FOUND)), "quick", TORCH_COMPILE, Figure(1.5)
+    (*REFERENCES, final_try(AT_HAND, 3.5e-2, BASE.plan), final_try("quick", 2e-2, FOUND)),
+    "quick",
+    TORCH_COMPILE,
+    Figure(1.5),
 )
 
 
@@ -64,7 +69,7 @@ def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
     assert bars_of(replace(without, timings=())) == ()
 
 
-def test_search_answers_like_a_benchmark() -> None:
+def test_a_search_gives_an_answer_like_a_benchmark() -> None:
     assert bars(searched()) == {
         "eager": (4e-2, "", None),
         "torch.compile": (3e-2, Verdict.FASTER, None),
@@ -88,7 +93,7 @@ def test_applied_result_is_the_answer() -> None:
     assert not answer.of_earlier_plan
 
 
-def test_figures_of_a_search_that_did_not_compare_the_plan_are_apart() -> None:
+def test_bars_of_a_search_without_the_current_plan_are_apart() -> None:
     measured = sessions.measured()
     (*own, found) = bars_of(searched(measured))
     assert (found.word, found.apart, found.plan) == (BEST, True, FOUND)
@@ -96,13 +101,13 @@ def test_figures_of_a_search_that_did_not_compare_the_plan_are_apart() -> None:
 
 
 def test_a_search_that_was_stopped_has_the_best_so_far() -> None:
-    quick = final("quick", 2e-2, FOUND, final=False, speedup=None)
-    stopped = Tuning((final(EAGER, 4e-2, final=False), quick), stopped="cancelled")
+    quick = final_try("quick", 2e-2, FOUND, final=False, speedup=None)
+    stopped = Tuning((final_try(EAGER, 4e-2, final=False), quick), stopped="cancelled")
     assert bars(searched(tuning=stopped)) == {SO_FAR: (2e-2, Verdict.FASTER, FOUND)}
     assert "the best plan so far takes 20.0 ms" in answer_text(answer_of(searched(tuning=stopped)))
 
 
-def test_search_without_tries_says_so() -> None:
+def test_the_answer_says_that_a_search_had_no_time() -> None:
     nothing = Tuning(REFERENCES, TORCH_COMPILE, TORCH_COMPILE)
     untouched = searched(replace(BASE, plan=Plan(), partitions=(), members={}), nothing)
     assert list(bars(untouched)) == ["eager", "torch.compile"]
@@ -111,38 +116,38 @@ def test_search_without_tries_says_so() -> None:
     assert "1.33× eager (1.31–1.36), faster" in text
 
 
-def test_bars_are_as_long_as_their_ratios_say_and_medians_may_say_otherwise() -> None:
+def test_bar_lengths_follow_the_ratios_not_the_medians() -> None:
     measured = sessions.measured()
     eager = measured.whole_timings["eager"].median_s.value
     faster = replace(measured.whole_timings["regional"], median_s=Figure(2 * eager, eager, 3 * eager))
     timings = tuple(faster if one == measured.whole_timings["regional"] else one for one in measured.timings)
-    drawn = {bar.word: bar for bar in bars_of(searched(replace(measured, timings=timings)))}
-    for bar in drawn.values():
+    by_word = {bar.word: bar for bar in bars_of(searched(replace(measured, timings=timings)))}
+    for bar in by_word.values():
         assert bar.drawn_s
         if bar.speed is None or bar.speed.speedup is None:
             assert bar.drawn_s == bar.seconds
         else:
             assert bar.drawn_s == eager / bar.speed.speedup
-    assert drawn["your plan"].seconds == faster.median_s
-    assert BEST in drawn, "of other rounds"
-    longest_s = max(max(interval_ends(bar.drawn_s)) for bar in drawn.values() if bar.drawn_s)
-    own = drawn["your plan"].drawn_s
+    assert by_word["your plan"].seconds == faster.median_s
+    assert BEST in by_word, "of other rounds"
+    longest_s = max(max(interval_ends(bar.drawn_s)) for bar in by_word.values() if bar.drawn_s)
+    own = by_word["your plan"].drawn_s
     assert own
-    assert f"width:{100 * own.value / longest_s:.1f}%" in str(chart_nodes(tuple(drawn.values())))
+    assert f"width:{100 * own.value / longest_s:.1f}%" in str(chart_nodes(tuple(by_word.values())))
 
 
-def test_a_plan_that_only_raced_torch_compile_is_drawn_by_that() -> None:
-    raced = replace(final("quick", 2e-2, FOUND, final=False, speedup=None), over_full=Figure(1.5, 1.4, 1.6))
+def test_a_bar_without_a_ratio_to_eager_uses_torch_compiles() -> None:
+    raced = replace(final_try("quick", 2e-2, FOUND, final=False, speedup=None), over_full=Figure(1.5, 1.4, 1.6))
     measured = sessions.measured()
-    bars = {bar.word: bar for bar in bars_of(searched(measured, Tuning((final(EAGER, 4e-2, final=False), raced))))}
+    bars = {bar.word: bar for bar in bars_of(searched(measured, Tuning((final_try(EAGER, 4e-2, final=False), raced))))}
     full = bars["torch.compile"].drawn_s
     assert full
     assert bars[SO_FAR].drawn_s == full.value / Figure(1.5, 1.4, 1.6)
 
 
-def test_the_chart_has_its_texts() -> None:
+def test_the_chart_shows_times_and_ratios() -> None:
     chart = chart_nodes(bars_of(searched()))
-    (said,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
+    (shown,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
     for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):
-        assert text in " ".join(said.split())
+        assert text in " ".join(shown.split())
     assert chart_nodes(()) == []

@@ -36,11 +36,11 @@ SOME = 30
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""
 ALL = 3000
 LONGEST = 400
-"""Characters of an error: what the file holds may be long."""
+"""The most characters of an error, because the content of a file may be long."""
 
 
-def rich() -> Session:
-    """Return a session in which every field holds something."""
+def session_with_every_field() -> Session:
+    """Return a session in which no field is empty."""
     base = sessions.measured(sessions.trained(2))
     troubled, profile = sessions.troubled(), sessions.profiled(base).profile
     assert profile is not None
@@ -82,8 +82,8 @@ PLAN = Plan(
     CutRule.UPSTREAM,
 )  # fmt: skip
 
-SESSION_JSON = json.loads(dump_session(rich()))
-PLAN_JSON = json.loads(dump_plan(PLAN, ExplorationRecord.of(rich()), ("0" * 64, "1" * 64)))
+SESSION_JSON = json.loads(dump_session(session_with_every_field()))
+PLAN_JSON = json.loads(dump_plan(PLAN, ExplorationRecord.of(session_with_every_field()), ("0" * 64, "1" * 64)))
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def show(path: Path) -> tuple[int, str]:
 
 
 def check_session_file(path: Path) -> None:
-    view, refusal = loaded(load, path, SessionError)
+    view, refusal = load_or_refusal(load, path, SessionError)
     if view is None:
         assert show(path) == (EXIT_FAILED, f"regional-explorer: {refusal}\n")
     else:
@@ -113,14 +113,14 @@ def check_session_file(path: Path) -> None:
 
 
 def check_plan_file(path: Path) -> None:
-    plan, _ = loaded(load_plan, path, PlanError)
+    plan, _ = load_or_refusal(load_plan, path, PlanError)
     if plan is not None:
         assert plan_source(plan)
         path.write_text(dump_plan(plan), encoding="utf-8")
         assert dump_plan(load_plan(path)) == dump_plan(plan)
 
 
-def loaded(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tuple[T | None, str]:
+def load_or_refusal(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tuple[T | None, str]:
     """Return what the file holds, or None and why it is refused: one line that names the file."""
     try:
         return read(path), ""
@@ -225,7 +225,7 @@ BAD_PLANS = (
 
 def assert_refused(read: Callable[[Path], object], path: Path, text: str, error: type[Exception], message: str) -> str:
     path.write_text(text, encoding="utf-8")
-    _, refusal = loaded(read, path, error)
+    _, refusal = load_or_refusal(read, path, error)
     assert message in refusal
     return refusal
 
@@ -260,7 +260,7 @@ def test_missing_file_is_reported(path: Any) -> None:
             read(path)
 
 
-def test_wrong_kind_of_file_is_named() -> None:
+def test_the_error_names_the_kind_of_a_wrong_file() -> None:
     for read, error, kind, what in ((load, SessionError, "plan", "session"), (load_plan, PlanError, "session", "plan")):
         with pytest.raises(error, match=f"^The text is not a saved {what}"):
             read(f'{{"kind":"{kind}"}}')
@@ -304,6 +304,6 @@ TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "
 NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_folder.ARTIFACT_FORMAT}
 
 
-def test_the_table_of_formats_has_every_one() -> None:
+def test_the_table_of_formats_is_complete() -> None:
     rows = re.findall(r"^\| (\w+) \| .*? \| (\d+) \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [(kind, int(number)) for kind, number in rows] == [*NEWEST.items()]

@@ -1,4 +1,4 @@
-"""Saving: a file is all there or as it was before, and a spreadsheet that opens the CSV runs nothing."""
+"""Saving: a file is complete or unchanged, and a spreadsheet that opens the CSV runs nothing."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_its_own(
+def test_new_files_have_default_permissions_replaced_ones_keep_theirs(
     mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The umask is shared by all threads: what another one creates while it is changed would be open to everybody."""
+    """All threads share the umask: while one changes it, a file of another thread would be open to everybody."""
     before = os.umask(mask)
     try:
         with monkeypatch.context() as patched:
@@ -175,19 +175,17 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
         warnings.simplefilter("always")
         ex.save_plan(tmp_path / "plan.json")
     ratio = "0.80× (0.77–0.83)."
-    said = f"The plan is slower than eager: {ratio}"
-    assert [said in str(one.message) for one in found] == [True] * slower
+    message = f"The plan is slower than eager: {ratio}"
+    assert [message in str(one.message) for one in found] == [True] * slower
     assert all(one.filename == __file__ for one in found)
     explored = load_plan_file(tmp_path / "plan.json").explored
     assert explored is not None
     assert explored.slower == ({"eager": ratio} if slower else {})
-    assert ex.to_source().startswith(f"# {said}\n") is slower
+    assert ex.to_source().startswith(f"# {message}\n") is slower
 
 
-def test_slower_plan_is_reported_where_it_runs() -> None:
-    explored = ExplorationRecord(
-        "f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8
-    )
+def test_production_reports_a_plan_that_was_slower_when_explored() -> None:
+    explored = ExplorationRecord("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
     for one, speedup in (
         (explored, "0.80×"),
         (replace(explored, speedup_low=0.75, speedup_high=0.85), "0.80× (0.75–0.85)"),

@@ -15,15 +15,15 @@ from tests.shared import sessions
 from tests.shared.sessions import measured_apart as measured
 
 
-def test_comparison_finds_slow_downs_and_rarely_errs() -> None:
+def test_compare_finds_slowdowns_with_few_false_alarms() -> None:
     equal = [speed_change(measured(1.3, 2 * n), measured(1.3, 2 * n + 1, machine=1.7)) for n in range(200)]
     assert sum(found.is_slower(0.03) for found in equal) <= 2
-    planted = [speed_change(measured(1.3, 2 * n), measured(1.3 / 1.08, 2 * n + 1)) for n in range(1000, 1040)]
-    assert sum(found.is_slower(0.03) for found in planted) >= 36
-    assert sum(found.verdict == "slower" for found in planted) >= 36
+    slowed = [speed_change(measured(1.3, 2 * n), measured(1.3 / 1.08, 2 * n + 1)) for n in range(1000, 1040)]
+    assert sum(found.is_slower(0.03) for found in slowed) >= 36
+    assert sum(found.verdict == "slower" for found in slowed) >= 36
 
 
-def test_changes_between_sessions_are_named_with_a_verdict() -> None:
+def test_compare_lists_changes_and_the_verdict_of_each_session() -> None:
     first = measured(1.3, 1)
     other = replace(first.environment, torch="2.15.0", device="cpu (another)", threads=8)
     slower = replace(measured(1.0, 2), environment=other, partitions=first.partitions[:2])
@@ -45,15 +45,15 @@ def test_graphs_and_generated_code_are_compared() -> None:
     )
     kernel = Kernel("k", KernelKind.POINTWISE)
 
-    def coded(text: str, kernels: int) -> Session:
+    def with_code(text: str, kernels: int) -> Session:
         return sessions.with_code(first, ArtifactCode(text, kernels=(kernel,) * kernels))
 
-    assert session_changes(coded("# 1\ncall()", 1), coded("# 2\ncall()", 1)) == []
-    assert session_changes(coded("call()", 1), coded("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]
-    assert session_changes(coded("call()", 1), first) == []
+    assert session_changes(with_code("# 1\ncall()", 1), with_code("# 2\ncall()", 1)) == []
+    assert session_changes(with_code("call()", 1), with_code("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]
+    assert session_changes(with_code("call()", 1), first) == []
 
 
-def test_incomparable_sessions_have_a_problem() -> None:
+def test_incomparable_sessions_are_labelled_not_comparable() -> None:
     first = measured(1.3, 1)
     for timings in ((), first.timings[:1]):
         assert list(compare(first, replace(first, timings=timings))["difference"]) == ["first", "not comparable"]

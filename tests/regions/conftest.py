@@ -15,6 +15,6 @@ def stack() -> rx.Exploration:
 
 @pytest.fixture
 def ex(stack: rx.Exploration) -> rx.Exploration:
-    """Return it without a region."""
+    """Return that exploration without a region."""
     stack.plan = rx.Plan()
     return stack

@@ -1,6 +1,6 @@
-"""Cutting: circles, sums of gradients, what is carved out, pieces used again, and what must run before what.
+"""Cutting: cycles, sums of gradients, carved ops, reused pieces, and the order of ops.
 
-Which partitions come of many programs, and that these compute the same, is in ``tests/golden/test_engine.py``.
+The partitions of many programs, and that they compute the same, are in ``tests/golden/test_engine.py``.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def with_cut(ex, cut):
     return ex
 
 
-def test_pieces_that_an_edit_does_not_change_are_used_again():
+def test_pieces_that_an_edit_does_not_change_are_reused():
     ex = rx.explore(programs.two, (torch.ones(3),))
     before = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
     ex.rename("a", "first").mark("added", ops="exp")
@@ -44,7 +44,7 @@ def test_pieces_that_an_edit_does_not_change_are_used_again():
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_mutual_feeding_splits_the_later_region(tmp_path):
+def test_regions_that_feed_each_other_split_the_later_one(tmp_path):
     ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
     cut = cut_by_region(ex, "0/inference")
     assert cut["a"] == [["sin", "mul"]]
@@ -53,30 +53,33 @@ def test_mutual_feeding_splits_the_later_region(tmp_path):
     assert_eager_pieces_are_bitwise(ex)
 
 
-def drop(x):
+def sin_with_dropout(x):
     return F.dropout(x.sin(), 0.5)
 
 
 @pytest.mark.parametrize(
-    "draw",
-    [torch.compiler.nested_compile_region(drop), lambda x: checkpoint(drop, x, use_reentrant=False)],
+    "random_op",
+    [
+        torch.compiler.nested_compile_region(sin_with_dropout),
+        lambda x: checkpoint(sin_with_dropout, x, use_reentrant=False),
+    ],
     ids=["in a body", "in a checkpoint"],
 )
-def test_random_numbers_are_drawn_in_the_order_of_the_program(draw):
-    def draws(x):
+def test_random_numbers_keep_the_order_of_the_program(random_op):
+    def program(x):
         with rx.region("r"):
             a = F.dropout(x, 0.5)
-        b = draw(draw(x))
+        b = random_op(random_op(x))
         with rx.region("r"):
             c = a * 2
         return b, c
 
-    ex = rx.explore(draws, (torch.ones(64, requires_grad=True),))
+    ex = rx.explore(program, (torch.ones(64, requires_grad=True),))
     assert_eager_pieces_are_bitwise(ex)
 
 
-class Broken(programs.Layer):
-    """A layer with a graph break inside, so that each half is a frame of its own and its parts are called alone."""
+class LayerWithBreak(programs.Layer):
+    """A layer with a graph break inside: each half is a frame, which calls its submodules alone."""
 
     def forward(self, x):
         x = self.up(x) * 2
@@ -85,7 +88,7 @@ class Broken(programs.Layer):
 
 
 def test_modules_are_found_behind_graph_breaks():
-    model = nn.ModuleDict({"layers": nn.ModuleList([Broken(), Broken()])})
+    model = nn.ModuleDict({"layers": nn.ModuleList([LayerWithBreak(), LayerWithBreak()])})
 
     def fn(x):
         for layer in model["layers"]:
@@ -138,24 +141,24 @@ def vector(size=3):
 SUMS: dict[str, Any] = {}
 
 
-def sums(pieces, inside, *said, args=None):
-    """A program: into how many pieces its backward is cut, with how many sums, and what is said of sums left out."""
+def expect_sums(pieces, inside, *messages, args=None):
+    """Decorator: the pieces of the program's backward, the sums in them, and texts about sums left out."""
 
     def add(fn):
-        SUMS[fn.__name__] = fn, args or (vector(),), pieces, inside, said
+        SUMS[fn.__name__] = fn, args or (vector(),), pieces, inside, messages
         return fn
 
     return add
 
 
-@sums({"r": 1}, 2)
+@expect_sums({"r": 1}, 2)
 def thrice(x):
     with rx.region("r"):
         a = x.sin()
         return a.cos() * a.exp() * a.tanh()
 
 
-@sums({"r": 2}, 4)
+@expect_sums({"r": 2}, 4)
 def two_residuals(x):
     """Two blocks as transformers have them: what comes into a branch also goes past it."""
     for _ in range(2):
@@ -166,7 +169,7 @@ def two_residuals(x):
     return x
 
 
-@sums({"r": 2}, 0, "2 ops", "they also take inputs from outside the instance")
+@expect_sums({"r": 2}, 0, "2 ops", "they also take inputs from outside the instance")
 def a_value_used_outside_as_well(x):
     with rx.region("r"):
         a = x.sin()
@@ -174,8 +177,8 @@ def a_value_used_outside_as_well(x):
     return a * b
 
 
-@sums({"r": 2}, 0, "they also take inputs from outside the instance")
-def what_comes_back_through_unmarked_ops(x):
+@expect_sums({"r": 2}, 0, "they also take inputs from outside the instance")
+def a_value_that_returns_through_unmarked_ops(x):
     with rx.region("r"):
         a = x.sin()
         b = a.cos()
@@ -184,7 +187,7 @@ def what_comes_back_through_unmarked_ops(x):
         return b * c
 
 
-@sums({"one": 1, "two": 1}, 0)
+@expect_sums({"one": 1, "two": 1}, 0)
 def between_regions(x):
     a = x.sin()
     with rx.region("one"):
@@ -194,14 +197,14 @@ def between_regions(x):
     return b * c
 
 
-@sums({"r": 1}, 0)
+@expect_sums({"r": 1}, 0)
 def a_residual_around_a_region(x):
     with rx.region("r"):
         y = x.sin().exp()
     return (x + y).cos()
 
 
-@sums(
+@expect_sums(
     {"a": 2, "b": 1},
     1,
     "if the instance had them, instances would feed each other in a cycle",
@@ -221,8 +224,8 @@ def crossed(x, z):
         return s * k, w
 
 
-@sums({"r": 2}, 2, "run_with_rng_state", "keeps its place")
-def what_draws(x):
+@expect_sums({"r": 2}, 2, "run_with_rng_state", "keeps its place")
+def dropout_in_a_checkpoint(x):
     def repeated(x):
         a = x.sin()
         return F.dropout(a.cos() * a.exp(), 0.5)
@@ -239,25 +242,25 @@ def body(x):
         return a.cos() * a.exp()
 
 
-@sums({"r": 1}, 1)
+@expect_sums({"r": 1}, 1)
 def a_body_that_several_calls_share(x):
     return body(body(x)) * 2
 
 
-def backward(ex):
+def backward_cut(ex):
     return cut_by_region(ex, "0/backward")
 
 
-def left(ex):
+def messages_of_sums_left_out(ex):
     return [item.message for item in told(ex, "backward-unmarked")]
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_of_gradients_belong_to_a_region(name):
-    fn, args, pieces, inside, said = SUMS[name]
+    fn, args, pieces, inside, messages = SUMS[name]
     ex = rx.explore(fn, args)
-    cut = backward(ex)
+    cut = backward_cut(ex)
     assert {region: len(parts) for region, parts in cut.items()} == pieces
     added = {
         node.name for graph in ex.session.graphs if graph.kind == "backward" for node in graph.ops if node.op == "add"
@@ -267,8 +270,8 @@ def test_sums_of_gradients_belong_to_a_region(name):
     assert len(added.intersection(owned)) == inside
     assert "run_with_rng_state" not in owned
     assert "region-cycle" not in codes(ex)
-    assert bool(left(ex)) is bool(said)
-    assert all(text in left(ex)[0] for text in said)
+    assert bool(messages_of_sums_left_out(ex)) is bool(messages)
+    assert all(text in messages_of_sums_left_out(ex)[0] for text in messages)
     preview = ex.preview(ex.plan)
     assert [part.nodes for part in preview.partitions] == [part.nodes for part in ex.session.partitions]
     assert list(preview.diagnostics) == ex.diagnostics
@@ -277,13 +280,13 @@ def test_sums_of_gradients_belong_to_a_region(name):
 
 def test_the_marked_cut_and_upstreams_cut_leave_sums_eager(tmp_path):
     ex = rx.explore(thrice, (vector(),))
-    assert set(backward(ex)["r"][0]) == set(ex.session.members["r"]["0/backward"])
+    assert set(backward_cut(ex)["r"][0]) == set(ex.session.members["r"]["0/backward"])
     assert not ex.diagnostics
     for cut in (CutRule.MARKED, CutRule.UPSTREAM):
         with_cut(ex, cut)
-        assert len(backward(ex)["r"]) == 2
+        assert len(backward_cut(ex)["r"]) == 2
         assert "add" not in ex.session.members["r"]["0/backward"]
-        (message,) = left(ex)
+        (message,) = messages_of_sums_left_out(ex)
         assert message.startswith("2 ops")
         assert f"cut='{cut}' takes only marked ops" in message
         assert_eager_pieces_are_bitwise(ex)
@@ -307,15 +310,15 @@ def test_marking_every_op_gives_one_partition_per_graph(fn, args, pieces):
     assert {part.graph: set(part.nodes) for part in ex.session.partitions} == ops
     assert len(ex.session.partitions) == len(ops)
     assert_eager_pieces_are_bitwise(ex)
-    marked = backward(with_cut(ex, CutRule.MARKED))["all"]
+    marked = backward_cut(with_cut(ex, CutRule.MARKED))["all"]
     assert len(marked) == pieces
     assert sum(map(len, marked)) < len(ops["0/backward"])
 
 
 def test_the_marked_cut_leaves_the_sums_of_both_residuals():
     ex = rx.explore(two_residuals, (vector(),))
-    assert len(backward(ex)["r"]) == 2
-    assert len(backward(with_cut(ex, CutRule.MARKED))["r"]) == 4
+    assert len(backward_cut(ex)["r"]) == 2
+    assert len(backward_cut(with_cut(ex, CutRule.MARKED))["r"]) == 4
 
 
 @pytest.mark.compiles
@@ -340,7 +343,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize(("target", "args", "keywords", "expected"), WRITES.values(), ids=WRITES)
-def test_writes_order_ops(target, args, keywords, expected):
+def test_ops_keep_their_order_around_writes(target, args, keywords, expected):
     graph = fx.Graph()
     values = {name: graph.placeholder(name) for name in ("x", "y", "z", "mean", "variance")}
     for node in values.values():
@@ -356,7 +359,7 @@ def test_writes_order_ops(target, args, keywords, expected):
 
 
 def test_in_place_writes_stay_outside_partitions():
-    """As the body of a HOP may, that AOTAutograd has not made functional."""
+    """The body of a higher-order op may contain in-place ops: AOTAutograd does not functionalize it."""
 
     def writes(x):
         return x.sin().add_(1).cos()

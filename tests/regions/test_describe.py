@@ -1,4 +1,4 @@
-"""Selections by pointer as selectors: they pick just what was selected, also in a later trace, and read as written."""
+"""Selections by pointer as selectors: they match exactly the selected ops, also in a later trace, and parse back."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ KINDS = {
 }
 
 
-def of_folds(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
-    parts = producers(graph)  # what picks a result out of an op stands in its box
+def fold_selections(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
+    parts = producers(graph)  # the getitem of an op is in the box of the op
     for fold in folds:
         nodes = [f"{graph.id}:{op.name}" for op in graph.ops if parts.get(op.name, op.name) in fold.nodes]
         yield Selection(KINDS.get(fold.kind), fold.kind is FoldKind.MODULE and "(call" not in fold.title, nodes)
-        yield from of_folds(graph, fold.parts)
+        yield from fold_selections(graph, fold.parts)
 
 
-def of_graph(graph: Graph) -> Iterator[Selection]:
+def graph_selections(graph: Graph) -> Iterator[Selection]:
     """Yield the boxes of a graph, the modules named above it, and all ops of each name."""
-    yield from of_folds(graph, outline(graph, ()))
+    yield from fold_selections(graph, outline(graph, ()))
     for path in {call.path for node in graph.ops for call in node.modules if call.path}:
         inside = [node for node in graph.ops if f"{node.module_path or ''}.".startswith(f"{path}.")]
         yield Selection(SelectorKind.MODULES, True, [f"{graph.id}:{node.name}" for node in inside])
     for target in {node.target for node in graph.ops}:
-        # Those of a backward belong to ops of other names; sums of gradients to none.
+        # Backward ops belong to ops of other names; sums of gradients belong to none.
         whole = graph.kind is not GraphKind.BACKWARD
         yield Selection(None, whole, [f"{graph.id}:{node.name}" for node in graph.ops if node.target == target])
 
 
-def drawn(session: Session, number: int) -> Iterator[Selection]:
+def random_selections(session: Session, number: int) -> Iterator[Selection]:
     """Yield random selections, a quarter of them unions of two, of each kind as often as of another."""
-    made = [one for graph in session.graphs for one in of_graph(graph)]
+    made = [one for graph in session.graphs for one in graph_selections(graph)]
     lines = [line for function in source_listing(session) for line in function.lines]
     made += [Selection(SelectorKind.LINES, True, list(line.passing)) for line in lines if line.passing]
     by_kind = collections.defaultdict(list)
@@ -73,11 +73,11 @@ def drawn(session: Session, number: int) -> Iterator[Selection]:
         by_kind[one.clicked, one.whole].append(one)
     generator = random.Random(7)  # noqa: S311 - a fixed seed
 
-    def draw() -> Selection:
+    def random_selection() -> Selection:
         return generator.choice(by_kind[generator.choice(list(by_kind))])
 
     for _ in range(number):
-        first, second = draw(), draw()
+        first, second = random_selection(), random_selection()
         if generator.random() < 0.75:
             yield first
         else:
@@ -85,8 +85,8 @@ def drawn(session: Session, number: int) -> Iterator[Selection]:
             yield Selection(clicked, False, list(dict.fromkeys(first.nodes + second.nodes)))
 
 
-def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
-    """Return what stays of each op in another trace: its modules, lines and name, and which of equal ones it is."""
+def identities(graphs: Sequence[Graph]) -> dict[int | None, object]:
+    """Return what identifies each op in any trace: its modules, lines and name, and its number among equal ones."""
     times: collections.Counter[object] = collections.Counter()
     found: dict[int | None, object] = {}
     for graph in graphs:
@@ -98,7 +98,7 @@ def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
     return found
 
 
-def picked(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int]:
+def origins_of(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int]:
     return {origin for selector in selectors for origin in picked_origins(selector, graphs)}
 
 
@@ -135,14 +135,14 @@ def test_pointer_selection_becomes_exact_selectors(name: str) -> None:
     with MODELS[name]() as ex:
         graphs = ex.session.graphs
         origins = {f"{graph.id}:{node.name}": node.origin for graph in graphs for node in graph.ops}
-        place, by_name, wholes = places(graphs), 0, 0
+        place, by_name, wholes = identities(graphs), 0, 0
         stored: list[tuple[tuple[rx.Selector, ...], set[object]]] = []
-        for selection in drawn(ex.session, SELECTIONS):
+        for selection in random_selections(ex.session, SELECTIONS):
             wanted = {origins[node] for node in selection.nodes} - {None}
             if not wanted:  # sums of gradients: nothing can mark these
                 continue
             found = selectors_for(selection.nodes, graphs, selection.clicked)
-            marked = picked(found, graphs)
+            marked = origins_of(found, graphs)
             shown = {node.rpartition(":")[0] for node in selection.nodes}
             assert {
                 node for node, origin in origins.items() if node.rpartition(":")[0] in shown and origin in marked
@@ -157,11 +157,11 @@ def test_pointer_selection_becomes_exact_selectors(name: str) -> None:
                 stored.append((found, {place[origin] for origin in marked}))
         assert by_name < MOST_BY_NAME * wholes
         ex.retrace(dynamic=True)
-        now = places(ex.session.graphs)
+        now = identities(ex.session.graphs)
         both = set(now.values()) & set(place.values())
         assert len(both) > 0.9 * len(place)
         for found, before in stored:
-            assert {now[origin] for origin in picked(found, ex.session.graphs)} & both == before & both, found
+            assert {now[origin] for origin in origins_of(found, ex.session.graphs)} & both == before & both, found
 
 
 TOGETHER = [
@@ -176,7 +176,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("text", "shown"), TOGETHER)
-def test_selectors_within_and_without_others_are_kept_in_plans(ex: rx.Exploration, text: str, shown: str) -> None:
+def test_plans_keep_selectors_with_within_and_without(ex: rx.Exploration, text: str, shown: str) -> None:
     every = {f"{graph.id}:{op.name}" for graph in ex.session.graphs for op in graph.ops if op.origin is not None}
 
     def nodes(*selector: str) -> set[str]:
@@ -199,7 +199,7 @@ def test_selectors_within_and_without_others_are_kept_in_plans(ex: rx.Exploratio
     assert ex.plan == plan
 
 
-def test_ops_that_are_left_out_separate_instances(ex: rx.Exploration) -> None:
+def test_excluded_ops_separate_instances(ex: rx.Exploration) -> None:
     ex.mark("chains", "-ops:linear")
     parts = ex.partitions.query("graph == '0/forward'")
     assert len(parts) == 7, "the norm and the gelu of each of three layers, and the end"
@@ -249,7 +249,7 @@ CHOICES: list[tuple[list[str], SelectorKind | None, str, str, int]] = [
 
 
 @pytest.mark.parametrize(("nodes", "clicked", "this", "alike", "count"), CHOICES)
-def test_a_selection_is_stored_as_this_one_or_all_alike(
+def test_a_selection_has_selectors_for_itself_and_all_alike(
     ex: rx.Exploration, nodes: list[str], clicked: SelectorKind | None, this: str, alike: str, count: int
 ) -> None:
     choice = choice_for(nodes, ex.session.graphs, clicked)

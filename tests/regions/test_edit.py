@@ -1,4 +1,4 @@
-"""Merging, splitting and carving: each edit is a new plan, and what it says is what is cut."""
+"""Merging, splitting and carving: each edit is a new plan, and the graphs are cut as it says."""
 
 from collections import Counter
 
@@ -24,8 +24,8 @@ def ops(ex, region, graph="0/forward"):
     return ["".join("m" if op == "addmm" else op[0] for op in part if op not in ("t", "getitem")) for part in found]
 
 
-def source_gives_the_same(ex):
-    """Tell whether the plan's own source makes the same members and partitions of a plan without regions."""
+def source_recreates_regions(ex):
+    """Return whether the plan's source, run on an empty plan, gives the same members and partitions."""
     members, partitions = ex.session.members, [part.nodes for part in ex.session.partitions]
     source, plan = plan_source(ex.plan), ex.plan
     ex.plan = rx.Plan()
@@ -35,29 +35,29 @@ def source_gives_the_same(ex):
     return same
 
 
-def norm_and(ex, other):
+def merge_norm_with(ex, other):
     return ex.mark("norm", modules="layers.*.norm").mark(other, modules=f"layers.*.{other}").merge("norm", other)
 
 
-def split(ex, at="0/forward:gelu_1"):
+def mark_and_split(ex, at="0/forward:gelu_1"):
     return ex.mark("layer", modules="layers.*").split("layer", at=at)
 
 
-def carved(ex):
+def mark_and_carve(ex):
     return ex.mark("layer", modules="layers.*").carve("layer", ops="aten.gelu*")
 
 
 EDITS = {
-    "merged": (lambda ex: norm_and(ex, "up"), {"norm": "nm"}),
-    "split": (split, {"layer.1": "nm", "layer.2": "gma"}),
-    "split in the backward": (lambda ex: split(ex, "gelu_backward"), {"layer.1": "nm", "layer.2": "gma"}),
+    "merged": (lambda ex: merge_norm_with(ex, "up"), {"norm": "nm"}),
+    "split": (mark_and_split, {"layer.1": "nm", "layer.2": "gma"}),
+    "split in the backward": (lambda ex: mark_and_split(ex, "gelu_backward"), {"layer.1": "nm", "layer.2": "gma"}),
     "split again": (
-        lambda ex: split(ex).split("layer.2", at="linear_1"),
+        lambda ex: mark_and_split(ex).split("layer.2", at="linear_1"),
         {"layer.1": "nm", "layer.2.1": "g", "layer.2.2": "ma"},
     ),
-    "split and merged": (lambda ex: split(ex).merge("layer.1", "layer.2", name="layer"), {"layer": "nmgma"}),
-    "carved": (carved, {"layer": "nm ma"}),
-    "carved and uncarved": (lambda ex: carved(ex).uncarve("layer"), {"layer": "nmgma"}),
+    "split and merged": (lambda ex: mark_and_split(ex).merge("layer.1", "layer.2", name="layer"), {"layer": "nmgma"}),
+    "carved": (mark_and_carve, {"layer": "nm ma"}),
+    "carved and uncarved": (lambda ex: mark_and_carve(ex).uncarve("layer"), {"layer": "nmgma"}),
 }
 
 
@@ -69,7 +69,7 @@ def test_edited_layers_are_cut_like_their_source(ex, edit, pieces):
     backward = Counter(part.region for part in ex.session.partitions if part.graph == "0/backward")
     assert backward == {name: len(parts) for name, parts in forward.items()}
     assert not [item for item in ex.diagnostics if item.severity != "info"]
-    assert source_gives_the_same(ex)
+    assert source_recreates_regions(ex)
     assert_eager_pieces_are_bitwise(ex)
 
 
@@ -112,7 +112,7 @@ def test_merged_region_takes_the_place_of_the_first(ex):
 
 
 def test_a_merge_that_joins_nothing_is_reported(ex):
-    found = told(norm_and(ex, "down"), "region-split")
+    found = told(merge_norm_with(ex, "down"), "region-split")
     assert len(found) == 2
     assert "modules:layers.*.norm" in found[0].message
     assert found[0].nodes
@@ -129,7 +129,7 @@ def test_every_instance_becomes_a_region(ex):
     assert [(r.name, r.selection, dict(r.config)) for r in ex.plan.regions] == [
         (f"up.{index + 1}", f"modules:layers.{index}.up", {"max_fusion_size": 2}) for index in range(3)
     ]
-    assert source_gives_the_same(ex)
+    assert source_recreates_regions(ex)
     ex.plan = rx.Plan()
     ex.mark("up.1", ops="aten.pow*").mark("up", modules="layers.*.up").split("up")
     assert [region.name for region in ex.plan.regions] == ["up.1", "up.2", "up.3", "up.4"], "names never clash"
@@ -144,25 +144,25 @@ def test_connected_parts_become_regions():
 
     ex = rx.explore(apart, programs.pair()).split("r")
     assert cut_by_region(ex) == {"r.1": [["sin", "add"]], "r.2": [["cos", "mul"]]}
-    assert source_gives_the_same(ex)
+    assert source_recreates_regions(ex)
     with pytest.raises(rx.PlanError, match="is one connected piece: say at which node"):
         ex.split("r.1")
 
 
 def test_an_unconnected_part_of_a_region_stays_one_piece():
-    def in_source(model, x):
+    def marked_call(model, x):
         with rx.region("attention"):
             return model(x)
 
     x = torch.randn(3, 4)
     by_module = rx.explore(nn.Sequential(Attention()), (x,), grad=False).mark("attention", modules="0")
-    by_source = rx.explore(in_source, (Attention(), x), grad=False)
+    by_source = rx.explore(marked_call, (Attention(), x), grad=False)
     for ex in (by_module, by_source):
         ex.split("attention", at="softmax")
         assert [len(parts) for parts in cut_by_region(ex, "0/inference").values()] == [1, 1]
 
 
-def test_instances_of_other_ops_stay_whole():
+def test_a_split_leaves_instances_without_its_op_whole():
     model = nn.Sequential(
         nn.Sequential(nn.Linear(4, 4), nn.GELU()), nn.ReLU(), nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     )
@@ -182,7 +182,7 @@ def test_a_region_without_ops_cannot_be_split(ex):
             draft.split("gone", at=at)
 
 
-def test_a_name_that_two_graphs_have_is_not_enough():
+def test_a_node_name_in_two_graphs_is_refused():
     ex = rx.explore(programs.with_break, programs.pair(), plan=rx.Plan()).mark("all", lines="with_break:1-9")
     with pytest.raises(rx.SelectorError, match=r"Several nodes .* 0/forward:mul, 1/forward:mul"):
         ex.split("all", at="mul")
@@ -195,7 +195,7 @@ def test_a_name_that_two_graphs_have_is_not_enough():
 
 
 def test_an_uncarved_op_is_a_member_again(ex):
-    carved(ex).uncarve("layer", nodes="gelu_1")
+    mark_and_carve(ex).uncarve("layer", nodes="gelu_1")
     assert ops(ex, "layer") == ["nm", "ma", "nmgma", "nm", "ma"]
     nodes, members = ex.session.graph("0/forward").by_name, ex.session.members["layer"]["0/forward"]
     assert [(nodes[name].carved, name in members) for name in ("gelu", "gelu_1")] == [(True, False), (False, True)]
@@ -203,12 +203,12 @@ def test_an_uncarved_op_is_a_member_again(ex):
         ex.uncarve("layer", nodes="gelu_1")
 
 
-def test_a_carve_holds_for_its_region_alone(ex):
+def test_a_carve_applies_only_to_its_region(ex):
     ex.mark("one", modules="layers.0").mark("two", modules="layers.1").carve("one", ops="aten.gelu*")
     assert [ops(ex, name) for name in ("one", "two")] == [["nm", "ma"], ["nmgma"]]
     ex.merge("one", "two", name="both")
     carved = [node.name for node in ex.session.graph("0/forward").ops if node.carved]
-    assert carved == ["gelu"], "a rule of one region holds for none of the other's ops when merged"
+    assert carved == ["gelu"], "after a merge, the carve of one region does not apply to ops of the other"
 
 
 def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):
@@ -246,11 +246,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "error", "says"), REFUSED)
-def test_an_edit_that_cannot_be_made_is_refused_and_changes_nothing(ex, edit, error, says):
+@pytest.mark.parametrize(("edit", "error", "message"), REFUSED)
+def test_an_edit_that_cannot_be_made_is_refused_and_changes_nothing(ex, edit, error, message):
     ex.mark("a", modules="layers.*").mark("b", ops="aten.pow*").mark("c", ops="aten.mean*")
     before, session = ex.plan, ex.session
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         edit(ex)
     assert ex.plan is before
     assert ex.session == session

@@ -18,11 +18,11 @@ from tests.shared import programs
 from tests.shared.work import calls
 
 
-def names(ex, region, graph="0/forward"):
+def member_names(ex, region, graph="0/forward"):
     return list(ex.session.members.get(region, {}).get(graph, ()))
 
 
-def named(**modules):
+def named_sequence(**modules):
     """Return a module that calls the given modules one after the other."""
     return nn.Sequential(collections.OrderedDict(modules))
 
@@ -38,7 +38,7 @@ GELUS = ["gelu", "gelu_1", "gelu_2"]
 PICKED = [
     ({"modules": "layers.*.up"}, ["t", "addmm", "t_2", "addmm_2", "t_4", "addmm_4"], 3),
     ({"modules": "**.up"}, ["t", "addmm", "t_2", "addmm_2", "t_4", "addmm_4"], 3),
-    ({"nodes": ["primals_1", "gelu"]}, ["gelu"], 1),  # what no region can have may be among others
+    ({"nodes": ["primals_1", "gelu"]}, ["gelu"], 1),  # nodes that no region can have are ignored
     *(({"ops": pattern}, GELUS, 3) for pattern in ("gelu", "aten.gelu", "aten.gelu*", "gelu.default", "gel*")),
     *(({"lines": lines}, ["pow_1", "mean"], 1) for lines in ("Stack.forward:4", f"programs.py:{LOSS}", f"{LOSS}")),
     *(({"lines": lines, "innermost": True}, ["pow_1", "mean"], 1) for lines in ("forward:4", f"{LOSS - 1}-{LOSS}")),
@@ -46,9 +46,9 @@ PICKED = [
 
 
 @pytest.mark.parametrize(("selectors", "nodes", "partitions"), PICKED)
-def test_selectors_pick_nodes(ex, selectors, nodes, partitions):
+def test_selectors_match_nodes(ex, selectors, nodes, partitions):
     ex.mark("r", **selectors)
-    assert names(ex, "r") == nodes
+    assert member_names(ex, "r") == nodes
     assert ex.partitions.query("graph == '0/forward'").shape[0] == partitions
 
 
@@ -59,7 +59,7 @@ def test_each_makes_one_region_per_module(ex):
     assert ex.mark("layer", modules="layers.0", each=True).plan == plan
     ex.plan = rx.Plan()
     ex.mark("layer", modules="layers.*", only=["0/forward:gelu", "0/forward:gelu_2"], each=True)
-    assert {region.name: names(ex, region.name) for region in ex.plan.regions} == {
+    assert {region.name: member_names(ex, region.name) for region in ex.plan.regions} == {
         "layer[layers.0]": ["gelu"],
         "layer[layers.2]": ["gelu_2"],
     }
@@ -67,7 +67,7 @@ def test_each_makes_one_region_per_module(ex):
 
 def test_marking_again_adds_and_the_later_mark_wins(ex):
     ex.mark("act", ops="aten.gelu*").mark("act", ops="aten.pow*").mark("one", nodes="0/forward:gelu_1")
-    assert (names(ex, "one"), names(ex, "act")) == (["gelu_1"], ["gelu", "gelu_2", "pow_1"])
+    assert (member_names(ex, "one"), member_names(ex, "act")) == (["gelu_1"], ["gelu", "gelu_2", "pow_1"])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_star_means_the_modules_below_the_root(pattern):
         "child[1]": ("tanh",),
     }
     ex.mark("children", modules=pattern)
-    assert names(ex, "children", "0/inference") == ["relu", "tanh"]
+    assert member_names(ex, "children", "0/inference") == ["relu", "tanh"]
     assert len(ex.partitions) == 2
 
 
@@ -139,9 +139,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("selectors", "says"), REFUSED)
-def test_empty_selector_is_refused_with_suggestions(ex, selectors, says):
-    with pytest.raises(SelectorError, match=says):
+@pytest.mark.parametrize(("selectors", "message"), REFUSED)
+def test_empty_selector_is_refused_with_suggestions(ex, selectors, message):
+    with pytest.raises(SelectorError, match=message):
         ex.mark("x", **selectors)
     assert not ex.plan.regions
 
@@ -154,13 +154,13 @@ def test_equal_layers_are_suggested_by_one_glob(ex, pattern):
     assert not re.search(r"layers\.\d", str(refused.value))
 
 
-def test_layers_of_other_classes_are_suggested_by_their_paths():
+def test_layers_of_different_classes_are_suggested_by_path():
     ex = rx.explore(nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU()), (torch.ones(3),))
     with pytest.raises(SelectorError, match=r"Examples of modules: 0, 1, 2\."):
         ex.mark("x", modules="layers.*")
 
 
-def test_a_glob_keeps_the_number_that_tells_classes_apart():
+def test_a_glob_keeps_the_index_that_separates_classes():
     assert equal_layers({"a.0.mlp.0": "L", "a.0.mlp.1": "G", "a.1.mlp.0": "L", "a.1.mlp.1": "G", "a.0": "B"}) == {
         "a.*.mlp.0": ["a.0.mlp.0", "a.1.mlp.0"],
         "a.*.mlp.1": ["a.0.mlp.1", "a.1.mlp.1"],
@@ -169,21 +169,21 @@ def test_a_glob_keeps_the_number_that_tells_classes_apart():
     assert equal_layers({"0": "A", "1": "B", "2": "A"}) == {"0": ["0"], "1": ["1"], "2": ["2"]}
 
 
-def test_a_path_with_glob_characters_picks_that_module():
+def test_a_path_with_glob_characters_selects_that_module():
     acts = {"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()}
-    ex = rx.explore(named(acts=named(**acts)), (torch.ones(3),))
+    ex = rx.explore(named_sequence(acts=named_sequence(**acts)), (torch.ones(3),))
     found = {"acts.a[0]": "relu", "acts.a0": "tanh", "acts.x*": "sigmoid", "acts.xy": "gelu"}
     for path, op in found.items():
-        assert names(ex.mark("r", modules=path), "r", "0/inference") == [op]
+        assert member_names(ex.mark("r", modules=path), "r", "0/inference") == [op]
         ex.unmark("r")
     ex.mark("r", modules="acts.*", each=True)
     members = {name: graphs["0/inference"] for name, graphs in ex.session.members.items()}
     assert members == {f"r[{path}]": (op,) for path, op in found.items()}
     ex.plan = rx.Plan()
-    assert names(ex.mark("r", modules="acts.a*"), "r", "0/inference") == ["relu", "tanh"]
+    assert member_names(ex.mark("r", modules="acts.a*"), "r", "0/inference") == ["relu", "tanh"]
 
 
-class Averaging(nn.Module):
+class BreakingNorms(nn.Module):
     """Batch norms that read a counter's value, which breaks the graph."""
 
     def __init__(self):
@@ -197,8 +197,8 @@ class Averaging(nn.Module):
         return self.down(x).sin()
 
 
-def test_marking_a_module_left_eager_by_a_graph_break_names_the_break(tmp_path):
-    ex = rx.explore(Averaging(), (torch.randn(8, 4),))
+def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
+    ex = rx.explore(BreakingNorms(), (torch.randn(8, 4),))
     first = next(item.stack[-1] for item in ex.session.breaks)
     for pattern, (line, module, broken) in {
         "norm": (3, "norm", "norm"),
@@ -206,13 +206,13 @@ def test_marking_a_module_left_eager_by_a_graph_break_names_the_break(tmp_path):
         "down": (4, "down.0", "down.1"),
         "down.1": (4, "down.1", "down.1"),
     }.items():
-        with pytest.raises(SelectorError, match=rf"Module '{module}' \(\w+\) runs eagerly, in no graph") as told:
+        with pytest.raises(SelectorError, match=rf"Module '{module}' \(\w+\) runs eagerly, in no graph") as raised:
             ex.mark("r", modules=pattern)
         called = rf"called at \S+:{first.def_line + line - 1} in forward"
         where = rf"module '{broken}' \(BatchNorm1d\), at batchnorm.py:\d+ in forward, {called}"
-        assert re.search(f"the graph broke in {where}: Unsupported Tensor.item", str(told.value))
+        assert re.search(f"the graph broke in {where}: Unsupported Tensor.item", str(raised.value))
     with pytest.raises(SelectorError, match=rf"the graph broke .*called at \S+:{first.line} in forward"):
-        ex.mark("r", lines="Averaging.forward:3")
+        ex.mark("r", lines="BreakingNorms.forward:3")
     with pytest.raises(SelectorError, match=r"matches no operation of this call. Examples of modules: up"):
         ex.mark("r", modules="uq")
     ex.plan = programs.plan_of(r="norm")
@@ -255,50 +255,50 @@ def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
     ex.mark("x", lines="two_file.py:4")
 
 
-def test_backward_only_pattern_picks_backward_ops():
-    def picked(ex, *patterns):
+def test_a_pattern_of_backward_ops_selects_their_forward_ops():
+    def members_of(ex, *patterns):
         found = ex.mark("r", ops=patterns).session.members["r"]["0/dynamo"]
         ex.unmark("r")
         return found
 
     x = torch.ones(3, requires_grad=True)
-    # The backward of the sine is a cosine; that of the cosine has a sine, which the forward has too.
+    # The backward of the sine is a cosine; the backward of the cosine has a sine, as the forward has.
     both = rx.explore(lambda x: x.sin().exp().cos().tanh(), (x,))
-    assert picked(both, "aten.cos*") == ("cos",)
-    assert picked(both, "aten.sin*", "aten.exp") == ("sin", "exp")
+    assert members_of(both, "aten.cos*") == ("cos",)
+    assert members_of(both, "aten.sin*", "aten.exp") == ("sin", "exp")
     both.mark("r", ops="aten.sin")
     with pytest.raises(SelectorError, match=r"matches no operation of the region. Did you mean 'aten.sin.default'"):
         both.carve("r", ops="aten.cos.default")
     ex = rx.explore(lambda x: x.exp().relu().sin().tanh(), (x,))
-    assert picked(ex, "aten.threshold_backward") == ("relu",)
-    assert picked(ex, "threshold_backward", "tanh") == ("relu", "tanh")
-    assert picked(ex, "aten.cos.default") == ("sin",)
+    assert members_of(ex, "aten.threshold_backward") == ("relu",)
+    assert members_of(ex, "threshold_backward", "tanh") == ("relu", "tanh")
+    assert members_of(ex, "aten.cos.default") == ("sin",)
 
 
-def renamed(x):
+def ops_named_like_others(x):
     sin = x * 2
     return sin.cos().sin()
 
 
 def test_a_short_name_of_several_ops_is_refused():
-    ex = rx.explore(renamed, (torch.ones(3),))
+    ex = rx.explore(ops_named_like_others, (torch.ones(3),))
     message = "Several nodes are called 'sin'. Say which: 0/dynamo:sin, 0/inference:sin"
     for selector in ({"nodes": "sin"}, {"nodes": ["cos", "sin"]}, {"ops": "*", "only": "sin"}):
         with pytest.raises(SelectorError, match=message):
             ex.mark("r", **selector)
     ex.mark("r", nodes="0/inference:sin")
-    assert names(ex, "r", "0/inference") == ["sin"]
+    assert member_names(ex, "r", "0/inference") == ["sin"]
     ex.mark("all", ops="*")
     with pytest.raises(SelectorError, match=message):
         ex.carve("all", nodes="sin")
     ex.carve("all", nodes=["0/dynamo:sin", "cos"])
-    assert names(ex, "all", "0/inference") == ["sin"]
-    # Of one op of the region it is enough.
+    assert member_names(ex, "all", "0/inference") == ["sin"]
+    # The short name of one op of the region is enough.
     ex.plan = rx.Plan()
     ex.mark("r", nodes=["0/inference:sin", "0/inference:cos"]).carve("r", nodes="sin")
-    assert names(ex, "r", "0/inference") == ["cos"]
+    assert member_names(ex, "r", "0/inference") == ["cos"]
     ex.uncarve("r", nodes="sin")
-    assert names(ex, "r", "0/inference") == ["cos", "sin"]
+    assert member_names(ex, "r", "0/inference") == ["cos", "sin"]
 
 
 def test_regions_are_edited_by_name(ex):
@@ -322,7 +322,7 @@ def test_marking_never_traces_again(ex, monkeypatch):
     assert len(ex.live.capture.frames) == frames
 
 
-class Slotted:
+class HeldInSlot:
     __slots__ = ("__model",)
 
     def __init__(self, model):
@@ -332,7 +332,7 @@ class Slotted:
         return self.__model(x)
 
 
-class OfClass:
+class HeldByClass:
     model = programs.Layer()
 
     @classmethod
@@ -341,20 +341,20 @@ class OfClass:
 
 
 def test_modules_are_found_wherever_they_are():
-    model, holder = OfClass.model, nn.Module()
+    model, holder = HeldByClass.model, nn.Module()
     holder.unregistered = [model]
     container = {"deep": collections.deque([{"c": [model]}])}
     ways = [
         *((lambda model: model, (model,)), (model.forward, ()), (functools.partial(lambda m, x: m(x), model), ())),
-        *((lambda x: model(x) + 0, ()), (Slotted(model).run, ()), (OfClass.run, ()), (holder, ())),
+        *((lambda x: model(x) + 0, ()), (HeldInSlot(model).run, ()), (HeldByClass.run, ()), (holder, ())),
         (lambda held, x: held["deep"][0]["c"][0](x), (container, torch.randn(4, 16))),
     ]
     for fn, args in ways:
         assert "up" in module_names(reach(fn, args).roots)[id(model.up)], fn
-    assert names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
+    assert member_names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
 
 
-def test_modules_of_several_models_stay_apart_where_their_paths_are_equal():
+def test_modules_of_several_models_with_equal_paths_stay_apart():
     student, teacher = programs.Stack(depth=2), programs.Stack(depth=2)
     ex = rx.explore(lambda x: student(x) - teacher(x), (torch.randn(4, 16),), grad=False)
     norm = ex.session.graphs[0].ops[0].modules[-1]
@@ -381,13 +381,13 @@ def test_modules_of_several_models_stay_apart_where_their_paths_are_equal():
 
 def test_all_names_of_shared_module_match():
     tied = nn.Linear(4, 4)
-    found = rx.explore(named(first=tied, act=nn.ReLU(), second=tied), (torch.randn(2, 4),))
+    found = rx.explore(named_sequence(first=tied, act=nn.ReLU(), second=tied), (torch.randn(2, 4),))
     for path in ("first", "second"):
         assert found.mark("x", modules=path).partitions.query("graph == '0/forward'").shape[0] == 2
         found.unmark("x")
     model = programs.Layer()
     model.owner = [nn.Sequential(model)]
-    assert names(rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up"), "up")
+    assert member_names(rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up"), "up")
 
 
 class Shared(nn.Module):
@@ -405,10 +405,14 @@ class Shared(nn.Module):
 def test_mark_on_caller_of_shared_body_marks_that_call_only():
     two = nn.Sequential(Shared(), Shared()), nn.Sequential(Shared(), Shared())
     first, wrap = Shared(), nn.Sequential(Shared())  # calls of the same body from two depths
-    models = named(left=two[0], right=two[1]), named(first=first, wrap=wrap), named(wrap=wrap, first=first)
+    models = (
+        named_sequence(left=two[0], right=two[1]),
+        named_sequence(first=first, wrap=wrap),
+        named_sequence(wrap=wrap, first=first),
+    )
     towers, *deep = (rx.explore(model, (torch.randn(4, 8),), grad=False) for model in models)
 
-    def marked(ex, path):
+    def mark_path(ex, path):
         ex.plan = rx.Plan()
         members = ex.mark("r", modules=path).session.members["r"]
         return members, "region-merged" in [found.code for found in ex.diagnostics]
@@ -416,24 +420,24 @@ def test_mark_on_caller_of_shared_body_marks_that_call_only():
     inside = {"0/dynamo/subgraph_0": ("gelu",), "0/inference/repeated_subgraph0": ("gelu",)}
     for ex, *paths in ((towers, "left.0.act", "right.1.act", "right.*.act"), *((ex, "first.act") for ex in deep)):
         for path in paths:
-            assert marked(ex, path)[0] == inside, path
+            assert mark_path(ex, path)[0] == inside, path
     for ex in deep:
-        assert list(marked(ex, "wrap.0.act")[0].values()) == [("gelu",)] * 2
+        assert list(mark_path(ex, "wrap.0.act")[0].values()) == [("gelu",)] * 2
     callers = {"left.0": 1, "right.1": 1, "left.*": 2, "right": 1}
     for ex, partitions in ((towers, callers), *((ex, {"first": 1, "wrap.0": 1, "wrap": 1}) for ex in deep)):
         for path, number in partitions.items():
-            members, merged = marked(ex, path)
+            members, merged = mark_path(ex, path)
             assert not merged
             assert all("subgraph" not in graph for graph in members), path
             assert len(ex.partitions) == number
-    assert marked(towers, "right.1.act")[1]
+    assert mark_path(towers, "right.1.act")[1]
     towers.compile()
     x = torch.randn(4, 8)
     with torch.no_grad():
         torch.testing.assert_close(towers.compiled(x), towers.live.call.fn(x))
 
 
-def test_marks_without_an_id_are_one_region_while_their_configs_agree():
+def test_marks_without_an_id_are_one_region_if_configs_agree():
     def blocks(x, one, two):
         with annotate({"compile_with_inductor": {"inductor_configs": one}}):
             x = x.sin() + 1
@@ -450,7 +454,7 @@ def test_marks_without_an_id_are_one_region_while_their_configs_agree():
 
 
 @pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes", "subgraphs"])
-def test_long_patterns_are_refused_unread_and_in_short(ex, kind):
+def test_long_patterns_are_refused_quickly_with_a_short_error(ex, kind):
     for pattern in ("*a" * 500_000, "f:" + "1" * 1_000_000):
 
         def mark(pattern=pattern):

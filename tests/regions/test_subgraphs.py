@@ -24,7 +24,7 @@ ASKED = {"max_autotune": False}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def options_are_on():
+def enable_options():
     from torch._dynamo import config
 
     name = "enable_invoke_subgraph_regional_compile"
@@ -39,7 +39,7 @@ def options(config=None, **others):
     return MODULE.get_invoke_subgraph_compile_options(config, **others)
 
 
-def nested(**given):
+def nested_model(**given):
     """Return a model of equal blocks, each a nested_compile_region with the options given, if any."""
 
     class Block(nn.Module):
@@ -63,7 +63,7 @@ def nested(**given):
     return Net()
 
 
-def sine(**given):
+def nested_sine(**given):
     """Return a function that is a nested_compile_region with the options given, if any."""
 
     @torch.compiler.nested_compile_region(**given)
@@ -73,53 +73,53 @@ def sine(**given):
     return g
 
 
-def explored(*, grad=True, **given):
-    return rx.explore(nested(**given), (torch.randn(4, 8),), grad=None if grad else False)
+def explore_nested(*, grad=True, **given):
+    return rx.explore(nested_model(**given), (torch.randn(4, 8),), grad=None if grad else False)
 
 
 # ------------------------------------------------------------------------------------------------------------- options
 
 
 @pytest.fixture(scope="module")
-def asking():
-    """Return an exploration of bodies that ask for a config."""
-    return explored(options=options(ASKED))
+def ex_with_options():
+    """Return an exploration of bodies whose options have a config."""
+    return explore_nested(options=options(ASKED))
 
 
-def test_body_with_options_is_one_region(asking, tmp_path):
-    (row,) = asking.regions.to_dict("records")
+def test_body_with_options_is_one_region(ex_with_options, tmp_path):
+    (row,) = ex_with_options.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
     assert row["backward_config"] is None
-    assert set(codes(asking)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
-    bodies = [graph for graph in asking.session.graphs if graph.parent and graph.kind != "dynamo"]
+    assert set(codes(ex_with_options)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
+    bodies = [graph for graph in ex_with_options.session.graphs if graph.parent and graph.kind != "dynamo"]
     assert any(op.origin is None for body in bodies for op in body.ops), "a sum of gradients, for h is used twice"
-    assert {part.graph: set(part.nodes) for part in asking.session.partitions} == {
+    assert {part.graph: set(part.nodes) for part in ex_with_options.session.partitions} == {
         body.id: {op.name for op in body.ops} for body in bodies
     }
-    (tmp_path / "session.json").write_text(dump_session(asking.session))
+    (tmp_path / "session.json").write_text(dump_session(ex_with_options.session))
     read = load_session(tmp_path / "session.json")
-    assert read.plan == asking.plan
-    assert [graph.options for graph in read.graphs] == [graph.options for graph in asking.session.graphs]
+    assert read.plan == ex_with_options.plan
+    assert [graph.options for graph in read.graphs] == [graph.options for graph in ex_with_options.session.graphs]
 
 
 def test_options_without_config_request_none():
     wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
     for given in (options(), MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped)):
-        assert explored(options=given).plan["Block"].configs == ((None, {}),)
+        assert explore_nested(options=given).plan["Block"].configs == ((None, {}),)
 
 
 @pytest.mark.compiles
-def test_bodies_are_compiled_and_give_eagers_results(asking):
-    assert_compiled_is_right(asking)
-    assert all(config == ASKED for config in asking.partitions.config_applied)
-    assert asking.partitions.shared_with.notna().any()
+def test_bodies_are_compiled_and_give_eagers_results(ex_with_options):
+    assert_compiled_is_right(ex_with_options)
+    assert all(config == ASKED for config in ex_with_options.partitions.config_applied)
+    assert ex_with_options.partitions.shared_with.notna().any()
 
 
 @pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
 @pytest.mark.compiles
-def test_the_directions_of_the_options_are_those_of_the_region():
+def test_forward_and_backward_options_become_the_regions_configs():
     backward = {"fallback_by_default": True}
-    ex = explored(options=options(ASKED, bw_inductor_config_patches=backward))
+    ex = explore_nested(options=options(ASKED, bw_inductor_config_patches=backward))
     assert [dict(config) for _, config in ex.plan["Block"].configs] == [ASKED, backward]
     ex.compile()
     table = ex.partitions
@@ -128,7 +128,7 @@ def test_the_directions_of_the_options_are_those_of_the_region():
 
 
 def test_functions_with_different_options_are_separate_regions():
-    one = sine(options=options(ASKED))
+    one = nested_sine(options=options(ASKED))
 
     @torch.compiler.nested_compile_region(options=options({}))
     def g(x):
@@ -139,8 +139,8 @@ def test_functions_with_different_options_are_separate_regions():
     assert len(ex.session.partitions) == 2
 
 
-def test_a_body_with_options_is_no_part_of_a_marked_block_around_it():
-    g = sine(options=options(ASKED))
+def test_a_body_with_options_is_separate_from_a_surrounding_block():
+    g = nested_sine(options=options(ASKED))
 
     def f(x):
         with rx.region("outer"):
@@ -153,8 +153,8 @@ def test_a_body_with_options_is_no_part_of_a_marked_block_around_it():
     assert "region-shrunk" in codes(ex)
 
 
-def test_the_source_marks_the_same_bodies(asking):
-    ex, before = asking, asking.plan
+def test_the_source_marks_the_same_bodies(ex_with_options):
+    ex, before = ex_with_options, ex_with_options.plan
     ex.configure("Block", {"max_fusion_size": 2}, direction="backward")
     parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, plan_source(ex.plan)
     assert "# In the source it is a nested_compile_region" in source
@@ -167,7 +167,7 @@ def test_the_source_marks_the_same_bodies(asking):
 
 
 def test_a_global_config_key_of_a_body_is_left_out():
-    ex = explored(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
+    ex = explore_nested(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
     assert ex.plan["Block"].config == ASKED
     assert ("config-global" in codes(ex)) is not HAS_DIRECTIONS
 
@@ -175,20 +175,20 @@ def test_a_global_config_key_of_a_body_is_left_out():
 # ------------------------------------------------------------------------------------------- options no plan can hold
 
 
-def test_a_partitioner_and_decompositions_in_the_options_are_followed():
-    """Decompositions shape the trace, and only that of the body."""
+def test_a_partitioner_and_decompositions_in_the_options_are_used():
+    """The decompositions apply only to the trace of the body."""
 
     def tanh(x):
         return 2 * torch.sigmoid(2 * x) - 1
 
     given = {torch.ops.aten.tanh.default: tanh}
-    ex = explored(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
+    ex = explore_nested(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
     found = only(ex, "subgraph-options")
     assert found.severity is Severity.INFO
-    said = found.message.replace("'", "")
-    assert "partitioner=default_partition" in said
-    assert "decompositions of aten.tanh.default" in said
-    assert "These are ignored" not in said
+    message = found.message.replace("'", "")
+    assert "partitioner=default_partition" in message
+    assert "decompositions of aten.tanh.default" in message
+    assert "These are ignored" not in message
     traced = [op.op for graph in ex.session.graphs if graph.kind == "inference" and graph.parent for op in graph.ops]
     assert "tanh" not in traced
 
@@ -198,7 +198,7 @@ def test_a_compiler_in_the_options_is_ignored():
     def mine(gm, inputs, **_):
         raise NotImplementedError
 
-    found = only(explored(options=MODULE.NestedCompileRegionOptions(fw_compiler=mine)), "subgraph-options")
+    found = only(explore_nested(options=MODULE.NestedCompileRegionOptions(fw_compiler=mine)), "subgraph-options")
     assert found.severity is Severity.WARNING
     assert all(text in found.message for text in ("These are ignored", "fw_compiler=", "mine", "bw_compiler=None"))
 
@@ -208,31 +208,31 @@ def test_a_compiler_in_the_options_is_ignored():
 
 @pytest.fixture(scope="module")
 def without_options():
-    return explored()
+    return explore_nested()
 
 
 @pytest.fixture
-def plain(without_options):
+def unmarked_ex(without_options):
     """Return an exploration of bodies without options, without regions."""
     without_options.plan = rx.Plan()
     return without_options
 
 
-def test_bodies_without_options_run_eagerly(plain):
-    found = only(plain, "subgraph-eager")
-    assert "nested.Block.forward" in found.message
-    # torch inlines the first block's, which needs no gradient of its input
+def test_bodies_without_options_run_eagerly(unmarked_ex):
+    found = only(unmarked_ex, "subgraph-eager")
+    assert "nested_model.Block.forward" in found.message
+    # torch inlines the body of the first block, whose input needs no gradient
     assert ("1 subgraph " in found.message) is INLINES
     assert "ex.mark('blocks', subgraphs='*')" in found.remedy
-    assert plain.plan.regions == ()
+    assert unmarked_ex.plan.regions == ()
     with pytest.raises(rx.SelectorError, match="Did you mean 'Block'"):
-        plain.mark("blocks", subgraphs="Blok")
-    assert "subgraph-eager" not in codes(plain.mark("all", modules="blocks.*"))
+        unmarked_ex.mark("blocks", subgraphs="Blok")
+    assert "subgraph-eager" not in codes(unmarked_ex.mark("all", modules="blocks.*"))
 
 
-@pytest.mark.parametrize("pattern", ["*", "nested.Block.forward", "Block", "forward", "subgraph_*"])
-def test_a_body_is_marked_by_its_name(plain, pattern):
-    ex = plain.mark("blocks", subgraphs=pattern)
+@pytest.mark.parametrize("pattern", ["*", "nested_model.Block.forward", "Block", "forward", "subgraph_*"])
+def test_a_body_is_marked_by_its_name(unmarked_ex, pattern):
+    ex = unmarked_ex.mark("blocks", subgraphs=pattern)
     assert len(ex.partitions) == (4 if INLINES else 6)
     assert codes(ex) == []
     assert ex.regions.selector.tolist() == [f"subgraphs:{pattern}"]
@@ -255,20 +255,20 @@ def test_one_of_several_functions_is_marked():
 
 @pytest.mark.skipif(not INLINES, reason="this torch inlines none")
 def test_inlined_body_is_reported():
-    g = sine()
+    g = nested_sine()
     with pytest.raises(rx.SelectorError, match="inlines a body without options that is called once"):
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 
 
-def test_bodies_of_other_ops_are_no_subgraphs():
+def test_branches_of_cond_are_not_subgraphs():
     ex = rx.explore(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), (torch.ones(3),))
     assert codes(ex) == []
     with pytest.raises(rx.SelectorError):
         ex.mark("branches", subgraphs="*")
 
 
-def test_ops_inside_are_carved_and_bodies_cut_apart(plain):
-    ex = plain.mark("blocks", subgraphs="*")
+def test_ops_inside_are_carved_and_bodies_cut_apart(unmarked_ex):
+    ex = unmarked_ex.mark("blocks", subgraphs="*")
     whole = [part.nodes for part in ex.session.partitions]
     ex.carve("blocks", ops="*sigmoid*")
     assert len(ex.partitions) == 2 * len(whole)

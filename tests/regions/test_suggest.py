@@ -1,4 +1,4 @@
-"""Suggested regions: what an engineer would try first, told apart, without a compile."""
+"""Suggested regions: what an engineer would try first, without a compile."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ MODELS: dict[str, tuple[Callable[[], rx.Exploration], Expected]] = {
 
 
 def check(ex: rx.Exploration) -> None:
-    """Check all that is said of suggestions against what marking them gives."""
+    """Check the figures and relations of suggestions against the regions that marking them gives."""
     graphs, found = ex.session.graphs, ex.suggest()
     running = {op.origin for graph in graphs if graph.kind != "dynamo" for op in graph.ops}
     origins = {}
@@ -185,7 +185,7 @@ def test_models_of_transformers_are_suggested_by_their_parts(name: str, expected
 def test_a_profile_gives_shares_and_the_order(tmp_path: Path) -> None:
     with rx.explore(
         programs.Stack(), (torch.randn(2048, 16),)
-    ) as ex:  # ops of some time: shorter ones may count as none
+    ) as ex:  # large, because short ops may count as taking no time
         before = ex.suggest()
         assert all(one.share is one.fusable_share is None for one in before)
         assert "The order is a guess, by the number of ops" in repr(before)

@@ -1,4 +1,4 @@
-"""Explores again and again, and counts what is alive after each time: run as a program of its own, without pytest."""
+"""Explore again and again, and count the live objects: run as a program of its own, without pytest."""
 
 import gc
 import json
@@ -20,7 +20,7 @@ import regional_explorer as rx
 KINDS = (FakeTensor, fx.GraphModule, fx.Node, GuardManagerWrapper)
 BEFORE, CYCLES = 1, 2
 CLOSED: list[rx.Exploration] = []
-"""Closed explorations stay until the end: what is freed is freed by closing them, not as they are dropped."""
+"""Closed explorations, kept until the end: closing frees their objects, not dropping them."""
 
 
 def straight(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -50,8 +50,8 @@ class Net(nn.Module):
             return torch.sin(self.inner(x) @ w).mean()
 
 
-def alive() -> Counter[str]:
-    for _ in range(3):  # what one collection frees runs finalizers, which let go of more
+def live_objects() -> Counter[str]:
+    for _ in range(3):  # finalizers of one collection release more objects
         gc.collect()
     found = Counter(kind.__name__ for one in gc.get_objects() for kind in KINDS if issubclass(type(one), kind))
     found["sources of graphs"] = sum(name.startswith("<eval_with_key>") for name in linecache.cache)
@@ -63,7 +63,7 @@ def pair() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
 
 
-def explored(fn: Callable[..., Any], *, close: bool) -> None:
+def explore_and_run(fn: Callable[..., Any], *, close: bool) -> None:
     ex = rx.explore(fn, pair())
     ex.compiled(*pair()).backward()
     if close:
@@ -71,7 +71,7 @@ def explored(fn: Callable[..., Any], *, close: bool) -> None:
         CLOSED.append(ex)
 
 
-def measured() -> None:
+def explore_and_measure() -> None:
     with torch.no_grad():
         ex = rx.explore(straight, pair())
     ex.benchmark(variants=("eager", "full"), budget_s=0.05)
@@ -80,23 +80,23 @@ def measured() -> None:
 
 
 def growth(act: Callable[[], None]) -> dict[str, int]:
-    """Return what ``act`` leaves behind in ``CYCLES`` calls, after some that may leave something once."""
+    """Return how many objects ``act`` leaves in ``CYCLES`` calls, after calls that may leave some once."""
     for _ in range(BEFORE):
         act()
-    before = alive()
+    before = live_objects()
     for _ in range(CYCLES):
         act()
-    after = alive()
+    after = live_objects()
     return {name: count - before[name] for name, count in after.items()}
 
 
 def main() -> None:
     """Print the growth of every case as JSON."""
-    cases: dict[str, Callable[[], None]] = {"whole compile": measured}
+    cases: dict[str, Callable[[], None]] = {"whole compile": explore_and_measure}
     for name, fn in {"straight": straight, "graph break": broken, "module": Net()}.items():
         for close in (True, False):
             how = "closed" if close else "dropped"
-            cases[f"{name}, {how}"] = lambda fn=fn, close=close: explored(fn, close=close)  # type: ignore[misc]
+            cases[f"{name}, {how}"] = lambda fn=fn, close=close: explore_and_run(fn, close=close)  # type: ignore[misc]
     gc.collect()
     gc.freeze()  # or each collection visits all of torch
     json.dump({name: growth(act) for name, act in cases.items()}, sys.stdout)

@@ -1,4 +1,4 @@
-"""What torch keeps of an exploration is given back when it is closed, or dropped."""
+"""Objects that torch keeps of an exploration are released when it is closed or dropped."""
 
 import gc
 import weakref
@@ -16,7 +16,7 @@ from regional_explorer.exploration.live import MAX_DROPPED
 from regional_explorer.torch_api.releasing import GeneratedCode
 from tests.shared.processes import python
 from tests.torch_api import exploring_often
-from tests.torch_api.exploring_often import Net, broken, explored, pair, straight
+from tests.torch_api.exploring_often import Net, broken, explore_and_run, pair, straight
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_users_own_compiled_function_stays() -> None:
         expected = own(*(args := pair()))
         traced = backend.frame_count
         for close in (True, False):
-            explored(fn, close=close)
+            explore_and_run(fn, close=close)
             rx.explore(lambda x, w: own(x, w) * 2, pair())
         gc.collect()
         assert torch.equal(own(*args), expected)
@@ -117,7 +117,7 @@ def test_closing_one_exploration_keeps_the_other() -> None:
     assert len(second.session.graphs) == graphs, "traced again"
 
 
-def test_a_function_kept_from_a_closed_exploration_says_so() -> None:
+def test_calling_a_function_of_a_closed_exploration_is_refused() -> None:
     for fn in (straight, broken, Net()):
         ex = rx.explore(fn, pair())
         compiled = ex.compiled

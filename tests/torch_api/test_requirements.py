@@ -1,4 +1,4 @@
-"""What is looked at first, when this package begins to import torch's compilers: torch's version, their directory."""
+"""The checks before torch's compilers are imported: torch's version, and the directory of their cache."""
 
 import importlib
 from pathlib import Path
@@ -16,7 +16,7 @@ def test_an_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.reload(torch_api)
 
 
-def test_an_unusable_cache_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_an_unusable_cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "below"))
     with pytest.raises(CacheDirectoryError, match=r"cannot be used.*Set TORCHINDUCTOR_CACHE_DIR") as raised:

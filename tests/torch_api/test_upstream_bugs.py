@@ -1,4 +1,4 @@
-"""The programs of docs/upstream.md: a workaround is looked at again once torch no longer needs it.
+"""The programs of docs/upstream.md fail as it says; once one does not, its workaround can go.
 
 They show what torch does, so they are run with another torch (``make test-torch``) and by ``make test-all``.
 """
@@ -76,14 +76,14 @@ ENDS: list[Any] = [
 
 
 @pytest.mark.parametrize(
-    ("program", "error", "said"),
+    ("program", "error", "message"),
     [pytest.param(*row[:3], marks=row[3:], id=row[0]) for row in RAISES],
     indirect=["program"],
 )
-def test_the_program_of_an_upstream_bug_raises(program, error, said):
-    """As a file of its own: Dynamo reads its lines."""
+def test_the_program_of_an_upstream_bug_raises(program, error, message):
+    """The program is run as a file, because Dynamo reads its lines."""
     counters.clear()
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         exec(compile(program.read_text(encoding="utf-8"), str(program), "exec"), {})  # noqa: S102 - our own page
 
 
