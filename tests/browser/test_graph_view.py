@@ -21,9 +21,9 @@ import json
 from tests.shared import sessions
 from regional_explorer.ui.widget import SessionView
 """
-TRAINED = "view = SessionView(sessions.trained(3))"
-DEEP = "view = SessionView(sessions.trained(40))"
-MODULES = "view = SessionView(sessions.session((sessions.layers(12),)))"
+TRAINED = "view = SessionView(sessions.training_session(3))"
+DEEP = "view = SessionView(sessions.training_session(40))"
+MODULES = "view = SessionView(sessions.session((sessions.layers_graph(12),)))"
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_pointing_shows_a_tooltip_and_clicks_select_in_the_kernel(jupyterlab: La
     graph.says("1 of 19 nodes selected, 1 in other graphs")
     graph.press("u")  # leaves what is selected in other graphs
     graph.wait_answered()
-    jupyterlab.run_code("view.set_session(sessions.trained(2))")
+    jupyterlab.run_code("view.set_session(sessions.training_session(2))")
     graph.says("1 of 13 nodes selected, 1 in other graphs")
 
 
@@ -325,7 +325,9 @@ def test_the_colours_follow_the_theme_without_a_transition(host: Lab, show: Show
 
 def test_several_views_on_one_page_do_not_clash(jupyterlab: Lab, show: Show) -> None:
     graph = show(TRAINED)
-    index = jupyterlab.add_cell_and_run("other = SessionView(sessions.trained(2))\ndisplay(view)\ndisplay(other)")
+    index = jupyterlab.add_cell_and_run(
+        "other = SessionView(sessions.training_session(2))\ndisplay(view)\ndisplay(other)"
+    )
     views = jupyterlab.output(index).locator(".rxg")
     again, other = Graph(views.first), Graph(views.last)
     again.says("19 nodes in 16 boxes")
@@ -341,7 +343,7 @@ def test_several_views_on_one_page_do_not_clash(jupyterlab: Lab, show: Show) -> 
 def test_hostile_names_stay_text(jupyterlab: Lab, show: Show) -> None:
     show(
         "import ipywidgets\n"
-        "view = ipywidgets.VBox([SessionView(sessions.hostile(text), height=200) for text in sessions.HOSTILE])"
+        "view = ipywidgets.VBox([SessionView(sessions.hostile_session(text), height=200) for text in sessions.HOSTILE])"
     )
     views = jupyterlab.output(0).locator(".rxg")
     expect(views).to_have_count(len(sessions.HOSTILE))
@@ -388,7 +390,7 @@ Alone = Callable[[SessionView], Page]
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_closed_view_sends_no_more_state(alone: Alone, closes: bool) -> None:
-    page = alone(SessionView(sessions.trained(3)))
+    page = alone(SessionView(sessions.training_session(3)))
     page.evaluate(POINT_AND_TYPE, closes)
     page.wait_for_timeout(400)
     assert page.evaluate("state.search ?? ''") == ("" if closes else "gelu")
@@ -396,7 +398,7 @@ def test_a_closed_view_sends_no_more_state(alone: Alone, closes: bool) -> None:
 
 @pytest.mark.parametrize("keys", [{}, {"altKey": True}], ids=["a drag", "a lasso"])
 def test_a_drag_that_the_browser_cancels_leaves_nothing(alone: Alone, keys: dict[str, bool]) -> None:
-    page = alone(SessionView(sessions.trained(3)))
+    page = alone(SessionView(sessions.training_session(3)))
     still = page.evaluate(SHOT)
     page.evaluate(DRAG, keys)
     assert page.evaluate(SHOT) != still
@@ -408,7 +410,7 @@ def test_a_drag_that_the_browser_cancels_leaves_nothing(alone: Alone, keys: dict
 
 
 def test_a_late_selection_does_not_replace_a_newer_one(alone: Alone) -> None:
-    view = SessionView(sessions.trained(3))
+    view = SessionView(sessions.training_session(3))
     here, there = alone(view), alone(view)
     for page in (there, there, here):
         page.evaluate(POINT_AND_TYPE, False)
@@ -424,7 +426,7 @@ def test_a_late_selection_does_not_replace_a_newer_one(alone: Alone) -> None:
 
 
 def test_last_selection_wins_while_the_kernel_is_busy(alone: Alone) -> None:
-    page = alone(SessionView(sessions.trained(3)))
+    page = alone(SessionView(sessions.training_session(3)))
     page.evaluate("void show()")
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -447,12 +449,12 @@ def test_last_selection_wins_while_the_kernel_is_busy(alone: Alone) -> None:
 
 
 def test_shown_nodes_open_their_tab(alone: Alone) -> None:
-    page = alone(SessionView(sessions.trained(3), shown={"tab": "partitions"}))
+    page = alone(SessionView(sessions.training_session(3), shown={"tab": "partitions"}))
     shown, tip = page.get_by_role("tab", selected=True), Graph(page.locator(".rxg")).tip
     page.evaluate("tell({ show: ['0/backward:tanh1'] })")
     expect(tip).to_contain_text("mlp[1]")
     expect(shown).to_have_text("partitions")
-    apart = sessions.trained(3)
+    apart = sessions.training_session(3)
     other = replace(apart.graphs[0], id="1/forward", frame=1)
     page = alone(SessionView(replace(apart, graphs=(*apart.graphs, other)), shown={"tab": "1/forward"}))
     page.evaluate("tell({ show: ['0/forward:gelu1', '0/backward:tanh1'] })")
@@ -465,7 +467,7 @@ def has_boxes(graph: Graph, count: int) -> None:
 
 @pytest.fixture
 def deep(alone: Alone) -> Graph:
-    return Graph(alone(SessionView(sessions.trained(40))).locator(".rxg"))
+    return Graph(alone(SessionView(sessions.training_session(40))).locator(".rxg"))
 
 
 @pytest.fixture
@@ -523,7 +525,7 @@ def test_the_title_of_a_graph_stays_in_view(deep: Graph) -> None:
 
 
 def test_a_tab_that_was_left_before_its_graph_came_is_not_marked(alone: Alone) -> None:
-    page = alone(SessionView(sessions.trained(3)))
+    page = alone(SessionView(sessions.training_session(3)))
     marked = page.get_by_role("tab", selected=True)
     Graph(page.locator(".rxg")).press("g")
     expect(marked).to_have_text("backward")
@@ -532,7 +534,7 @@ def test_a_tab_that_was_left_before_its_graph_came_is_not_marked(alone: Alone) -
 
 
 def test_the_window_stays_where_the_minimap_moved_it(alone: Alone) -> None:
-    page = alone(SessionView(sessions.trained(40), shown={"folds": {"0/forward": {"all": True}}}))
+    page = alone(SessionView(sessions.training_session(40), shown={"folds": {"0/forward": {"all": True}}}))
     where = "root => [root.rxView.camera.x, root.rxView.camera.y]"
     page.locator(".rxg-map").click()
     moved = page.locator(".rxg").evaluate(where)

@@ -19,7 +19,7 @@ from tests.browser.conftest import a_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.views import Explorer, Graph, box_of, faults_for_some_readers
-from tests.shared.panel import make
+from tests.shared.panel import small_exploration
 
 SETUP = """
 %load_ext regional_explorer
@@ -217,7 +217,7 @@ def test_config_is_copied_as_python(notebook: Lab, panel: Explorer) -> None:
 
 
 def test_withdrawn_text_does_not_reach_the_next_region(alone: Callable[[SessionView], Page]) -> None:
-    exploration = make()
+    exploration = small_exploration()
     exploration.configure("act", {"max_fusion_size": 4})
     panel = Panel(control_of(exploration))
     panel.press("open", "mm")
@@ -237,7 +237,7 @@ def test_withdrawn_text_does_not_reach_the_next_region(alone: Callable[[SessionV
 
 
 def test_escape_closes_an_open_menu_and_keeps_what_is_selected(alone: Callable[[SessionView], Page]) -> None:
-    panel = Panel(control_of(make()))
+    panel = Panel(control_of(small_exploration()))
     page = alone(panel)
     for title in ("Options", "Take home"):
         summary = page.locator("summary", has_text=title)

@@ -32,7 +32,7 @@ Open = Callable[..., Page]
 
 def session() -> Session:
     """Return a measured session with source lines, diagnostics, and the code of one artifact."""
-    base = sessions.measured(sessions.troubled())
+    base = sessions.measured(sessions.session_with_diagnostics())
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(0, 1), defined=(1, 3), called=5)
     return sessions.with_code(base, ArtifactCode(CODE, kernels=(kernel,)))
 
@@ -233,7 +233,7 @@ def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -
 
 @pytest.mark.parametrize("hostile", sessions.HOSTILE[:6], ids=lambda one: ascii(one[:12]))
 def test_hostile_names_run_nothing(open_page: Open, hostile: str) -> None:
-    page = open_page(sessions.hostile(hostile))
+    page = open_page(sessions.hostile_session(hostile))
     expect(page.locator(".rxg-canvas")).to_be_visible()
     assert page.locator("script").count() == 2
     assert page.locator("img, iframe").count() == 0

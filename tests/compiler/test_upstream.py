@@ -72,7 +72,7 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
 @compiles
 def test_variants_of_torch_recompile_under_other_settings():
     """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
-    ex = rx.explore(programs.two, (torch.ones(4),))
+    ex = rx.explore(programs.two_regions, (torch.ones(4),))
 
     def costs():
         benchmark(ex, "full", "upstream")

@@ -29,7 +29,7 @@ from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
 from tests.diagnostics.test_remedies import REMEDIES, Runs, Words, words_of
 from tests.shared import diagnostics_programs, programs
-from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
+from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, diagnostics_of, needs_region_ids, only
 from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
 from tests.shared.work import calls
 
@@ -73,7 +73,7 @@ PROGRAMS = diagnostics_programs.page_programs()
 )
 def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
-    found = told(ex, code)
+    found = diagnostics_of(ex, code)
     if code == "backward-only" and not REGION_IDS:
         assert codes(ex) == ["region-lost"], "torch 2.11 takes the mark away with the frame, from the backward too"
         return
@@ -457,7 +457,7 @@ def test_the_later_mark_wins_with_a_diagnostic() -> None:
     assert (found.region, found.severity) == ("layer", Severity.INFO)
     assert "3 ops that region 'layer' requested belong to 'up'" in found.message
     ex.mark("all", modules="layers.*")
-    empty = told(ex, "region-empty")
+    empty = diagnostics_of(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
     assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
     assert all(item.where for item in empty), "the lines of what it asked for"
@@ -500,7 +500,7 @@ def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
             return torch.nn.functional.dropout(x.sin(), 0.5)
 
     ex = rx.explore(lambda x: checkpoint(block, x, use_reentrant=False), (torch.ones(3, requires_grad=True),))
-    forward, backward = told(ex, "region-shrunk")
+    forward, backward = diagnostics_of(ex, "region-shrunk")
     assert "results of run_and_save_rng_state, which runs eagerly, so that a checkpoint" in forward.message
     assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
 
@@ -515,7 +515,7 @@ def test_folded_ops_after_break_name_their_graph() -> None:
         return a.exp() + b.cos()
 
     ex = rx.explore(call, programs.pair(), partitioner="min_cut")
-    assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
+    assert [item.graph for item in diagnostics_of(ex, "region-grown")] == ["1/forward", "1/backward"]
 
 
 def test_gradient_sums_amid_region_are_named(tmp_path: Path) -> None:
@@ -615,15 +615,15 @@ def test_a_value_is_not_called_without_effect_if_the_default_was_not_compiled() 
 
 
 def test_recompiled_is_one_per_region_and_guard() -> None:
-    ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
+    ex = rx.explore(programs.two_regions, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
         ex.live.capture.run(torch.ones(size))
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert [item.region for item in found] == ["a", "b"]
     assert all("again 3 times (graphs 1, 2, 3; the last: float32[7])" in item.message for item in found)
     assert all(re.search(r"size mismatch at index 0\. expected \d, actual \d", item.message) for item in found)
     ex.live.capture.run(torch.ones(8, dtype=torch.float64))
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert [item.region for item in found] == ["a", "b", "a", "b"], "another guard is another cause"
     assert ["dtype mismatch" in item.message for item in found] == [False, False, True, True]
 
@@ -645,17 +645,17 @@ def test_a_guard_that_fails_with_other_values_each_time_is_told_once() -> None:
 
 
 def test_forgotten_trace_names_its_cause() -> None:
-    ex = rx.explore(programs.two, (torch.ones(8),))
+    ex = rx.explore(programs.two_regions, (torch.ones(8),))
     ex.compile()
     torch._dynamo.reset()
     ex.compiled(torch.ones(8))
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert [item.region for item in found] == ["a", "b"]
     for item in found:
         assert item.message.endswith("since torch._dynamo.reset() made Dynamo forget the earlier trace.")
         assert "ex.retrace() drops the earlier trace" in item.remedy
     ex.retrace()
-    assert not told(ex, "recompiled")
+    assert not diagnostics_of(ex, "recompiled")
     assert {part.graph for part in ex.session.partitions} == {"0/inference"}
 
 

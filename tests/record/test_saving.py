@@ -62,7 +62,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
     before = path.read_bytes()
     monkeypatch.setattr("os.fsync", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        save(sessions.trained(), path)
+        save(sessions.training_session(), path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == before
 
@@ -121,7 +121,7 @@ def test_unwritable_file_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", sessions.HOSTILE)
 def test_hostile_names_can_be_written(tmp_path: Path, text: str) -> None:
     for ending in ("json", "html", "svg", "csv"):
-        assert save(sessions.hostile(text), tmp_path / f"x.{ending}").read_text(encoding="utf-8")
+        assert save(sessions.hostile_session(text), tmp_path / f"x.{ending}").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import NumericsVerdict
 from regional_explorer.record.changes import changes, speed_change
 from regional_explorer.record.session import Session
 from tests.shared import sessions
-from tests.shared.sessions import measured_apart as measured
+from tests.shared.sessions import measured_in_process as measured
 
 
 def test_comparison_finds_slow_downs_and_rarely_errs() -> None:
@@ -38,7 +38,7 @@ def test_changes_between_sessions_are_named_with_a_verdict() -> None:
 
 
 def test_graphs_and_generated_code_are_compared() -> None:
-    first, longer = sessions.trained(2), sessions.trained(3)
+    first, longer = sessions.training_session(2), sessions.training_session(3)
     assert changes(first, longer)[:2] == ["0/forward: 12 → 18 ops", "0/backward: 8 → 12 ops"]
     assert changes(first, replace(first, graphs=first.graphs[:1], partitions=first.partitions[:2]))[0] == (
         "0/backward: 8 → 0 ops"

@@ -26,17 +26,17 @@ MOST_LINES = 20
 
 
 def shown_sessions() -> dict[str, Session]:
-    measured, troubled = sessions.measured(), sessions.troubled()
+    measured, troubled = sessions.measured(), sessions.session_with_diagnostics()
     names = [f"a region with a rather long name, the number {number}" for number in range(30)]
     many = replace(measured, plan=Plan(tuple(replace(measured.plan.regions[0], name=name) for name in names)))
     return {
-        "traced": sessions.trained(1),
+        "traced": sessions.training_session(1),
         "measured": measured,
         "troubled": troubled,
         "many regions": many,
-        "no region": replace(sessions.trained(1), plan=Plan(), partitions=(), members={}),
+        "no region": replace(sessions.training_session(1), plan=Plan(), partitions=(), members={}),
         "long title": replace(measured, title="f" * 300),
-        **{f"hostile {number}": sessions.hostile(text) for number, text in enumerate(sessions.HOSTILE)},
+        **{f"hostile {number}": sessions.hostile_session(text) for number, text in enumerate(sessions.HOSTILE)},
     }
 
 
@@ -63,7 +63,7 @@ def markdown_keys(text: str) -> list[str]:
 
 
 def test_a_saved_session_has_the_same_answer(tmp_path: Path) -> None:
-    session = sessions.measured(sessions.troubled())
+    session = sessions.measured(sessions.session_with_diagnostics())
     path = tmp_path / "x.json"
     path.write_text(dump_session(session), encoding="utf-8")
     assert load(path).answer == Results(session).answer
@@ -83,7 +83,7 @@ def test_each_state_gives_results_and_next_step() -> None:
     changed = replace(measured, conditions=replace(measured.conditions, outdated=True))
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     no_verdict = replace(measured, timings=(*measured.timings[:2], unsure))
-    text = told(sessions.trained(1))
+    text = told(sessions.training_session(1))
     assert "no plan is measured yet. Next: ex.benchmark() compiles and measures" in text
     assert "1.24× eager (1.21–1.27), faster" in told(measured)
     assert "torch.compile was not measured" in told(without_full)

@@ -30,7 +30,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from tests.shared import sessions
 from tests.shared.processes import python
-from tests.shared.sessions import parse
+from tests.shared.sessions import parse_svg
 from tests.shared.work import calls
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -44,11 +44,11 @@ def box_of(scene: Scene, node: str) -> Box:
 
 
 def texts(svg: str) -> set[str]:
-    return {"".join(text.itertext()) for text in parse(svg).iter(f"{SVG}text")}
+    return {"".join(text.itertext()) for text in parse_svg(svg).iter(f"{SVG}text")}
 
 
 def test_every_op_is_in_exactly_one_box() -> None:
-    session = sessions.trained(6)
+    session = sessions.training_session(6)
     ops = sorted(node.name for graph in session.graphs for node in graph.ops if not node.name.startswith("item"))
     for everything in (False, True):
         scene = compose(session, everything=everything)
@@ -56,7 +56,7 @@ def test_every_op_is_in_exactly_one_box() -> None:
 
 
 def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
-    few = compose(sessions.trained())
+    few = compose(sessions.training_session())
     assert box_of(few, "x").look is Look.INPUT
     ops = tuple(sessions.op(f"op{n}", "aten.add.Tensor", "x") for n in range(9))
     many = compose(sessions.session((Graph("0", GraphKind.INFERENCE, 0, (Node("x", Role.INPUT, "x"), *ops)),)))
@@ -64,13 +64,13 @@ def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
 
 
 def test_without_partitions_each_connected_part_of_the_members_is_a_group() -> None:
-    base = sessions.trained(3)
+    base = sessions.training_session(3)
     scene = compose(replace(base, partitions=()))
     assert [group.title for group in scene.sections[0].groups] == [f"mlp part {n} · 3 ops" for n in (1, 2, 3)]
 
 
 def test_members_that_no_partition_took_are_shown_as_left_out() -> None:
-    base = sessions.trained(1)
+    base = sessions.training_session(1)
     short = tuple(replace(cut, nodes=cut.nodes[1:]) for cut in base.partitions)
     found = pieces(replace(base, partitions=short), base.graphs[0])
     assert [(piece.nodes, piece.note) for piece in found] == [
@@ -80,7 +80,7 @@ def test_members_that_no_partition_took_are_shown_as_left_out() -> None:
 
 
 def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
-    session = sessions.trained(40)
+    session = sessions.training_session(40)
     scene = compose(session)
     stack = box_of(scene, "mm20")
     assert (stack.look, stack.title, stack.detail) == (Look.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
@@ -89,7 +89,7 @@ def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
 
 
 def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
-    base = sessions.trained(40)
+    base = sessions.training_session(40)
     bad = tuple(replace(cut, state=State.FAILED) if cut.instance == 20 else cut for cut in base.partitions)
     scene = compose(replace(base, partitions=bad))
     assert box_of(scene, "mm20").failed
@@ -112,7 +112,7 @@ def test_repeated_patterns_are_found_as_stretches(keys: str, found: list[Stretch
 
 
 def test_bodies_and_the_dynamo_graph_are_drawn_on_request_only() -> None:
-    base = sessions.trained(1)
+    base = sessions.training_session(1)
     dynamo = replace(base.graphs[0], id="0/dynamo", kind=GraphKind.DYNAMO)
     body = replace(base.graphs[0], id="0/forward/body", parent=("0/forward", "mm0"))
     session = replace(base, graphs=(dynamo, *base.graphs, body))
@@ -124,7 +124,7 @@ def test_bodies_and_the_dynamo_graph_are_drawn_on_request_only() -> None:
 
 
 def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
-    base = sessions.trained(1)
+    base = sessions.training_session(1)
     nodes = tuple(replace(node, values=None) if node.name == "gelu0" else node for node in base.graphs[0].nodes)
     scene = compose(replace(base, graphs=(replace(base.graphs[0], nodes=nodes),)))
     assert box_of(scene, "gelu0").look is Look.BAD
@@ -133,7 +133,7 @@ def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
 
 
 def test_dot_that_is_only_laid_out_has_no_legend() -> None:
-    scene, entry = compose(sessions.trained(1)), "mlp · max_autotune"
+    scene, entry = compose(sessions.training_session(1)), "mlp · max_autotune"
     assert [entry in "\n".join(dot_lines(scene, legend=legend)) for legend in (True, False)] == [True, False]
 
 
@@ -148,10 +148,10 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
 
 
 def test_failed_region_is_named_and_drawn() -> None:
-    session = sessions.trained(1, state=State.FAILED, error="CppCompileError: boom")
+    session = sessions.training_session(1, state=State.FAILED, error="CppCompileError: boom")
     svg = session_svg(session)
     assert {"mlp · 3 ops · failed", "mlp · max_autotune=True · failed"} <= texts(svg)
-    groups = [element.attrib["class"] for element in parse(svg).iter(f"{SVG}g")]
+    groups = [element.attrib["class"] for element in parse_svg(svg).iter(f"{SVG}g")]
     assert "c f r0 x" in groups
     assert "CppCompileError: boom" in svg
     assert Badge.RECOMPUTE in compose(session).marks
@@ -163,12 +163,12 @@ def test_picture_of_empty_session_says_so() -> None:
 
 
 def test_a_picture_of_a_training_step_stays_small() -> None:
-    assert len(session_svg(sessions.trained(60)).encode()) < 60_000
+    assert len(session_svg(sessions.training_session(60)).encode()) < 60_000
 
 
 @needs_graphviz
 def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
-    scene = compose(sessions.trained(3))
+    scene = compose(sessions.training_session(3))
     placed = place(scene)
     assert set(placed.boxes) == {box.id for box in scene.boxes}
     assert len(placed.curves) == sum(len(section.edges) for section in scene.sections)
@@ -196,13 +196,13 @@ def test_a_layout_that_fails_or_takes_too_long_is_given_up() -> None:
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
 def test_a_picture_is_laid_out_without_graphviz(answer: bytes | None) -> None:
-    scene = compose(sessions.trained(3))
+    scene = compose(sessions.training_session(3))
     svg = draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: answer))
     assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
 
 
 def test_rows_put_boxes_below_their_inputs() -> None:
-    scene = compose(sessions.trained(5), everything=True)
+    scene = compose(sessions.training_session(5), everything=True)
     placed = layers(scene)
     for section in scene.sections:
         for tail, head in section.edges:
@@ -215,7 +215,7 @@ def test_rows_put_boxes_below_their_inputs() -> None:
 
 
 def test_thousands_of_ops_are_drawn_short_or_as_single_boxes_in_layers() -> None:
-    session = sessions.huge(3_001)
+    session = sessions.huge_session(3_001)
     short = session_svg(session)
     assert len(short) < 60_000
     assert "add, mul, mul × 1000" in texts(short)
@@ -227,7 +227,7 @@ def test_thousands_of_ops_are_drawn_short_or_as_single_boxes_in_layers() -> None
 @pytest.mark.parametrize("detail", ["short", "ops"])
 def test_the_work_of_a_picture_grows_with_its_ops_not_faster(detail: str) -> None:
     def work(number: int) -> int:
-        session = sessions.huge(number)
+        session = sessions.huge_session(number)
         if detail == "short":
             return calls(lambda: session_svg(session))
         scene = compose(session, everything=True)
@@ -267,7 +267,7 @@ def test_a_cycle_of_edges_does_not_stop_the_layout() -> None:
 
 def test_picture_needs_no_dot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    made = digraph(sessions.trained(2))
+    made = digraph(sessions.training_session(2))
     bundle = made._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html"}
     assert "mlp[0] · 3 ops" in bundle["text/html"]
@@ -277,12 +277,12 @@ def test_picture_needs_no_dot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_graphviz
 def test_the_users_own_dot_statements_are_drawn() -> None:
-    made = digraph(sessions.trained(1))
+    made = digraph(sessions.training_session(1))
     made.node("mine", label="added by hand")
     svg = made._repr_svg_()
     assert svg is not None
     assert svg.startswith("<svg")
-    assert "added by hand" in "".join(parse(svg).itertext())
+    assert "added by hand" in "".join(parse_svg(svg).itertext())
 
 
 def test_the_showing_process_never_loads_pygraphviz() -> None:
@@ -291,6 +291,6 @@ import sys
 from regional_explorer.picture.svg import digraph
 from tests.shared import sessions
 
-digraph(sessions.trained(1))._repr_mimebundle_()
+digraph(sessions.training_session(1))._repr_mimebundle_()
 assert "pygraphviz" not in sys.modules
 """)

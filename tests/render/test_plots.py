@@ -20,7 +20,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.session import Session
 from tests.shared import sessions
-from tests.shared.drawn_sessions import drawn
+from tests.shared.random_sessions import random_measurement
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def without_a_screen() -> Iterator[None]:
 
 
 def test_regions_and_the_whole_call_have_their_gains_with_whiskers() -> None:
-    session = drawn(0)[1]
+    session = random_measurement(0)[1]
     axes = SavedSession(session).plot.gain()
     gains = {name: timing.gain_s for name, timing in whole_region_timings(session).items() if timing.gain_s is not None}
     shown = dict(zip([label.get_text() for label in axes.get_yticklabels()], axes.patches, strict=True))
@@ -50,7 +50,7 @@ def test_every_sample_of_a_benchmark_is_drawn_on_the_axes_given() -> None:
 
 
 def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
-    session = sessions.profiled(sessions.trained(2))
+    session = sessions.profiled(sessions.training_session(2))
     axes = Plots(session).timeline()
     ends = [patch.get_x() + patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
     assert len(axes.patches) == sum(len(graph.ops) for graph in session.graphs)
@@ -61,7 +61,9 @@ def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
 def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None:
     product = Kernel("mm", KernelKind.EXTERN, bytes_read=1000, bytes_written=1000, operations=8000)
     times = (KernelTime(Figure(4e-6), 2e-6, BoundBy.MATRIX), KernelTime(Figure(1e-6), 5e-7, BoundBy.COPY))
-    session = sessions.with_code(sessions.trained(1), ArtifactCode("x", (product, replace(product, operations=1000))))
+    session = sessions.with_code(
+        sessions.training_session(1), ArtifactCode("x", (product, replace(product, operations=1000)))
+    )
     artifact = session.artifacts["artifact-0/forward"]
     timed = replace(artifact, kernel_times=ArtifactKernelTimes(times))
     axes = Plots(replace(session, artifacts={"artifact-0/forward": timed})).roofline()
@@ -85,7 +87,7 @@ def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
     for title in ("Gain", "Samples", "Timeline"):
         assert f"<details><summary>{title}</summary>" in page
     assert "<summary>Roofline</summary>" not in page, "no kernel was timed"
-    assert "Drawings" not in save(sessions.trained(1), tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert "Drawings" not in save(sessions.training_session(1), tmp_path / "bare.html").read_text(encoding="utf-8")
 
 
 def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None:
@@ -114,4 +116,4 @@ def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch:
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
 def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
     with pytest.raises(MeasureError, match=r"nothing to draw yet: run ex\.\w+\(\) first"):
-        getattr(Plots(sessions.trained(1)), name)()
+        getattr(Plots(sessions.training_session(1)), name)()

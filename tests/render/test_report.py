@@ -36,7 +36,7 @@ from regional_explorer.tables.benchmark import (
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans, partitions_table
 from tests.shared import sessions
 from tests.shared.pages import Page
-from tests.shared.sessions import cells, measured_alone, note
+from tests.shared.sessions import cells, measured_alone, notes_text
 
 
 def test_no_speedup_stands_beside_failed_numerics() -> None:
@@ -79,21 +79,21 @@ def test_empty_session_gives_advice(show: Callable[[Session], str]) -> None:
 
 def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
     def state_and_note(session: Session) -> tuple[str, str]:
-        return cells(regions_table(session))[0][-1], note(regions_table(session))
+        return cells(regions_table(session))[0][-1], notes_text(regions_table(session))
 
-    base = sessions.session((sessions.layers(1),), (sessions.region("attn"),))
+    base = sessions.session((sessions.layers_graph(1),), (sessions.region("attn"),))
     assert state_and_note(base) == ("empty", "")
-    off = sessions.trained(2, state=State.EAGER)
+    off = sessions.training_session(2, state=State.EAGER)
     assert state_and_note(replace(off, plan=off.plan.changed("mlp", enabled=False))) == ("eager", "mlp: disabled")
-    whole = replace(sessions.trained(2), partitions=())
+    whole = replace(sessions.training_session(2), partitions=())
     assert state_and_note(whole) == ("eager", "mlp: none of its ops could be cut out")
-    half = sessions.trained(2)
+    half = sessions.training_session(2)
     half = replace(half, partitions=(replace(half.partitions[0], state=State.FAILED), *half.partitions[1:]))
     assert state_and_note(half) == ("failed", "mlp: 1 failed, 3 compiled")
 
 
 def test_a_config_not_applied_as_requested_is_flagged_with_a_word() -> None:
-    base = sessions.trained(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
+    base = sessions.training_session(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
     done = {"max_autotune": True, "epilogue_fusion": True, "cpp_wrapper": True}
     (part, *_), made = base.partitions, base.artifacts["artifact-0/forward"]
     session = replace(base, partitions=(part,), artifacts={"artifact-0/forward": replace(made, config=done)})
@@ -105,7 +105,7 @@ def test_a_config_not_applied_as_requested_is_flagged_with_a_word() -> None:
 
 
 def test_a_failed_partition_shows_its_error() -> None:
-    session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
+    session = sessions.training_session(2, state=State.FAILED, error="CppCompileError: no compiler")
     page = Page(to_html(*report.report_nodes(session, regions=False)))
     assert page.texts["td"][4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
@@ -213,7 +213,7 @@ def test_different_disturbances_are_all_reported() -> None:
 @pytest.mark.parametrize("width", [100, 120])
 def test_text_keeps_to_the_width(width: int) -> None:
     # Without compiles: numbers are not wrapped, and those of all phases are wider.
-    said = session_text(replace(sessions.troubled(), artifacts={}), width=width)
+    said = session_text(replace(sessions.session_with_diagnostics(), artifacts={}), width=width)
     assert max(map(len, said.splitlines())) <= width
 
 
@@ -232,7 +232,7 @@ def test_text_aligns_wide_characters() -> None:
 
 
 def test_styles_are_scoped_under_one_class() -> None:
-    page = session_html(sessions.trained(2))
+    page = session_html(sessions.training_session(2))
     sheet = re.sub(r"@media\([^)]*\)\{", "", page[page.index("<style>") + 7 : page.index("</style>")])
     while (flat := re.sub(r"[^{};]+\{[^{}]*\}(?=[^{}]*\})", "", sheet)) != sheet:  # what is nested is inside a class
         sheet = flat
@@ -242,7 +242,7 @@ def test_styles_are_scoped_under_one_class() -> None:
 
 
 def test_a_saved_result_stays_small() -> None:
-    session = sessions.measured(sessions.trained(40))
+    session = sessions.measured(sessions.training_session(40))
     assert len(session_html(session, picture=session_svg(session)).encode()) < 100_000
 
 
@@ -265,8 +265,8 @@ def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
 def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
     base = sessions.measured()
     few = tuple(replace(one, samples_s=one.samples_s[:7], iqr_s=None, speedup=None) for one in base.timings)
-    assert "Fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
-    assert "fewer than 8 samples" not in note(timings_table(base))
+    assert "Fewer than 8 samples" in notes_text(timings_table(replace(base, timings=few)))
+    assert "fewer than 8 samples" not in notes_text(timings_table(base))
 
 
 def test_phases_come_in_their_order() -> None:
@@ -291,7 +291,7 @@ def test_useless_compile_never_pays_off() -> None:
     found = region_timings_table(measured_alone(**fields))
     (row,) = cells(found)
     assert (row[3], row[-1]) == ("−600 µs", "never")
-    assert note(found).count("busy machine") == 1
+    assert notes_text(found).count("busy machine") == 1
 
 
 def test_unmeasurably_small_peaks_say_so() -> None:
@@ -316,7 +316,7 @@ def test_tables_without_figures_are_left_out_everywhere() -> None:
     interrupted = replace(measured_alone(), partition_timings=measured_alone().partition_timings[:1])
     for show in (session_text, session_html, page_html):
         assert "Regions alone" in show(measured_alone())
-        for session in (sessions.trained(), interrupted):
+        for session in (sessions.training_session(), interrupted):
             assert "Regions alone" not in show(session)
             assert "How it adds up" not in show(session)
 
@@ -325,7 +325,7 @@ def test_tables_without_figures_are_left_out_everywhere() -> None:
 
 
 def test_page_is_self_contained() -> None:
-    page = page_html(sessions.measured(sessions.troubled()))
+    page = page_html(sessions.measured(sessions.session_with_diagnostics()))
     assert page.startswith("<!DOCTYPE html>")
     assert not re.search(r"url\(|@import|http(?!-equiv|://www\.w3\.org/2000/svg)", page)
     parsed = Page(page)
@@ -345,21 +345,21 @@ def test_page_is_self_contained() -> None:
 
 @pytest.mark.parametrize("add", [sessions.measured, sessions.profiled])
 def test_a_page_of_layers_stays_small(add: Callable[[Session], Session]) -> None:
-    page = page_html(add(sessions.trained(24)))
+    page = page_html(add(sessions.training_session(24)))
     assert len(page.encode()) < 150_000
 
 
 def test_the_page_holds_the_times_of_single_regions() -> None:
     base = sessions.measured()
     assert "Regions alone" not in page_html(base)
-    alone = tuple(sessions.alone(part.id, 3e-4, 1e-4) for part in base.partitions)
+    alone = tuple(sessions.partition_timing(part.id, 3e-4, 1e-4) for part in base.partitions)
     page = page_html(replace(base, partition_timings=alone))
     assert page.count("<h4>Regions alone</h4>") == 1
     assert re.search("1.20 ms.*400 µs.*3.00×", re.sub("<[^>]*>", " ", page.split("<h4>Regions alone</h4>")[1]))
 
 
 def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
-    view = Page(page_html(sessions.profiled(sessions.trained()))).data
+    view = Page(page_html(sessions.profiled(sessions.training_session()))).data
     assert [overlay["title"] for overlay in view["overlays"]] == ["module", "share of the time"]
     for number in range(len(view["graphs"])):
         times = view[f"folds{number}"]["times"]
@@ -369,7 +369,7 @@ def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
 
 
 def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
-    base = sessions.measured(sessions.troubled())
+    base = sessions.measured(sessions.session_with_diagnostics())
     session = sessions.with_code(base, ArtifactCode("def call(args):\n    return args  # </script>\n"))
     other = replace(session, plan=session.plan.changed("mlp", enabled=False))
     page = page_html(session, measured_plans((session, other), session))

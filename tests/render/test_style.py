@@ -12,7 +12,7 @@ from regional_explorer.errors import count, listing
 from regional_explorer.style.css import DARK, LIGHT, Ground, paint
 from regional_explorer.style.element import clean, clean_page, markup, node, style_sheet, to_html, words
 from regional_explorer.style.formats import duration, percent, signed, significant, size
-from tests.shared.pages import contrast, linear
+from tests.shared.pages import contrast, linear_rgb
 
 WRITTEN: dict[Callable[[Any], str], dict[float | None, str]] = {
     duration: {
@@ -156,5 +156,5 @@ def seen(colour: str, sight: str) -> list[float]:
         "protanopia": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
         "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
     }[sight]
-    light = linear(colour)
+    light = linear_rgb(colour)
     return [max(sum(m * p for m, p in zip(row, light, strict=True)), 0) ** (1 / 3) for row in matrix]

@@ -151,7 +151,7 @@ def test_every_table_is_shown_and_has_its_columns_when_empty() -> None:
     code, stages = RegionCode.of(session, "mlp"), RegionStages("mlp", session, ())
     found = Roofline((), (), (), Launches(0, 0, 0), Roundings(0, 0))
     tables = [code.kernels, stages.changes, stages.frame, found.border_frame, found.op_frame, found.region_frame]
-    assert "median_us" in Results(sessions.trained(1)).timings._repr_html_()
+    assert "median_us" in Results(sessions.training_session(1)).timings._repr_html_()
     for table in (*tables, compare(), compare(session), Results(session).kernel_times("mlp")):
         assert type(table) is ShownFrame
         assert len(table.columns) > 2
@@ -184,8 +184,8 @@ def test_results_of_a_table_are_plain_frames() -> None:
 
 
 def test_diagnostics_are_a_list_and_show_a_table() -> None:
-    found = DiagnosticList(sessions.troubled().diagnostics)
-    assert found == list(sessions.troubled().diagnostics)
+    found = DiagnosticList(sessions.session_with_diagnostics().diagnostics)
+    assert found == list(sessions.session_with_diagnostics().diagnostics)
     page = found._repr_html_()
     assert "<table" in page
     assert "region-split" in page
@@ -194,7 +194,7 @@ def test_diagnostics_are_a_list_and_show_a_table() -> None:
 
 
 def test_configure_takes_keywords_like_a_marked_region() -> None:
-    session = sessions.trained(1)
+    session = sessions.training_session(1)
     draft = Draft(session.plan, session.graphs, session.breaks)
     dotted: dict[str, Any] = {"cpp.simdlen": 256}
     draft.configure("mlp", max_fusion_size=8, **dotted)

@@ -25,7 +25,7 @@ def page_sections() -> dict[str, str]:
 
 
 def _parts() -> tuple[str, str]:
-    """Return what the page says of diagnostics, and of refusals."""
+    """Return the text of the page about diagnostics, and that about refusals."""
     diagnostics, _, refusals = PAGE.read_text(encoding="utf-8").partition("\n# Calls that are refused\n")
     return diagnostics, refusals
 
@@ -97,7 +97,7 @@ def norms_apart(block: Any, x: torch.Tensor) -> Any:
 
 
 def gpt_of_neighbours(blocks: int = 4) -> Any:
-    """Return that model with its norms a region of their own, which feeds the others directly and is fed by them."""
+    """Return that model with its norms as another region, which feeds the others directly and is fed by them."""
     model = gpt(blocks)
     type(model.blocks[0]).forward = norms_apart  # the class is of this model alone
     return model
@@ -113,9 +113,9 @@ CLEAN: dict[str, Callable[[], Exploration]] = {
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
-    "twelve": lambda: rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),)),
+    "twelve": lambda: rx.explore(programs.twelve_regions, (torch.randn(4, requires_grad=True),)),
     "no region": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
     "stack by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*"),
     "mlps by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("up", modules="layers.*.up"),
 }
-"""Programs about which there is nothing at all to say, with and without regions."""
+"""Programs without any diagnostic, with and without regions."""

@@ -9,12 +9,12 @@ import pytest
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel import Panel
-from tests.shared.panel import Blocked, make
+from tests.shared.panel import BlockedMethod, small_exploration
 
 
 @pytest.fixture(scope="package")
 def traced() -> Iterator[Exploration]:
-    with make() as ex:
+    with small_exploration() as ex:
         yield ex
 
 
@@ -30,7 +30,7 @@ def exploration(traced: Exploration) -> Iterator[Exploration]:
 @pytest.fixture
 def own_exploration() -> Iterator[Exploration]:
     """An exploration that a test may compile, measure and trace again."""
-    with make() as ex:
+    with small_exploration() as ex:
         yield ex
 
 
@@ -47,8 +47,8 @@ def panel(control: Control) -> Iterator[Panel]:
 
 
 @pytest.fixture
-def blocked_work(exploration: Exploration) -> Iterator[Blocked]:
-    work = Blocked()
+def blocked_work(exploration: Exploration) -> Iterator[BlockedMethod]:
+    work = BlockedMethod()
     exploration.benchmark = exploration.compile = work  # type: ignore[method-assign]
     yield work
     work.go_on.set()

@@ -22,7 +22,7 @@ from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
 from tests.shared import sessions
-from tests.shared.panel import Blocked, button, elements, text
+from tests.shared.panel import BlockedMethod, button, elements, text
 
 MEASURED = replace(disables("mm"), basis=Basis.MEASURED, gain_s=Figure(1e-5, 9e-6, 1.1e-5))
 GUESSED = configures("act", {"max_fusion_size": 4})
@@ -78,7 +78,7 @@ def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, explo
 def test_a_search_is_a_job_that_keeps_the_best_when_it_is_stopped(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    work = Blocked()
+    work = BlockedMethod()
     exploration.tune = work  # type: ignore[method-assign]
     panel.press("tune")
     assert work.begun.wait(10)
@@ -97,7 +97,7 @@ def test_without_a_verdict_the_panel_offers_to_measure_as_much_more_as_the_answe
     (again,) = elements(answer_part(shown), data_do="measure more")
     assert words(again) == f"Measure {again[1]['data-of']} s more"
     assert elements(answer_part(shown), data_do="tune"), "the search is offered too"
-    exploration.benchmark = work = Blocked(then=(ended := Mock()))  # type: ignore[method-assign]
+    exploration.benchmark = work = BlockedMethod(then=(ended := Mock()))  # type: ignore[method-assign]
     panel.press("measure more", again[1]["data-of"])
     assert work.begun.wait(10)
     work.go_on.set()
@@ -118,7 +118,7 @@ def test_measuring_more_says_before_the_press_which_ticked_variants_it_leaves_ou
 
 
 def test_first_measurement_is_offered_as_long_as_a_verdict_takes(control: Control) -> None:
-    profiled = sessions.profiled(sessions.trained(1))
+    profiled = sessions.profiled(sessions.training_session(1))
     assert profiled.profile
     slow = replace(profiled, profile=replace(profiled.profile, step=Figure(1.5)))
     told = answer_part(replaced(control.shown(), session=slow))
@@ -133,7 +133,7 @@ def test_torch_compile_is_measured_from_its_first_request_on(
     without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
     (press,) = elements(answer_part(replaced(control.shown(), session=without)), data_do="measure with")
     assert VariantName.FULL not in control.state.variants
-    exploration.benchmark = work = Blocked()  # type: ignore[method-assign]
+    exploration.benchmark = work = BlockedMethod()  # type: ignore[method-assign]
     panel.press("measure with", press[1]["data-of"])
     assert work.begun.wait(10)
     work.go_on.set()

@@ -27,8 +27,8 @@ from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
 from tests.shared import programs
-from tests.shared.panel import Blocked, elements, enabled, nodes, pick, rows, text, type_in
-from tests.shared.processes import until
+from tests.shared.panel import BlockedMethod, elements, is_enabled, pick, region_nodes, rows, text, type_in
+from tests.shared.processes import wait_until
 
 
 def names(exploration: Exploration) -> list[str]:
@@ -174,14 +174,14 @@ def relu_of_merged(panel: Panel, control: Control) -> str:
     pick(panel, "mm", "act")
     panel.press("merge")
     pick(panel, "mm")
-    return next(node for node in nodes(control, "mm", graph="0/forward") if "relu" in node)
+    return next(node for node in region_nodes(control, "mm", graph="0/forward") if "relu" in node)
 
 
 def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     relu = relu_of_merged(panel, control)
-    backward_of_mm = next(node for node in nodes(control, "mm", graph="0/backward") if "mm" in node)
+    backward_of_mm = next(node for node in region_nodes(control, "mm", graph="0/backward") if "mm" in node)
     panel.press("select", value=[backward_of_mm, relu])
     assert possible(panel) == {"Rename", "Split", "Carve out"}
     panel.press("split")
@@ -203,7 +203,7 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     exploration.mark("sum", ops="aten.sum*")
     control.refresh()
     before = exploration.plan
-    panel.press("select", value=[relu, *nodes(control, "sum", graph="0/forward")])
+    panel.press("select", value=[relu, *region_nodes(control, "sum", graph="0/forward")])
     panel.press("carve")
     assert "These are all ops of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
@@ -242,7 +242,7 @@ def test_nodes_selected_in_the_graph_become_a_region(panel: Panel, control: Cont
     panel.press("mark")
     assert "✗" not in text(panel, "marking")
     assert control.state.plan["picked"].selection == "ops:matmul"
-    assert name in nodes(control, "picked")
+    assert name in region_nodes(control, "picked")
 
 
 def test_a_click_on_a_line_is_stored_as_the_line_and_one_in_a_layer_as_this_or_all_alike() -> None:
@@ -304,7 +304,7 @@ def test_measured_suggestions_come_by_their_gain_and_stay(
     def measure(bench: LiveBench, found: Sequence[Suggestion], budget_s: float, keep: Callable[..., None]) -> None:
         """Wait for *Cancel*; let the last one gain, and the first one nothing, which is known the second time only."""
         begun.set()
-        assert until(bench.context.run.cancelled)
+        assert wait_until(bench.context.run.cancelled)
         first = replace(guessed[0], gain_s=gains_of_first.pop(0), compile_s=budget_s)
         last = replace(guessed[-1], gain_s=Figure(2e-3, 1.5e-3, 2.5e-3), compile_s=budget_s)
         keep([last, first, *found[2:]])
@@ -313,7 +313,7 @@ def test_measured_suggestions_come_by_their_gain_and_stay(
         begun.clear()
         panel.press("measure suggested")
         assert begun.wait(60)
-        assert not enabled(panel, "regions", "measure suggested")
+        assert not is_enabled(panel, "regions", "measure suggested")
         panel.press("cancel")
         assert own_control.jobs.wait(60)
         assert CANCELLED_NOTE in text(panel, "progress")
@@ -364,7 +364,7 @@ def test_a_preview_is_dropped_when_its_pattern_changes(panel: Panel, exploration
     type_ops(panel, "aten.sum*")
     assert "Region sum would give" in preview(panel)
     assert panel.marked
-    blocked = exploration.preview = Blocked(exploration.preview)  # type: ignore[method-assign]
+    blocked = exploration.preview = BlockedMethod(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
     assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
     type_in(panel, "pattern", "aten.relu*")
@@ -376,7 +376,7 @@ def test_a_preview_is_dropped_when_its_pattern_changes(panel: Panel, exploration
 
 
 def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Exploration) -> None:
-    exploration.preview = Blocked(error=ZeroDivisionError("no luck"))  # type: ignore[method-assign]
+    exploration.preview = BlockedMethod(error=ZeroDivisionError("no luck"))  # type: ignore[method-assign]
     type_ops(panel, "aten.sum*")
     assert preview(panel) == "ZeroDivisionError: no luck"
 
@@ -390,11 +390,11 @@ def test_the_preview_follows_the_selection(panel: Panel, control: Control) -> No
     panel.press("select", value=[])
     assert control.state.mark.kind == "selection"
     assert preview(panel) == ""
-    panel.press("select", value=sorted(nodes(control, "mm", graph="0/forward")))
+    panel.press("select", value=sorted(region_nodes(control, "mm", graph="0/forward")))
     assert "would give 2 partitions of 1–2 ops" in preview(panel)
     pick(panel, "act")  # once more: nodes have been selected since
     assert preview(panel) == ""  # a region is selected, as a whole
-    assert set(panel.selection) == nodes(control, "act")
+    assert set(panel.selection) == region_nodes(control, "act")
 
 
 def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Control) -> None:

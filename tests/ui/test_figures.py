@@ -33,8 +33,8 @@ from regional_explorer.tables.benchmark import regions_table
 from regional_explorer.ui.state import PanelState, Shown, Sort
 from regional_explorer.ui.tables import region_table, sorted_summaries
 from tests.shared import programs, sessions
-from tests.shared.drawn_sessions import drawn
 from tests.shared.panel import elements
+from tests.shared.random_sessions import random_measurement
 
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
 
@@ -177,8 +177,10 @@ def test_figures_of_partitions_are_overlays_of_the_graph(measured: Session) -> N
     assert set(found["speedup"]) == {cut.id for cut in measured.partitions}
     assert {text for _, text in found["speedup"].values()} == {"2.00×"}
     assert {text for _, text in found["compiled time"].values()} == {"50.0 µs", "100 µs"}
-    assert overlays(sessions.trained(2)) == []
-    unsure = sessions.alone(measured.partitions[0].id, 1e-4, 5e-5, speedup=Figure(2.0, why="too few rounds (5)"))
+    assert overlays(sessions.training_session(2)) == []
+    unsure = sessions.partition_timing(
+        measured.partitions[0].id, 1e-4, 5e-5, speedup=Figure(2.0, why="too few rounds (5)")
+    )
     *painted, speedups = overlays(replace(measured, partition_timings=(unsure,)))
     assert [one["title"] for one in painted] == ["compiled time", "eager time"]
     assert speedups["values"] == {}
@@ -192,7 +194,7 @@ def test_a_hull_shows_the_speedup_of_its_region_until_it_is_stale(measured: Sess
     pieces = pieces_of(measured)
     assert {piece["speedup"] for piece in pieces} == {"2.00×"}
     assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]
-    other = sessions.alone(measured.partitions[0].id, 100e-6, 80e-6, speedup=Figure(1.25, 1.2, 1.3))
+    other = sessions.partition_timing(measured.partitions[0].id, 100e-6, 80e-6, speedup=Figure(1.25, 1.2, 1.3))
     unequal = replace(measured, partition_timings=(other, *measured.partition_timings[1:]))
     (row,) = region_summaries(unequal)
     assert row.timing is not None
@@ -235,7 +237,7 @@ def test_a_time_alone_that_is_longer_than_the_call_is_called_noisy_where_it_has_
 
 def test_no_part_is_above_its_whole_whatever_was_measured() -> None:
     left_out = 0
-    for session in (drawn(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
+    for session in (random_measurement(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
         call_s = session.whole_timings["eager"].median_s.value
         for timing in whole_region_timings(session).values():
             gain = timing.gain_of_call_s

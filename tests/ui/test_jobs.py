@@ -39,7 +39,7 @@ from regional_explorer.ui.jobs import (
 from regional_explorer.ui.panel import PARTS, Panel, Part
 from regional_explorer.ui.parts import traceback
 from regional_explorer.ui.state import PanelState, Shown
-from tests.shared.panel import Blocked, MainLoop, button, elements, enabled, text, type_in
+from tests.shared.panel import BlockedMethod, MainLoop, button, elements, is_enabled, text, type_in
 
 
 def on_a_thread(work: Callable[[], Any]) -> Future[Any]:
@@ -56,12 +56,12 @@ def test_a_background_profile_ends_when_a_job_is_requested(
     control = control_of(own_exploration)
     panel = Panel(control)
 
-    def start() -> Blocked:
+    def start() -> BlockedMethod:
         def profile(_budget_s: float, *, run: Run) -> None:
             with own_exploration.exclusive_use.turn(run, "profile") as run:
                 work(run=run)
 
-        work = Blocked()
+        work = BlockedMethod()
         own_exploration.profile = profile  # type: ignore[method-assign,assignment]
         start_job(control, "profile", background=True)
         assert work.begun.wait(10)
@@ -71,7 +71,7 @@ def test_a_background_profile_ends_when_a_job_is_requested(
     panel.press("pick", "mm")
     panel.press("why", "mm")
     assert control.state.job is not None, "to look is to ask for nothing"
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     panel.press("remove", "act")
     assert control.jobs.wait(10)
     assert [region.name for region in own_exploration.plan.regions] == ["mm"], "what was pressed is done"
@@ -91,7 +91,7 @@ def test_a_background_profile_ends_when_a_job_is_requested(
 def test_the_why_pane_diagnoses_a_region_in_the_background(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    exploration.diagnose = work = Blocked()  # type: ignore[method-assign]
+    exploration.diagnose = work = BlockedMethod()  # type: ignore[method-assign]
     panel.press("why", "mm")
     assert control.state.job is None, "nothing is compiled"
     parts = tuple(structs.replace(part, artifact="its key") for part in control.session.partitions)
@@ -99,23 +99,23 @@ def test_the_why_pane_diagnoses_a_region_in_the_background(
     panel.press("why", "mm")
     assert work.begun.wait(10)
     assert work.calls[0][0] == "mm"
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     panel.press("cancel")
     assert control.jobs.wait(10)
 
 
 def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_meanwhile(
-    panel: Panel, control: Control, blocked_work: Blocked, own_exploration: Exploration
+    panel: Panel, control: Control, blocked_work: BlockedMethod, own_exploration: Exploration
 ) -> None:
     other = Panel(control_of(own_exploration))
-    type_in(panel, "variant", value=False, of="full")
+    type_in(panel, "variant", value=False, target="full")
     type_in(panel, "budget", "2.5")
     panel.press("measure")
     assert blocked_work.begun.wait(10)
     assert control.state.busy
-    assert not enabled(panel, "tools", "measure")
+    assert not is_enabled(panel, "tools", "measure")
     assert "disabled" in button(panel, "regions", "enable", "mm")[1]
-    assert enabled(panel, "tools", "cancel")
+    assert is_enabled(panel, "tools", "cancel")
     assert "compiling mm" in text(panel, "progress")
     assert elements(panel.part("progress"), value="0.500")
     panel.press("compile")  # as another front end may, before it hears that work began
@@ -131,17 +131,17 @@ def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_me
     assert control.jobs.wait(10)
     assert blocked_work.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
     assert not control.state.busy
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     other.close()
 
 
-def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked_work: Blocked) -> None:
+def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked_work: BlockedMethod) -> None:
     panel.press("compile")
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
     assert control.jobs.wait(10)
     assert CANCELLED_NOTE in text(panel, "progress")
-    assert not enabled(panel, "tools", "cancel")
+    assert not is_enabled(panel, "tools", "cancel")
     panel.press("compile")
     blocked_work.go_on.set()
     assert control.jobs.wait(10)
@@ -205,9 +205,9 @@ def test_work_of_a_cell_is_shown_and_can_be_cancelled(
         made.clear()
         run.progress("round 3", 0.3)
         assert made == ["progress"], "of all parts a report makes one anew"
-        assert enabled(panel, "tools", "cancel")
+        assert is_enabled(panel, "tools", "cancel")
         assert "interrupt the kernel" in text(panel, "progress"), "where no message passes a running cell"
-        assert not enabled(panel, "tools", "measure")
+        assert not is_enabled(panel, "tools", "measure")
         run.progress("round 4", 1.5)
         run.progress("compiling act", 1.5)
         assert elements(panel.part("progress"), value="1.000")
@@ -220,10 +220,10 @@ def test_work_of_a_cell_is_shown_and_can_be_cancelled(
         assert not run.cancelled(), "nobody pressed anything: a page was closed"
         panel.press("cancel")
         assert run.cancelled()
-        assert not enabled(panel, "tools", "cancel")
+        assert not is_enabled(panel, "tools", "cancel")
         raise CancelledError
     assert CANCELLED_NOTE in text(panel, "progress")
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -237,7 +237,7 @@ def test_an_interrupt_ends_the_job_of_a_cell_and_of_a_button_and_is_noted(
     assert not control.state.busy
     assert INTERRUPTED_NOTE in text(panel, "progress")
     monkeypatch.undo()
-    control.exploration.compile = Blocked(error=KeyboardInterrupt())  # type: ignore[method-assign]
+    control.exploration.compile = BlockedMethod(error=KeyboardInterrupt())  # type: ignore[method-assign]
     panel.press("compile")
     assert control.jobs.wait(10)
     assert not control.state.busy
@@ -270,7 +270,7 @@ def test_what_a_cell_has_measured_until_its_end_is_shown_and_can_be_worked_with(
     assert {timing.variant for timing in control.session.timings} == {"eager", "regional"}
     assert control.session.conditions
     assert control.session.conditions.stopped in {"interrupted", "cancelled"}
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     panel.press("remove", "act")
     assert [region.name for region in own_exploration.plan.regions] == ["mm"]
     panel.close()
@@ -300,7 +300,7 @@ def test_progress_does_not_undo_presses_during_a_job(panel: Panel, control: Cont
 
 
 def test_a_job_whose_start_fails_is_not_begun(
-    panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, control: Control, blocked_work: BlockedMethod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
 
@@ -504,7 +504,7 @@ def test_the_interrupt_handler_is_installed_for_a_job_and_restored() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: Blocked) -> None:
+def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: BlockedMethod) -> None:
     loop, before = MainLoop(), signal.getsignal(signal.SIGINT)
     panel.control.main_loop = lambda: loop
     panel.press("measure")
@@ -560,7 +560,9 @@ def test_pings_end_with_their_job_and_begin_again_with_the_next() -> None:
     assert (beats.on_lost.call_count, beats.asked) == (0, [])
 
 
-def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_of_a_closed_panel_ends(
+    panel: Panel, blocked_work: BlockedMethod, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jobs, "INTERVAL_S", 0.01)
     loop, sent = MainLoop(), list[object]()
     panel.control.main_loop = lambda: loop

@@ -28,7 +28,7 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel import EVENTS, PARTS, Panel
 from regional_explorer.ui.state import PANES, PanelState
 from regional_explorer.ui.widget import MAX_WAITING, InOrder
-from tests.shared.panel import button, elements, enabled, make, message, nodes, pick, rows, text
+from tests.shared.panel import button, elements, is_enabled, message, pick, region_nodes, rows, small_exploration, text
 from tests.shared.sessions import HOSTILE
 
 
@@ -81,7 +81,7 @@ def test_a_busy_machine_is_mentioned_once_beside_the_answer(control: Control, mo
 
 def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> None:
     def offered() -> list[str]:
-        return [do for do in ("undo", "redo") if enabled(panel, "tools", do)]
+        return [do for do in ("undo", "redo") if is_enabled(panel, "tools", do)]
 
     assert offered() == []
     switch(panel, "mm", on=False)
@@ -112,7 +112,7 @@ def test_the_number_of_undo_steps_is_limited(panel: Panel, monkeypatch: pytest.M
         switch(panel, "mm", on=bool(number % 2))
     for _ in range(4):
         panel.press("undo")
-    assert not enabled(panel, "tools", "undo")
+    assert not is_enabled(panel, "tools", "undo")
     assert not checked(panel, "mm")
 
 
@@ -188,12 +188,12 @@ def test_results_are_saved_by_button_and_nothing_is_overwritten(
 
 def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Control) -> None:
     panel.press("pick", "mm")
-    assert set(panel.selection) == nodes(control, "mm")
+    assert set(panel.selection) == region_nodes(control, "mm")
     panel.press("pick", "act", ctrl=True)
-    assert set(panel.selection) == nodes(control, "mm", "act")
+    assert set(panel.selection) == region_nodes(control, "mm", "act")
     assert [row[1]["aria-selected"] for row in elements(panel.part("regions"), data_do="pick")] == ["true", "true"]
     panel.press("pick", "mm", ctrl=True)
-    assert set(panel.selection) == nodes(control, "act")
+    assert set(panel.selection) == region_nodes(control, "act")
     panel.press("pick", "mm", shift=True)
     assert control.state.picked == ("act", "mm")
 
@@ -354,11 +354,11 @@ def test_a_button_sees_earlier_input_that_arrives_later(panel: Panel) -> None:
     panel.receive(panel, message(2, "new name", value="product"), [])
     assert list(rows(panel)) == ["product", "act"]
     assert panel.answered == {"one": 3}
-    relu, *_ = sorted(nodes(panel.control, "act", graph="0/forward"))
+    relu, *_ = sorted(region_nodes(panel.control, "act", graph="0/forward"))
     panel.receive(panel, message(5, "mark"), [])
     panel.receive(panel, message(4, "select", value=[relu]), [])
     marked = panel.control.state.plan.regions[-1].name
-    assert relu in nodes(panel.control, marked, graph="0/forward")
+    assert relu in region_nodes(panel.control, marked, graph="0/forward")
 
 
 ODD = ("", "nonsense", "-1", "999", "²", "module -1", "op x", "nan", "constructor", "0/forward", "mm\n", *HOSTILE)
@@ -377,7 +377,7 @@ NAMES = (*sorted(EVENTS), "graph", "shown")
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
     """An exploration whose jobs end at once, because these tests are about messages of the page."""
-    with make() as ex:
+    with small_exploration() as ex:
         ex.profile(0.05)
         jobs = "benchmark compile profile code retrace save save_plan tune to_source diagnose"
         for job in jobs.split():

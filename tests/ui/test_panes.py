@@ -37,8 +37,8 @@ from regional_explorer.ui.tables import rows_of, time_share
 from regional_explorer.ui.why import why
 from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
-from tests.shared.fakes import plant_op_times
-from tests.shared.panel import Blocked, elements, enabled, make, nodes, text, type_in
+from tests.shared.fakes import fake_op_times
+from tests.shared.panel import BlockedMethod, elements, is_enabled, region_nodes, small_exploration, text, type_in
 from tests.ui_graph.reading import read
 
 # --------------------------------------------------------------------------------------------------------- diagnostics
@@ -112,7 +112,7 @@ def run(plan: Plan, median_s: float = 1e-3, speedup: float = 2.0) -> Session:
         sessions.timing("eager", 2e-3, 1.0, phase=Phase.STEP),
         sessions.timing("regional", median_s, speedup, phase=Phase.STEP, numerics=NumericsVerdict.OK),
     )
-    return replace(sessions.trained(2), plan=plan, timings=timings)
+    return replace(sessions.training_session(2), plan=plan, timings=timings)
 
 
 def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
@@ -310,7 +310,7 @@ def profiled() -> Iterator[Panel]:
     """A panel of a profiled call whose ops take equal times: else what takes longest is another op each time."""
     with explore(Net(), (torch.randn(2, 8),)) as ex:
         with pytest.MonkeyPatch.context() as patch:
-            plant_op_times(patch, lambda _name: 1e-4)
+            fake_op_times(patch, lambda _name: 1e-4)
             ex.profile(0.05)
         panel = Panel(control_of(ex))
         panel.press("pane", "time")
@@ -427,7 +427,7 @@ def test_a_glob_has_a_star_only_where_equal_modules_differ() -> None:
 @pytest.fixture
 def static() -> Iterator[Panel]:
     """A panel of a call that was traced with static shapes."""
-    with make(dynamic=False) as ex:
+    with small_exploration(dynamic=False) as ex:
         panel = Panel(control_of(ex))
         yield panel
         panel.close()
@@ -487,12 +487,12 @@ def test_choosing_other_shapes_traces_again_and_shows_the_new_graphs(static: Pan
 
 def test_tracing_again_is_a_job_and_the_field_shows_the_chosen_shapes(static: Panel) -> None:
     exploration = static.control.exploration
-    slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
+    slow = exploration.retrace = BlockedMethod(exploration.retrace)  # type: ignore[method-assign]
     type_in(static, "shapes", "dynamic")
     assert "Trace again" in text(static, "progress")
     assert shown(static) == "dynamic"
     assert "disabled" in field(static)[1]
-    assert not enabled(static, "tools", "measure")
+    assert not is_enabled(static, "tools", "measure")
     static.press("cancel")
     assert static.control.jobs.wait(60)
     assert CANCELLED_NOTE in text(static, "progress")
@@ -508,7 +508,7 @@ def test_tracing_again_is_a_job_and_the_field_shows_the_chosen_shapes(static: Pa
 
 @pytest.mark.parametrize("value", ["automatic", "nonsense", ""])
 def test_the_same_or_unknown_shapes_start_no_job(panel: Panel, exploration: Exploration, value: str) -> None:
-    retrace = exploration.retrace = Blocked()  # type: ignore[method-assign]
+    retrace = exploration.retrace = BlockedMethod()  # type: ignore[method-assign]
     retrace.go_on.set()
     choose(panel, value)
     assert retrace.calls == []
@@ -524,7 +524,7 @@ def test_a_selected_row_selects_its_nodes_in_the_new_graphs() -> None:
         panel.press("pick", "scale")
         before = set(panel.selection)
         choose(panel, "dynamic")
-        after = nodes(panel.control, "scale")
+        after = region_nodes(panel.control, "scale")
         assert set(panel.selection) == set(panel.control.state.selection) == after
         assert (after != before) is BEFORE_2_15, "torch 2.15 gives the new nodes the same names"
         assert panel.control.state.picked == ("scale",)

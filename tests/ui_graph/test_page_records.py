@@ -47,7 +47,7 @@ def indexed() -> Session:
 
 def nested() -> Session:
     """Return a session with repeats, and with pieces of regions of several ops and of one."""
-    base = sessions.trained(9, state=State.FAILED)
+    base = sessions.training_session(9, state=State.FAILED)
     members = {**base.members, "norm": {"0/forward": ("norm0", "norm5", "add5"), "0/backward": ("sum3",)}}
     return replace(base, plan=Plan((*base.plan.regions, sessions.region("norm"))), members=members)
 
@@ -66,7 +66,7 @@ def odd() -> Session:
 @pytest.mark.parametrize("graph", ["0/forward", "0/backward"])
 @pytest.mark.parametrize("everything", [True, False])
 def test_the_page_shows_the_boxes_of_the_static_picture(graph: str, everything: bool) -> None:
-    every = (nested(), indexed(), odd(), sessions.trained(40), sessions.session((sessions.layers(12),)))
+    every = (nested(), indexed(), odd(), sessions.training_session(40), sessions.session((sessions.layers_graph(12),)))
     asked = [session for session in every if graph in {one.id for one in session.graphs}]
     pictures = read_all(*(Asked(session, graph, EVERYTHING if everything else None) for session in asked))
     for session, found in zip(asked, pictures, strict=True):
@@ -89,7 +89,7 @@ def told_of(box: Box) -> tuple[object, ...]:
 
 
 def test_the_selection_reaches_up_and_down() -> None:
-    session = sessions.trained(3)
+    session = sessions.training_session(3)
     up, down = read_all(*(Asked(session, "0/forward", None, [f"0/forward:{name}"]) for name in ("mm1", "gelu2")))
     assert len(up.up) == 11
     assert down.down == ["gelu2", "add2"]
@@ -99,7 +99,7 @@ def test_the_selection_reaches_up_and_down() -> None:
 
 
 def test_boxes_show_their_share_of_the_time() -> None:
-    session = sessions.profiled(sessions.trained(3))
+    session = sessions.profiled(sessions.training_session(3))
     shares = session.time_shares
     assert shares
     whole = shares.profile.whole_s or 1.0
@@ -115,7 +115,7 @@ def test_boxes_show_their_share_of_the_time() -> None:
 
 
 def test_a_profile_of_a_too_busy_machine_is_not_painted() -> None:
-    session = sessions.profiled(sessions.trained(3))
+    session = sessions.profiled(sessions.training_session(3))
     assert session.profile
     busy = replace(session, profile=replace(session.profile, noise=Noise(rounds=30, disturbed=21)))
     running = session.graphs[1]
@@ -128,9 +128,9 @@ def test_a_profile_of_a_too_busy_machine_is_not_painted() -> None:
 
 def test_boxes_follow_changes_of_other_graphs() -> None:
     """A backward is traced after its forward, another frame when the call has inputs of another shape."""
-    trained, records = sessions.trained(2), Records()
+    trained, records = sessions.training_session(2), Records()
     forward = trained.graphs[0]
-    other = replace(sessions.layers(1), id="1/forward", frame=1)
+    other = replace(sessions.layers_graph(1), id="1/forward", frame=1)
     for graphs in ((forward,), trained.graphs, (*trained.graphs, other)):
         session = replace(trained, graphs=graphs)
         kept, new = records.of(session, forward), Records().of(session, forward)
@@ -143,7 +143,7 @@ def test_boxes_follow_changes_of_other_graphs() -> None:
 
 
 def test_folds_open_and_close_independently() -> None:
-    session, stack = sessions.trained(60), "layers.1–59 × 59"
+    session, stack = sessions.training_session(60), "layers.1–59 × 59"
     closed = read(session, "0/forward")
     repeat, piece = closed.opens[closed.titles.index(stack)], closed.around[closed.titles.index("gelu")]
     opened = read(session, "0/forward", {"chosen": {repeat: True}})
@@ -157,7 +157,7 @@ def test_folds_open_and_close_independently() -> None:
 
 
 def test_modules_fold_where_no_region_is_marked() -> None:
-    session = sessions.session((sessions.layers(2),))
+    session = sessions.session((sessions.layers_graph(2),))
     assert read(session, "0/forward", NOTHING).titles == ["x", "layers.0", "layers.1"]
 
 
@@ -196,7 +196,9 @@ def test_special_nodes_are_labelled() -> None:
 
 
 def test_pieces_have_their_state_config_and_error() -> None:
-    found = read(sessions.trained(2, state=State.FAILED, error="CppCompileError: no", max_autotune=True), "0/forward")
+    found = read(
+        sessions.training_session(2, state=State.FAILED, error="CppCompileError: no", max_autotune=True), "0/forward"
+    )
     piece = found.pieces[0]
     assert piece["state"] == "failed"
     assert piece["facts"] == [
@@ -217,8 +219,10 @@ def test_pieces_have_their_state_config_and_error() -> None:
     ],
 )
 def test_the_title_of_a_region_has_a_speedup_with_interval(verdict: Verdict, speedup: Figure, shown: str) -> None:
-    base = sessions.trained(3)
-    timings = tuple(sessions.alone(part.id, 1.0, 0.5, speedup=speedup, verdict=verdict) for part in base.partitions)
+    base = sessions.training_session(3)
+    timings = tuple(
+        sessions.partition_timing(part.id, 1.0, 0.5, speedup=speedup, verdict=verdict) for part in base.partitions
+    )
     found = read(replace(base, partition_timings=timings), "0/forward", EVERYTHING)
     assert {piece["speedup"] for piece in found.pieces} == {shown}
 
@@ -227,7 +231,7 @@ def test_the_title_of_a_region_has_a_speedup_with_interval(verdict: Verdict, spe
 
 
 def test_the_tab_of_partitions_has_a_box_for_each() -> None:
-    session = sessions.trained(30)
+    session = sessions.training_session(30)
     found, *_ = read_all(*(Asked(session, PARTITIONS, opening) for opening in (None, EVERYTHING, NOTHING)))
     assert found.looks.count("piece") == len(session.partitions)
     second = found.box_of("mm1")
@@ -236,20 +240,20 @@ def test_the_tab_of_partitions_has_a_box_for_each() -> None:
 
 
 def test_graph_tabs_list_the_running_graphs_and_the_partitions() -> None:
-    session, empty = sessions.trained(2), sessions.session()
+    session, empty = sessions.training_session(2), sessions.session()
     assert [(tab["id"], tab["title"], tab["graphs"]) for tab in graph_tabs(session)] == [
         ("0/forward", "forward", [0]),
         ("0/backward", "backward", [1]),
         (PARTITIONS, PARTITIONS, [0, 1]),
     ]
     assert [first_tab(one) for one in (session, empty)] == ["0/forward", ""]
-    assert [tab["id"] for tab in graph_tabs(sessions.session((sessions.layers(1),)))] == ["0/forward"]
+    assert [tab["id"] for tab in graph_tabs(sessions.session((sessions.layers_graph(1),)))] == ["0/forward"]
     for found in read_all(*(Asked(one, tab) for one in (session, empty) for tab in ("nowhere", ""))):
         assert found.titles == []
 
 
 def test_hostile_names_are_sent_clean() -> None:
-    every = map(sessions.hostile, sessions.HOSTILE)
+    every = map(sessions.hostile_session, sessions.HOSTILE)
     hostile = [(session, tab) for session in every for tab in graph_tabs(session)]
     pictures = read_all(*(Asked(session, tab["id"], EVERYTHING) for session, tab in hostile))
     for (_, tab), found in zip(hostile, pictures, strict=True):
@@ -267,17 +271,17 @@ def test_hostile_names_are_sent_clean() -> None:
 
 
 def test_payloads_are_small_and_grow_with_their_nodes_not_faster() -> None:
-    small, deep, twice = read_all(*(Asked(sessions.trained(count), "0/forward") for count in (3, 50, 100)))
+    small, deep, twice = read_all(*(Asked(sessions.training_session(count), "0/forward") for count in (3, 50, 100)))
     assert small.sent < 11_000
     assert twice.sent < 2.5 * deep.sent
-    huge = read(sessions.huge(10_000), "0/inference", EVERYTHING)
+    huge = read(sessions.huge_session(10_000), "0/inference", EVERYTHING)
     assert len(huge.titles) == 10_001
     assert huge.sent < 1_500_000
 
 
 def test_the_work_of_a_payload_grows_with_its_nodes_not_faster() -> None:
     def work(number: int) -> int:
-        session = sessions.huge(number)
+        session = sessions.huge_session(number)
         graph = Records().of(session, session.graphs[0])
         return calls(lambda: (graph.facts, graph.folds))
 

@@ -33,7 +33,7 @@ from tests.shared.panel import message
 
 
 def view(count: int = 3) -> SessionView:
-    return SessionView(sessions.trained(count))
+    return SessionView(sessions.training_session(count))
 
 
 def record(shown: SessionView, name: str) -> Any:
@@ -57,12 +57,12 @@ def test_other_graphs_are_sent_on_request() -> None:
 
 
 def test_new_session_sends_only_the_open_tab() -> None:
-    session = sessions.trained(3)
+    session = sessions.training_session(3)
     shown = SessionView(session)
     shown.press("graph", "1")
     names = ("facts0", "facts1", "folds0", "folds1")
     first = [record(shown, name) for name in names]
-    shown.set_session(replace(sessions.measured(sessions.trained(3)), graphs=session.graphs))
+    shown.set_session(replace(sessions.measured(sessions.training_session(3)), graphs=session.graphs))
     assert all(record(shown, name) is one for name, one in zip(names, first, strict=True))
     stale = tuple(replace(one, state=State.STALE) for one in session.partitions)
     shown.set_session(replace(session, partitions=stale))
@@ -79,7 +79,7 @@ def test_new_session_sends_only_the_open_tab() -> None:
 def test_session_without_regions_has_no_tab_of_partitions() -> None:
     shown = view()
     shown.shown = {"tab": "partitions"}
-    shown.set_session(replace(sessions.trained(2), plan=Plan(), partitions=(), members={}))
+    shown.set_session(replace(sessions.training_session(2), plan=Plan(), partitions=(), members={}))
     assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward"]
     assert record(shown, "folds0")["homes"]  # of the tab that is shown instead
     assert SessionView().tabs == []
@@ -91,7 +91,7 @@ def test_selection_survives_as_far_as_nodes_do() -> None:
     shown = view()
     shown.select(["0/forward:gelu0", "0/backward:tanh2"])
     assert shown.selection == ["0/forward:gelu0", "0/backward:tanh2"]
-    shown.set_session(sessions.trained(1))
+    shown.set_session(sessions.training_session(1))
     assert shown.selection == ["0/forward:gelu0"]
 
 
@@ -147,7 +147,7 @@ def test_message_of_a_page_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("text", sessions.HOSTILE)
 def test_hostile_sessions_are_shown(text: str) -> None:
-    session = sessions.hostile(text)
+    session = sessions.hostile_session(text)
     shown = SessionView(session)
     assert len(record(shown, "facts0")["ops"]) == 4
     assert shown.problem == ""
@@ -170,7 +170,7 @@ def test_overlays_have_the_position_of_each_partition_on_the_scale() -> None:
 
 
 def test_ops_can_be_coloured_by_the_users_annotations() -> None:
-    graph = sessions.layers(1)
+    graph = sessions.layers_graph(1)
     staged = {"mm0": {"stage": "1"}, "gelu0": {"stage": "2"}, "add0": {"stage": "1"}}
     nodes = tuple(replace(one, annotations=staged.get(one.name, {})) for one in graph.nodes)
     session = sessions.session((replace(graph, nodes=nodes),))
@@ -307,7 +307,7 @@ def test_a_session_without_lines_has_a_message() -> None:
 
 def test_nodes_light_their_kernels_in_all_partitions_of_equal_code() -> None:
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(1,), defined=(1, 1))
-    session = sessions.with_code(sessions.trained(12), ArtifactCode("code", kernels=(kernel,)))
+    session = sessions.with_code(sessions.training_session(12), ArtifactCode("code", kernels=(kernel,)))
     shown = SessionView(session)
     shown.set_code(region_code(session, "mlp"))
     names = [f"{graph['id']}:{name}" for graph in shown.graphs for name in graph["names"]]
