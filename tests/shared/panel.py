@@ -18,12 +18,12 @@ from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
 
 
-def relu_of_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(x @ w).sum()
 
 
 def small_exploration(*, dynamic: bool | None = None) -> Exploration:
-    ex = explore(relu_of_product, (torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)), dynamic=dynamic)
+    ex = explore(small, (torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)), dynamic=dynamic)
     ex.mark("mm", ops="aten.mm*").mark("act", ops="aten.relu*")
     ex.configure("mm", {"max_fusion_size": 8})
     return ex

@@ -1,4 +1,4 @@
-"""A small exploration, traced once, and its control and its panel, fresh for each test."""
+"""A small exploration that is traced once, and a new control and panel for each test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def traced() -> Iterator[Exploration]:
 
 @pytest.fixture
 def exploration(traced: Exploration) -> Iterator[Exploration]:
-    """The exploration under its first plan; methods that a test replaces are its own. It is not compiled or closed."""
+    """A new exploration of the traced call under its first plan: methods may be replaced, but it is not compiled."""
     plan = traced.plan
     yield Exploration(traced.live)
     traced.live.measurements.runs = ()
@@ -29,7 +29,7 @@ def exploration(traced: Exploration) -> Iterator[Exploration]:
 
 @pytest.fixture
 def own_exploration() -> Iterator[Exploration]:
-    """An exploration that a test may compile, measure and trace again."""
+    """An exploration that the test may compile, measure and trace again."""
     with small_exploration() as ex:
         yield ex
 
