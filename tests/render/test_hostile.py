@@ -1,4 +1,4 @@
-"""Names in a user's program are shown as text, never as markup, and without invisible characters."""
+"""Names of a user's program are shown as text, not as markup, and without invisible characters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ ATTRIBUTES = {name.lower() for name in SVG_ATTRIBUTES} | {
 PAGE_TAGS = TAGS | {"script", "main", "h1", "button", "pre"}
 PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "data-head"}
 PANEL_TAGS = TAGS | {"input", "button", "label"}
-UNSEEN = re.compile("[\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+INVISIBLE = re.compile(
+    "[\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]"
+)
 
 every_text = pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
 
@@ -57,17 +59,17 @@ def test_hostile_names_in_the_report(text: str) -> None:
     page = Page(report)
     assert page.tags <= TAGS
     assert page.attributes <= ATTRIBUTES
-    assert not UNSEEN.search(svg + report)
+    assert not INVISIBLE.search(svg + report)
     assert len(svg) < 12_000
     assert len(report) < 62_000
 
 
 @every_text
 def test_hostile_names_in_the_text(text: str) -> None:
-    said = session_text(sessions.hostile_session(text))
-    assert not UNSEEN.search(said)
-    assert "\t" not in said
-    assert said.encode()
+    shown = session_text(sessions.hostile_session(text))
+    assert not INVISIBLE.search(shown)
+    assert "\t" not in shown
+    assert shown.encode()
 
 
 SCRIPTS = ("<!--", "</script><script>alert(1)</script><!--", "a\u2028b\u2029c")
@@ -82,7 +84,7 @@ def test_hostile_names_in_the_saved_page(text: str) -> None:
     assert {name for name in page.attributes if not re.match(r"(data|aria)-", name)} <= PAGE_ATTRIBUTES
     assert "<!--" not in html
     assert page.data["tabs"]
-    assert not UNSEEN.search(html)
+    assert not INVISIBLE.search(html)
 
 
 @every_text
@@ -93,7 +95,7 @@ def test_hostile_names_in_the_panel(text: str) -> None:
     table = region_table(Shown("", "ex", PanelState(session.plan), session, (), {}, None))
     page = to_html(*table, *diagnostics_nodes(session.diagnostics))
     assert Page(page).tags <= PANEL_TAGS
-    assert not UNSEEN.search(page)
+    assert not INVISIBLE.search(page)
 
 
 @pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")

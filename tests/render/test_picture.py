@@ -1,4 +1,4 @@
-"""Pictures: their contents and folds, and that no text of the user's breaks out of them."""
+"""Pictures: their contents, folds and layout."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_op_is_in_exactly_one_box() -> None:
         assert sorted(name for box in scene.boxes if box.look is not Look.INPUT for name in box.nodes) == ops
 
 
-def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
+def test_an_input_with_many_users_is_a_badge() -> None:
     few = compose(sessions.training_session())
     assert box_of(few, "x").look is Look.INPUT
     ops = tuple(sessions.op(f"op{n}", "aten.add.Tensor", "x") for n in range(9))
@@ -63,13 +63,13 @@ def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
     assert {box.marks for box in many.boxes} == {(Badge.INPUT,)}
 
 
-def test_without_partitions_each_connected_part_of_the_members_is_a_group() -> None:
+def test_without_partitions_connected_members_are_groups() -> None:
     base = sessions.training_session(3)
     scene = compose(replace(base, partitions=()))
     assert [group.title for group in scene.sections[0].groups] == [f"mlp part {n} · 3 ops" for n in (1, 2, 3)]
 
 
-def test_members_that_no_partition_took_are_shown_as_left_out() -> None:
+def test_members_outside_partitions_are_shown_as_left_out() -> None:
     base = sessions.training_session(1)
     short = tuple(replace(cut, nodes=cut.nodes[1:]) for cut in base.partitions)
     found = pieces(replace(base, partitions=short), base.graphs[0])
@@ -123,7 +123,7 @@ def test_bodies_and_the_dynamo_graph_are_drawn_on_request_only() -> None:
         compose(session, "nonsense")
 
 
-def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
+def test_only_a_bad_node_is_drawn_as_bad() -> None:
     base = sessions.training_session(1)
     nodes = tuple(replace(node, values=None) if node.name == "gelu0" else node for node in base.graphs[0].nodes)
     scene = compose(replace(base, graphs=(replace(base.graphs[0], nodes=nodes),)))
@@ -132,7 +132,7 @@ def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
     assert box_of(scene, "mm0").look is Look.OP
 
 
-def test_dot_that_is_only_laid_out_has_no_legend() -> None:
+def test_dot_for_the_layout_has_no_legend() -> None:
     scene, entry = compose(sessions.training_session(1)), "mlp · max_autotune"
     assert [entry in "\n".join(dot_lines(scene, legend=legend)) for legend in (True, False)] == [True, False]
 
@@ -147,7 +147,7 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
     assert not re.search(r"url\(|@import|href|\bid=|javascript|<!|<\?", svg)
 
 
-def test_failed_region_is_named_and_drawn() -> None:
+def test_a_failed_region_is_drawn_as_failed() -> None:
     session = sessions.training_session(1, state=State.FAILED, error="CppCompileError: boom")
     svg = session_svg(session)
     assert {"mlp · 3 ops · failed", "mlp · max_autotune=True · failed"} <= texts(svg)
@@ -158,7 +158,7 @@ def test_failed_region_is_named_and_drawn() -> None:
     assert Badge.RANDOM not in compose(session).marks
 
 
-def test_picture_of_empty_session_says_so() -> None:
+def test_the_picture_of_an_empty_session_is_a_message() -> None:
     assert texts(session_svg(sessions.session())) == {"Nothing to draw: the graph has no op."}
 
 
@@ -167,7 +167,7 @@ def test_a_picture_of_a_training_step_stays_small() -> None:
 
 
 @needs_graphviz
-def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
+def test_graphviz_places_all_boxes_inside_their_groups() -> None:
     scene = compose(sessions.training_session(3))
     placed = place(scene)
     assert set(placed.boxes) == {box.id for box in scene.boxes}
@@ -194,10 +194,10 @@ def test_a_layout_that_fails_or_takes_too_long_is_given_up() -> None:
     assert graphviz("digraph { slow }", "svg", time_limit_s=0.2, command=SLOW) is None
 
 
-@pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
-def test_a_picture_is_laid_out_without_graphviz(answer: bytes | None) -> None:
+@pytest.mark.parametrize("output", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
+def test_a_picture_is_laid_out_without_graphviz(output: bytes | None) -> None:
     scene = compose(sessions.training_session(3))
-    svg = draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: answer))
+    svg = draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: output))
     assert {"mlp[0] · 3 ops", "gelu", "native_layer_norm", "forward · 18 ops"} <= texts(svg)
 
 
@@ -214,7 +214,7 @@ def test_rows_put_boxes_below_their_inputs() -> None:
             assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
 
 
-def test_thousands_of_ops_are_drawn_short_or_as_single_boxes_in_layers() -> None:
+def test_thousands_of_ops_are_summarized_or_drawn_one_by_one() -> None:
     session = sessions.huge_session(3_001)
     short = session_svg(session)
     assert len(short) < 60_000
@@ -225,19 +225,19 @@ def test_thousands_of_ops_are_drawn_short_or_as_single_boxes_in_layers() -> None
 
 
 @pytest.mark.parametrize("detail", ["short", "ops"])
-def test_the_work_of_a_picture_grows_with_its_ops_not_faster(detail: str) -> None:
-    def work(number: int) -> int:
+def test_the_work_of_a_picture_grows_linearly(detail: str) -> None:
+    def count_calls(number: int) -> int:
         session = sessions.huge_session(number)
         if detail == "short":
             return calls(lambda: session_svg(session))
         scene = compose(session, everything=True)
         return calls(lambda: draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: None)))
 
-    work(10)  # what is done once per process
-    assert work(4000) < 5 * work(1000)
+    count_calls(10)  # what is done once per process
+    assert count_calls(4000) < 5 * count_calls(1000)
 
 
-def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
+def test_a_region_is_below_its_inputs_in_any_order_of_ops() -> None:
     nodes = (
         Node("x", Role.INPUT, "x", values=(sessions.SPEC,)),
         Node("w", Role.PARAMETER, "w"),

@@ -1,4 +1,4 @@
-"""Drawings by matplotlib: they agree with the tables, and without figures they name the method to call."""
+"""Drawings by matplotlib: they agree with the tables; without figures, an error names the method to call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0/forward", "0/backward"]
 
 
-def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None:
+def test_kernels_are_drawn_by_operations_per_byte_under_the_roof() -> None:
     product = Kernel("mm", KernelKind.EXTERN, bytes_read=1000, bytes_written=1000, operations=8000)
     times = (KernelTime(Figure(4e-6), 2e-6, BoundBy.MATRIX), KernelTime(Figure(1e-6), 5e-7, BoundBy.COPY))
     session = sessions.with_code(
@@ -73,15 +73,15 @@ def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None
     assert products[0, 1] == pytest.approx(4.0)  # 8,000 operations in 2 µs
 
 
-def drawn_everything() -> Session:
-    """Return a session of which everything was measured, whose names are markup, and no formula."""
+def session_with_drawings() -> Session:
+    """Return a session with figures for three drawings, whose title is shown neither as markup nor as a formula."""
     name = "<b>&$x_{1$"
     session = sessions.profiled(sessions.measured_alone())
     return replace(session, title=name, timings=sessions.measured().timings)
 
 
 def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
-    session = drawn_everything()
+    session = session_with_drawings()
     page = save(session, tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<h4>Drawings</h4>") == 1
     for title in ("Gain", "Samples", "Timeline"):
@@ -90,8 +90,8 @@ def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
     assert "Drawings" not in save(sessions.training_session(1), tmp_path / "bare.html").read_text(encoding="utf-8")
 
 
-def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None:
-    found = {title: ET.fromstring(svg) for title, svg in drawings(drawn_everything()).items()}  # noqa: S314 - our own
+def test_drawings_have_texts_unique_ids_and_dark_colours() -> None:
+    found = {title: ET.fromstring(svg) for title, svg in drawings(session_with_drawings()).items()}  # noqa: S314 - our own
     ids = [one.get("id") for svg in found.values() for one in svg.iter() if one.get("id")]
     assert len(set(ids)) == len(ids)
     for title, svg in found.items():
@@ -105,12 +105,12 @@ def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None
         assert not [one for one in svg.iter() if one.tag.endswith("style")], "it would be the page's"
 
 
-def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_drawn_without_matplotlib_or_if_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regional_explorer.exploration.plots.LARGEST_DRAWING", 1000)
-    assert drawings(drawn_everything()) == {}
+    assert drawings(session_with_drawings()) == {}
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert drawings(drawn_everything()) == {}
+    assert drawings(session_with_drawings()) == {}
 
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])

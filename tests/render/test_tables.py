@@ -1,4 +1,4 @@
-"""A table is declared once: its DataFrame, its text and its elements say the same, for people and exactly."""
+"""A table is declared once: its DataFrame has exact values, its text and elements the same ones rounded."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def steps(rows: tuple[Step, ...] = STEPS) -> Table[Step]:
     )
 
 
-def test_the_frame_has_exact_values_in_the_unit_of_their_names() -> None:
+def test_the_frame_has_exact_values_in_the_named_unit() -> None:
     frame = steps().dataframe()
     assert list(frame.columns) == ["step", "time_us", "moved_bytes"]
     assert next(frame.itertuples(index=False, name=None)) == ("load", 1500.0, 3 << 20)
     assert frame["time_us"].isna().tolist() == [False, True]
 
 
-def test_texts_and_elements_have_the_heads_in_order_and_values_for_people() -> None:
+def test_texts_and_elements_have_ordered_heads_and_rounded_values() -> None:
     assert cells(steps()) == [["1.50 ms", "load", "3.00 MiB", ""], ["–", "wait", "0 B", "nothing"]]
     assert steps().text().splitlines()[1].split() == ["time", "step", "moves", "what", "it", "lacks"]
     assert [re.split(r"\s{2,}", line.strip()) for line in steps().text().splitlines()[3:5]] == [
@@ -119,7 +119,7 @@ OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", 
         ("note", "<b>", "&lt;b&gt;"),
     ],
 )
-def test_a_value_is_written_for_people(column: str, value: object, text: str) -> None:
+def test_a_value_is_formatted_for_reading(column: str, value: object, text: str) -> None:
     frame = ShownFrame([{column: value}])
     assert f">{text}<" in frame._repr_html_()
     assert column in frame._repr_html_(), "the column keeps the name that code uses"

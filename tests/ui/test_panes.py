@@ -39,7 +39,7 @@ from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
 from tests.shared.fakes import fake_op_times
 from tests.shared.panel import BlockedMethod, elements, is_enabled, region_nodes, small_exploration, text, type_in
-from tests.ui_graph.reading import read
+from tests.ui_graph.reading import read_picture
 
 # --------------------------------------------------------------------------------------------------------- diagnostics
 
@@ -340,7 +340,7 @@ def test_shares_of_modules_equal_those_of_the_data_frame(profiled_panel: Panel) 
 
 def test_the_time_overlay_has_the_shares_of_the_time_table(profiled_panel: Panel) -> None:
     assert profiled_panel.overlays[-1]["title"] == SHARE
-    found = read(profiled_panel.control.session, "0/forward")
+    found = read_picture(profiled_panel.control.session, "0/forward")
     shares_by_title = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
     for module in ("layers.0–19 × 20", "head"):
         assert shares_by_title[module] in text(profiled_panel, "time")
