@@ -30,7 +30,7 @@ from regional_explorer.torch_api.graphs import ANNOTATION
 from tests.diagnostics.test_remedies import REMEDIES, Runs, Words, words_of
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, diagnostics_of, needs_region_ids, only
-from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
+from tests.shared.diagnostics_programs import explore_on_tokens, gpt_of_neighbours
 from tests.shared.work import calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")
@@ -72,7 +72,7 @@ PROGRAMS = diagnostics_programs.page_programs()
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
 def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
+    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path)
     found = diagnostics_of(ex, code)
     if code == "backward-only" and not REGION_IDS:
         assert codes(ex) == ["region-lost"], "torch 2.11 takes the mark away with the frame, from the backward too"
@@ -107,7 +107,7 @@ def test_the_program_of_the_page_shows_its_code_and_the_kind_of_its_remedy(code:
 @pytest.mark.parametrize("code", RefusalCode)
 def test_the_program_of_the_page_is_refused_with_its_code(code: RefusalCode, tmp_path: Path) -> None:
     with pytest.raises(CaptureError) as caught:
-        diagnostics_programs.explored(diagnostics_programs.refused_programs()[code], tmp_path)
+        diagnostics_programs.run_page_program(diagnostics_programs.refused_programs()[code], tmp_path)
     assert caught.value.code is code
     assert str(caught.value) == f"[{code}] {caught.value.message}"
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
@@ -399,7 +399,7 @@ def test_lost_block_names_its_region_of_the_plan() -> None:
 def test_unmarked_forward_names_its_region_of_the_plan(tmp_path: Path) -> None:
     source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
     before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
-    ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
+    ex = diagnostics_programs.run_page_program(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
     assert {only(ex, code).region for code in ("backward-only", "region-lost")} == {"s"}
 
 
@@ -519,7 +519,7 @@ def test_folded_ops_after_break_name_their_graph() -> None:
 
 
 def test_gradient_sums_amid_region_are_named(tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
+    ex = diagnostics_programs.run_page_program(PROGRAMS["backward-unmarked"], tmp_path)
     assert only(ex, "backward-unmarked").nodes == ("add", "add_1")
 
 
@@ -545,7 +545,7 @@ def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
 
 
 def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
+    ex = diagnostics_programs.run_page_program(PROGRAMS["config-conflict"], tmp_path)
     assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
     ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
     found = only(ex, "config-conflict")
@@ -567,7 +567,7 @@ def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
     ],
 )
 def test_disabled_region_is_not_reported_as_compiled(code: str, region: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
+    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path).disable(region)
     assert code not in codes(ex)
 
 
@@ -724,7 +724,7 @@ def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monk
     monkeypatch.setattr(torch._inductor, "standalone_compile", spy)
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
     torch.compile(gpt_of_neighbours(blocks=2), backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
-    told_once = only(on_tokens(gpt_of_neighbours(blocks=2)), "config-neighbour")
+    told_once = only(explore_on_tokens(gpt_of_neighbours(blocks=2)), "config-neighbour")
     assert told_once.severity is Severity.INFO
     found = told_once.upstream
     assert "'attention' under no config of 'norm' (2 of 4)" in found
@@ -788,7 +788,7 @@ def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pyt
         return []
 
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
-    _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
+    _ = explore_on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
     _ = deep(4).diagnostics
     assert len(seen) > 1
     for evidence in seen:

@@ -188,7 +188,7 @@ def test_the_table_has_every_code() -> None:
 
 @pytest.mark.parametrize("code", kinds(Runs))
 def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
+    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path)
     found, promised = diagnostics_of(ex, code)[0], REMEDIES[code]
     assert isinstance(promised, Runs)
     returned = apply_all(ex, found, promised.filled, tmp_path)
@@ -211,7 +211,7 @@ def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tm
             source = source.replace(old, new)
         functions = set(torch._dynamo.config.reorderable_logging_functions)
         try:
-            assert code not in codes(diagnostics_programs.explored(source, tmp_path)), edit
+            assert code not in codes(diagnostics_programs.run_page_program(source, tmp_path)), edit
         finally:
             torch._dynamo.config.reorderable_logging_functions = functions
 

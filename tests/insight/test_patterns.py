@@ -62,7 +62,7 @@ def test_region_of_all_ops_finds_attention_whether_compiled_or_cached():
 @pytest.mark.compiles
 def test_border_through_attention_loses_it_and_the_remedy_finds_it(tmp_path):
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-        ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()["pattern-lost"], tmp_path)
+        ex = diagnostics_programs.run_page_program(diagnostics_programs.measured_programs()["pattern-lost"], tmp_path)
         assert row_of(ex, ATTENTION) == {"pattern": ATTENTION, "trace": 0, "regions": {"r": 0}, "torch_compile": 1}
         (found,) = diagnostics_of(ex, "pattern-lost")
         assert "attention pattern 1 (1×)" in found.message

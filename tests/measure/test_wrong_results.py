@@ -183,7 +183,7 @@ def test_a_right_plan_is_the_remedy_for_a_wrong_full() -> None:
 
 
 def test_the_documented_program_shows_a_lost_write(tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[CODE], tmp_path)
+    ex = diagnostics_programs.run_page_program(diagnostics_programs.measured_programs()[CODE], tmp_path)
     if verdicts(ex) == {"ok"}:
         pytest.skip("this torch compiles it right")
     assert "written args[0]: " in only(ex, CODE).message

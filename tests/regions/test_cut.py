@@ -51,7 +51,7 @@ def test_pieces_that_an_edit_does_not_change_are_used_again():
 
 
 def test_mutual_feeding_splits_the_later_region(tmp_path):
-    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
+    ex = diagnostics_programs.run_page_program(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
     cut = cut_by_region(ex, "0/inference")
     assert cut["a"] == [["sin", "mul"]]
     assert len(cut["b"]) == 2

@@ -59,7 +59,7 @@ def _programs(sections: dict[str, str], language: str) -> dict[str, str]:
     return {code: f"{imports[1]}\n{block[1]}" for code, block in blocks.items() if block}
 
 
-def explored(source: str, folder: Path) -> Exploration:
+def run_page_program(source: str, folder: Path) -> Exploration:
     """Run a program of the page as a module with lines of its own; return its exploration."""
     path = folder / "program.py"
     path.write_text(source, encoding="utf-8")
@@ -67,8 +67,8 @@ def explored(source: str, folder: Path) -> Exploration:
     return ex
 
 
-def of_quickstart(name: str) -> Callable[..., Any]:
-    """Return a function or class that a cell of the quickstart defines."""
+def quickstart_definition(name: str) -> Callable[..., Any]:
+    """Return the function or class of this name that a cell of the quickstart defines."""
     cells = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     lines = "\n".join(source for source in sources[:3] if f"{name}(" in source or "import" in source).splitlines()
@@ -80,7 +80,7 @@ def of_quickstart(name: str) -> Callable[..., Any]:
 
 def gpt(blocks: int = 4) -> Any:
     """Return the model of the quickstart, narrower."""
-    return of_quickstart("GPT")(blocks, width=32, heads=4, tokens=8, vocabulary=64)
+    return quickstart_definition("GPT")(blocks, width=32, heads=4, tokens=8, vocabulary=64)
 
 
 def norms_apart(block: Any, x: torch.Tensor) -> Any:
@@ -103,13 +103,13 @@ def gpt_of_neighbours(blocks: int = 4) -> Any:
     return model
 
 
-def on_tokens(model: Any) -> Exploration:
+def explore_on_tokens(model: Any) -> Exploration:
     return rx.explore(model, tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
 CLEAN: dict[str, Callable[[], Exploration]] = {
-    "quickstart": lambda: on_tokens(gpt()),
-    "quickstart, gated": lambda: rx.explore(of_quickstart("gated"), (*programs.pair(), torch.randn(8))),
+    "quickstart": lambda: explore_on_tokens(gpt()),
+    "quickstart, gated": lambda: rx.explore(quickstart_definition("gated"), (*programs.pair(), torch.randn(8))),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
