@@ -37,7 +37,7 @@ ex.benchmark = broken
 """
 
 
-def test_in_notebook_7_a_tall_output_is_not_boxed(notebook7: Lab) -> None:
+def test_a_tall_output_is_not_boxed_in_notebook_7(notebook7: Lab) -> None:
     with notebook7.running(CELLS[:2]):
         expect(Explorer(notebook7, 1).root).to_be_visible()
         notebook7.add_cell_and_run("pass")

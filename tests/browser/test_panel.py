@@ -355,7 +355,7 @@ panel => {
 """
 
 
-def test_a_second_panel_marks_a_region_and_its_selection_survives_undo(notebook: Lab) -> None:
+def test_a_selection_in_a_second_panel_survives_undo(notebook: Lab) -> None:
     other = Explorer(notebook, 2)
     expect(other.root).to_contain_text("No region yet")
     other.kind.select_option("modules")
@@ -461,7 +461,7 @@ control.listeners.append(lambda control: Path("job").write_text("busy" if contro
 
 
 @pytest.mark.compiles
-def test_after_a_closed_tab_nothing_is_left_running(notebook: Lab) -> None:
+def test_nothing_is_left_running_after_a_closed_tab(notebook: Lab) -> None:
     panel = Explorer(notebook, notebook.add_cell_and_run("ex.show()"))
     notebook.run_code(WATCHED)
     panel.measure(budget_s=300)

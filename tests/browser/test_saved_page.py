@@ -125,7 +125,7 @@ def test_search_finds_and_selects_a_node(page: Page, graph: Graph) -> None:
     expect(graph.selected).to_contain_text("4 of 25 nodes selected")
 
 
-def test_a_line_selects_its_nodes_and_a_node_highlights_its_line(page: Page, graph: Graph) -> None:
+def test_lines_select_their_nodes_and_nodes_highlight_their_lines(page: Page, graph: Graph) -> None:
     lines = page.locator(".rxs-line[data-do=nodes]")
     lines.nth(2).click(modifiers=["Shift"])  # the first click: no line begins a range yet
     graph.expect_selection_text("4 of 25 nodes selected, 8 in other graphs")
@@ -192,7 +192,7 @@ def test_code_without_nodes_selects_nothing(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Open, theme: str) -> None:
+def test_the_page_is_accessible_in_the_theme_of_the_reader(open_page: Open, theme: str) -> None:
     page = open_page(session(), color_scheme=theme)
     assert page.locator(".rxg").evaluate("root => root.classList.contains('rxg-dark')") is (theme == "dark")
     for pane in ("Code of mlp", "Diagnostics (2)"):
@@ -202,7 +202,7 @@ def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Ope
         assert accessibility_faults(page) == []
 
 
-def test_a_printed_page_has_a_picture_in_place_of_the_view(page: Page, tmp_path: Path) -> None:
+def test_a_printed_page_has_a_picture_for_the_view(page: Page, tmp_path: Path) -> None:
     expect(page.locator(".rx-drawn svg")).to_be_hidden()
     page.emulate_media(media="print")
     expect(page.locator(".rx-drawn svg")).to_be_visible()
@@ -225,7 +225,7 @@ def test_closed_parts_are_printed(page: Page) -> None:
     expect(page.locator("[data-part=source]")).to_be_visible()
 
 
-def test_without_scripts_the_page_has_picture_and_tables(open_page: Open) -> None:
+def test_the_page_has_picture_and_tables_without_scripts(open_page: Open) -> None:
     page = open_page(session(), java_script_enabled=False)
     expect(page.locator(".rx-drawn svg")).to_be_visible()
     expect(page.get_by_role("heading", name="Run time")).to_be_visible()

@@ -193,7 +193,7 @@ def test_line_node_and_kernel_highlight_each_other(notebook: Lab, panel: Explore
 
 
 @pytest.mark.compiles
-def test_an_interrupt_of_the_kernel_cancels_the_work_of_a_button(notebook: Lab, panel: Explorer) -> None:
+def test_a_kernel_interrupt_cancels_the_work_of_a_button(notebook: Lab, panel: Explorer) -> None:
     panel.measure(budget_s=300)
     expect(panel.status).to_contain_text("round", timeout=WAIT_MS)
     notebook.execute("notebook:interrupt-kernel", wait=False)

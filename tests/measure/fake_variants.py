@@ -273,14 +273,14 @@ def _change_outputs(change: Callable[[torch.Tensor], torch.Tensor]) -> ChangedVa
 
 
 def _change_one(kind: str, index: int, change: Callable[[torch.Tensor], torch.Tensor | None]) -> ChangedValues:
-    def changed(values: Values) -> Values:
+    def apply(values: Values) -> Values:
         tensors = list(getattr(values, kind))
         name, tensor = tensors[index]
         tensors[index] = (name, change(tensor.clone()))
         found: dict[str, Any] = {kind: tuple(tensors)}
         return replace(values, **found)
 
-    return ChangedValues(changed)
+    return ChangedValues(apply)
 
 
 _change_output, _change_gradient = (
@@ -300,20 +300,20 @@ def _scale(factor: float) -> ChangedValues:
 def _step_float8(count: int, index: int | slice = slice(None)) -> ChangedValues:
     """Return a change of float8 results by ``count`` steps away from zero."""
 
-    def changed(tensor: torch.Tensor) -> torch.Tensor:
+    def apply(tensor: torch.Tensor) -> torch.Tensor:
         tensor.view(torch.uint8).view(-1)[index] += count
         return tensor
 
-    return _change_outputs(changed)
+    return _change_outputs(apply)
 
 
 def _change_element(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> ChangedValues:
-    def changed(tensor: torch.Tensor) -> torch.Tensor:
+    def apply(tensor: torch.Tensor) -> torch.Tensor:
         flat = tensor.view(-1)
         flat[index] = change(flat[index])
         return tensor
 
-    return _change_outputs(changed)
+    return _change_outputs(apply)
 
 
 # ------------------------------------------------------------------------------------------------------------- wrong

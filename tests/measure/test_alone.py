@@ -405,7 +405,7 @@ def test_regional_without_regions_is_not_timed():
 
 
 @pytest.mark.parametrize(("as_eager", "verdict"), [(False, "not comparable"), (True, "failed")])
-def test_a_wrong_result_of_a_random_op_fails_with_equal_numbers(as_eager, verdict, monkeypatch):
+def test_wrong_results_of_random_ops_fail_with_equal_numbers(as_eager, verdict, monkeypatch):
     """The twin of ``full`` has eager's random numbers, unless this torch may reorder them; ``upstream`` has no twin."""
     monkeypatch.setattr(
         benchmark, "compare_results", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)

@@ -222,7 +222,7 @@ def test_the_rest_names_a_region_with_a_withheld_gain() -> None:
     assert rows_by_part(region_timings(base), None)["mlp"].seconds == exactly(0.0)
 
 
-def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
+def test_parts_longer_than_the_whole_are_not_added_up() -> None:
     regions = [replace(row, eager_s=exactly(15e-4)) for row in region_timings(measured_alone())]
     found = reconcile(variant_timings(), regions, cut_rounds())
     assert [row.part for row in found] == ["eager", "aot_eager", "regional", "full"]
@@ -318,7 +318,7 @@ def session_with_slow_trace(speedup: float, verdict: Verdict, traced_s: float = 
     return replace(base, timings=(eager, traced, base.timings[1]))
 
 
-def test_larger_region_is_not_advised_if_all_ops_are_in_one() -> None:
+def test_no_larger_region_is_advised_if_one_has_all_ops() -> None:
     (found,) = plan_diagnostics(reduce_to_one_region(session_with_slow_trace(0.62, Verdict.SLOWER)))
     assert "arger region" not in found.remedy
     assert found.remedy.startswith("One region has all ops already, so none can be larger.")

@@ -28,7 +28,7 @@ def stack():
     return ex
 
 
-def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
+def test_op_times_are_summed_by_module_line_and_op(stack):
     found, frame = stack.session.profile, stack.op_times
     graphs = {graph.id: graph for graph in stack.session.graphs}
     timed = {(op.graph, op.node) for op in found.ops}
@@ -195,8 +195,8 @@ def test_timer_computes_the_graph_and_frees_values():
     timer.run([x])
     (runs,) = timer.calls
     assert len(runs) == 2, "a graph may run more than once in a call"
-    for marks in runs:
-        assert [name for name, _ in timer.spans(marks)] == ["sin_default", "note", "look"]
+    for stamps in runs:
+        assert [name for name, _ in timer.spans(stamps)] == ["sin_default", "note", "look"]
     assert overhead_s(CpuClock()) > 0
 
 

@@ -639,7 +639,7 @@ def test_a_failure_after_gpu_rounds_loses_no_round(
 # --------------------------------------------------------------------------------------------------------- more rounds
 
 
-def test_two_benchmarks_are_as_precise_as_one_of_twice_the_time(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+def test_two_benchmarks_are_as_precise_as_a_double_one(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     def calls() -> list[TimedCall]:
         return [noisy_call(fake_call, "eager", LONGER), noisy_call(fake_call, "full", LONGER)]
 
@@ -726,7 +726,7 @@ class FakeGauge(AllocatorGauge):
         return next(self._peaks)
 
 
-def test_a_peak_is_the_median_of_enough_calls_for_an_interval() -> None:
+def test_a_peak_is_a_median_of_enough_calls() -> None:
     work = Mock()
     found = measure_peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
     assert (found.variant, found.peak_bytes, found.how) == ("regional", Figure(110, 100, 140), "allocator")

@@ -285,7 +285,7 @@ def test_a_hidden_disturbance_makes_equal_calls_no_different(share: float) -> No
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
-def test_the_time_of_a_call_is_that_of_the_quiet_machine(rounds: int) -> None:
+def test_the_interval_of_a_time_covers_the_quiet_machine(rounds: int) -> None:
     truth, covered = float(np.exp(0.02 * np.log(2.0))), []
     for seed in range(1000):
         samples, work = disturbed_samples(seed, 2 * rounds, 0.3)

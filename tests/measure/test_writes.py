@@ -101,7 +101,7 @@ def write_row(cache, position, x, w):
 
 @pytest.mark.parametrize("unwritten", ["zeros", "garbage", "written before"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_of_a_cache_is_compared_whatever_the_others_hold(dtype, unwritten):
+def test_a_written_row_of_a_cache_is_compared_alone(dtype, unwritten):
     cache = torch.full((4, 512, 32), 1e30 if unwritten == "garbage" else 0.0, dtype=dtype)
     x, w = torch.randn(4, 1, 64, dtype=dtype), torch.randn(64, 32, dtype=dtype) / 8
     if unwritten == "written before":
@@ -188,7 +188,7 @@ class Growing(nn.Module):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("kind", [Accumulating, Growing])
-def test_a_call_that_keeps_its_outputs_is_run_again_and_measured(kind):
+def test_a_call_that_keeps_its_outputs_can_be_measured(kind):
     """A second call, from the state that the first left, has other outputs or another autograd graph."""
     model, x = kind(), torch.randn(8)
     ex = rx.explore(model, (x,)).mark("all", ops="*")

@@ -477,7 +477,7 @@ def record_compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield compiled
 
 
-def test_a_twin_is_an_extra_task_compiled_once_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_is_compiled_once_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     ex, tasks = explore_with_other_mask(), []
     with record_compiles(monkeypatch) as compiled:
         for _ in range(2):

@@ -122,12 +122,12 @@ def test_the_message_names_the_double_write_of_a_checkpoint(function, shape, whi
 def test_other_difference_in_checkpoint_is_no_double_write():
     calls = CallCounter()
 
-    def scaled(x):
+    def scale_wrongly(x):
         calls(x)
         return x * (2 if torch.compiler.is_compiling() else 3)
 
     found = trace_difference(
-        lambda x: checkpoint(scaled, x, use_reentrant=False).sum(), torch.randn(4, 8, requires_grad=True)
+        lambda x: checkpoint(scale_wrongly, x, use_reentrant=False).sum(), torch.randn(4, 8, requires_grad=True)
     )
     assert "second time" not in found.message
 

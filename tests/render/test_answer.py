@@ -25,7 +25,7 @@ MOST_LINES = 20
 """The title, seven lines of sentences, three findings of two or three lines, what is left out, and what next."""
 
 
-def shown_sessions() -> dict[str, Session]:
+def sessions_by_name() -> dict[str, Session]:
     measured, troubled = sessions.measured(), sessions.session_with_diagnostics()
     names = [f"a region with a rather long name, the number {number}" for number in range(30)]
     many = replace(measured, plan=Plan(tuple(replace(measured.plan.regions[0], name=name) for name in names)))
@@ -40,9 +40,9 @@ def shown_sessions() -> dict[str, Session]:
     }
 
 
-@pytest.mark.parametrize("name", shown_sessions())
+@pytest.mark.parametrize("name", sessions_by_name())
 def test_the_repr_of_an_exploration_is_its_answer(name: str) -> None:
-    session = shown_sessions()[name]
+    session = sessions_by_name()[name]
     lines = repr(Results(session)).splitlines()
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= 100
@@ -51,7 +51,7 @@ def test_the_repr_of_an_exploration_is_its_answer(name: str) -> None:
 
 
 def test_markdown_and_json_always_have_the_same_keys() -> None:
-    answers = [Results(session).answer for session in shown_sessions().values()]
+    answers = [Results(session).answer for session in sessions_by_name().values()]
     assert max(len(answer.markdown.encode()) for answer in answers) < 2048
     keys = {tuple(key for key in markdown_keys(answer.markdown) if "finding" not in key) for answer in answers}
     assert len(keys) == 1
@@ -102,7 +102,7 @@ def test_wrong_results_replace_the_speed() -> None:
 
 
 def test_variants_have_plain_names() -> None:
-    for session in shown_sessions().values():
+    for session in sessions_by_name().values():
         text = answer_text(session)
         assert not {str(VariantName.FULL), str(VariantName.AOT_EAGER), str(VariantName.REGIONAL)} & set(text.split())
 

@@ -145,7 +145,7 @@ def test_code_without_kernels_says_why_without_control_characters() -> None:
     assert "\x1b" not in code_html("r", (partition_code(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
 
 
-def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
+def test_code_with_a_long_line_keeps_lines_and_colours() -> None:
     text = TEXT.replace("    if (x < 1", f"    // {'x' * 3_000}\n    if (x < 1")
     kernel = replace(KERNELS[0], defined=(4, 11), called=17)
     page = code_html("r", (partition_code(text, (kernel,)),))
@@ -156,7 +156,7 @@ def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
     assert len(lines_of(page)) == len(text.splitlines())
 
 
-def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:
+def test_a_kernel_in_the_panel_lists_its_gpu_resources() -> None:
     def resources(spilled: int, shared: int) -> str:
         gpu = GpuResources(32, spilled, shared, None, "XBLOCK=1, 1 warp", 1)
         return " ".join(map(words, code_pane((partition_code(kernels=(replace(KERNELS[0], gpu=gpu),)),))[0]))

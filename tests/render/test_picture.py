@@ -63,7 +63,7 @@ def test_an_input_with_many_users_is_a_badge() -> None:
     assert {box.marks for box in many.boxes} == {(Badge.INPUT,)}
 
 
-def test_without_partitions_connected_members_are_groups() -> None:
+def test_connected_members_are_groups_without_partitions() -> None:
     base = sessions.training_session(3)
     scene = compose(replace(base, partitions=()))
     assert [group.title for group in scene.sections[0].groups] == [f"mlp part {n} · 3 ops" for n in (1, 2, 3)]
@@ -189,7 +189,7 @@ def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
     assert b"<svg" in (graphviz("digraph { without_path -> dot }", "svg") or b"")
 
 
-def test_a_layout_that_fails_or_takes_too_long_is_given_up() -> None:
+def test_layouts_that_fail_or_take_too_long_are_dropped() -> None:
     assert graphviz("digraph { this is -> [ not dot", "svg") is None
     assert graphviz("digraph { slow }", "svg", time_limit_s=0.2, command=SLOW) is None
 
@@ -237,7 +237,7 @@ def test_the_work_of_a_picture_grows_linearly(detail: str) -> None:
     assert count_calls(4000) < 5 * count_calls(1000)
 
 
-def test_a_region_is_below_its_inputs_in_any_order_of_ops() -> None:
+def test_regions_are_below_their_inputs_in_any_order_of_ops() -> None:
     nodes = (
         Node("x", Role.INPUT, "x", values=(sessions.SPEC,)),
         Node("w", Role.PARAMETER, "w"),

@@ -24,7 +24,7 @@ from tests.shared.random_sessions import random_measurement
 
 
 @pytest.fixture(autouse=True)
-def without_a_screen() -> Iterator[None]:
+def off_screen() -> Iterator[None]:
     with mpl.rc_context({"backend": "agg", "figure.max_open_warning": 0}):
         yield
 
@@ -40,7 +40,7 @@ def test_regions_and_the_whole_call_have_their_gains_with_whiskers() -> None:
     )
 
 
-def test_every_sample_of_a_benchmark_is_drawn_on_the_axes_given() -> None:
+def test_every_sample_of_a_benchmark_is_drawn() -> None:
     session = sessions.measured()
     axes = Plots(session).samples()
     assert Plots(session).samples(axes) is axes
@@ -49,7 +49,7 @@ def test_every_sample_of_a_benchmark_is_drawn_on_the_axes_given() -> None:
         assert [1e3 * seconds for seconds in timing.samples_s] in points.values()
 
 
-def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
+def test_the_timeline_has_a_row_of_ops_for_each_graph() -> None:
     session = sessions.profiled(sessions.training_session(2))
     axes = Plots(session).timeline()
     ends = [patch.get_x() + patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]

@@ -129,7 +129,7 @@ def test_first_failed_tensors_are_shown() -> None:
         assert f"The table shows the closest to failing, and {which};" in " ".join(table.notes())
 
 
-def test_a_chaotic_tensor_is_shown_before_one_that_cannot_be_compared() -> None:
+def test_chaotic_tensors_are_shown_before_tensors_that_cannot_be_compared() -> None:
     session = sessions.measured(numerics=NumericsVerdict.CHAOTIC)
     chaotic = session.numerics[0]
     farther = replace(chaotic, tensor="noise", verdict=NumericsVerdict.NOT_COMPARABLE, error=1.0, variant_error=1.0)
@@ -358,7 +358,7 @@ def test_the_page_holds_the_times_of_single_regions() -> None:
     assert re.search("1.20 ms.*400 µs.*3.00×", re.sub("<[^>]*>", " ", page.split("<h4>Regions alone</h4>")[1]))
 
 
-def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
+def test_boxes_of_a_profiled_page_have_shares_of_the_time() -> None:
     view = Page(page_html(sessions.profiled(sessions.training_session()))).data
     assert [overlay["title"] for overlay in view["overlays"]] == ["module", "share of the time"]
     for number in range(len(view["graphs"])):

@@ -139,7 +139,7 @@ def test_figures_are_in_the_unit_that_the_column_names(name: str) -> None:
             assert text == NONE or float(text.replace(",", "")) == pytest.approx(value, rel=0.01)
 
 
-def test_a_title_names_no_unit_if_its_figures_have_their_own() -> None:
+def test_a_title_names_no_unit_if_its_figures_do() -> None:
     session = sessions.profiled(sessions.measured())
     for shown in (session_text(session), words(session_html(session))):
         assert UNIT_TEXT.search(shown)

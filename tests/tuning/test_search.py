@@ -136,7 +136,7 @@ def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
     assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
 
 
-def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
+def test_the_better_reference_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> None:
     slow = cost_model(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
@@ -147,7 +147,7 @@ def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger)
     assert (by_eager.answer, by_eager.gain) == (EAGER, None)
 
 
-def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() -> None:
+def test_a_faster_plan_has_the_least_difference_that_counts() -> None:
     plan = whole_graph_candidate(SearchStage.TRACING, JOINT)
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
@@ -170,7 +170,7 @@ def test_equally_fast_plans_give_no_gain_and_compile_once_each(code: str, tmp_pa
         assert tuning.plan is None
 
 
-def test_the_plan_at_hand_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> None:
+def test_the_plan_at_hand_is_the_answer_if_fastest(ledger: Ledger) -> None:
     bench = ReplayBench(lambda plan: Behaviour(0.8 if plan == MARKED else 0.9), at_hand=MARKED)
     tuning = tune(bench, limits(), ledger)
     assert (tuning.answer, tuning.rival, tuning.plan) == (AT_HAND, AT_HAND, MARKED)
@@ -271,14 +271,14 @@ def test_the_budget_is_kept_and_untried_plans_are_listed(budget_s: float, ledger
     assert compiled + len(left_out) <= len(tuning.tries) + len([one for one in tuning.tries if one.final])
 
 
-def test_if_torch_compile_fails_plans_are_compared_with_eager(ledger: Ledger) -> None:
+def test_plans_are_compared_with_eager_if_torch_compile_fails(ledger: Ledger) -> None:
     bench = ReplayBench(cost_model({JOINT: 0.9}, {}), full_fails="no lowering\nfor this op")
     tuning = tune(bench, limits(), ledger)
     assert tuning.by_title[TORCH_COMPILE].why == "RuntimeError: no lowering"
     assert (tuning.answer, tuning.rival) == (title(JOINT), EAGER)
 
 
-def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None:
+def test_the_partitioner_is_not_tried_without_a_backward(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(cost_model({JOINT: 0.9}, {}), grad=False), limits(), ledger)
     traced = [one.plan.tracing for one in tuning.tries if one.stage is SearchStage.TRACING and one.plan]
     options = [(way.joint_passes, way.decompositions, way.frozen) for way in traced]
@@ -317,7 +317,7 @@ def test_an_interrupted_search_keeps_its_tries(ledger: Ledger) -> None:
     assert tuning.best_so_far is not None
 
 
-def test_progress_is_reported_at_every_step_with_the_best_so_far(ledger: Ledger) -> None:
+def test_every_step_reports_progress_with_the_best_so_far(ledger: Ledger) -> None:
     reports: list[tuple[str, float]] = []
     bench = ReplayBench(cost_model({JOINT: 0.9}, {}))
     bench.context = replace(bench.context, run=Run(progress=lambda text, done: reports.append((text, done))))
@@ -337,7 +337,7 @@ def test_traces_without_a_plan_in_the_race_are_freed(ledger: Ledger) -> None:
     assert all(JOINT in kept for kept in freed[1:])
 
 
-def test_the_data_frame_has_every_try_and_the_text_timed_ones(ledger: Ledger) -> None:
+def test_the_data_frame_has_all_tries_the_text_timed_ones(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(cost_model({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
     frame = table.dataframe()

@@ -13,18 +13,18 @@ from tests.shared.panel import BlockedMethod, small_exploration
 
 
 @pytest.fixture(scope="package")
-def traced() -> Iterator[Exploration]:
+def traced_exploration() -> Iterator[Exploration]:
     with small_exploration() as ex:
         yield ex
 
 
 @pytest.fixture
-def exploration(traced: Exploration) -> Iterator[Exploration]:
+def exploration(traced_exploration: Exploration) -> Iterator[Exploration]:
     """A new exploration of the traced call under its first plan: methods may be replaced, but it is not compiled."""
-    plan = traced.plan
-    yield Exploration(traced.live)
-    traced.live.measurements.runs = ()
-    traced.plan = plan
+    plan = traced_exploration.plan
+    yield Exploration(traced_exploration.live)
+    traced_exploration.live.measurements.runs = ()
+    traced_exploration.plan = plan
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_a_stopped_search_keeps_the_best(panel: Panel, control: Control, explora
     assert "results so far are kept" in text(panel, "progress")
 
 
-def test_without_a_verdict_the_panel_offers_to_measure_more(
+def test_the_panel_offers_to_measure_more_without_a_verdict(
     control: Control, panel: Panel, exploration: Exploration
 ) -> None:
     measured = sessions.measured()

@@ -175,7 +175,7 @@ def merge_and_find_relu(panel: Panel, control: Control) -> str:
     return next(node for node in region_nodes(control, "mm", graph="0/forward") if "relu" in node)
 
 
-def test_a_region_is_split_and_ops_are_carved_and_taken_back(
+def test_regions_are_split_and_ops_carved_and_taken_back(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     relu = merge_and_find_relu(panel, control)
@@ -243,7 +243,7 @@ def test_nodes_selected_in_the_graph_become_a_region(panel: Panel, control: Cont
     assert name in region_nodes(control, "picked")
 
 
-def test_a_click_selects_a_line_or_an_op_of_one_or_all_layers() -> None:
+def test_a_click_selects_a_line_or_ops_of_equal_layers() -> None:
     with explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
         control = control_of(ex)
         panel = Panel(control)
@@ -282,7 +282,7 @@ def test_excluded_ops_can_be_typed_alone_or_after_a_pattern(panel: Panel, contro
     assert "ops:aten.nothing matches no operation" in text(panel, "marking")
 
 
-def test_without_a_region_the_panel_suggests_some(panel: Panel, exploration: Exploration) -> None:
+def test_the_panel_suggests_regions_if_there_are_none(panel: Panel, exploration: Exploration) -> None:
     for name in ("mm", "act"):
         panel.press("remove", name)
     assert "No region yet" in text(panel, "regions")
@@ -328,8 +328,8 @@ def test_measured_suggestions_are_sorted_by_gain_and_kept(
     assert "Suggestions, largest saving first" in shown
     assert "measured: saves 2.00 ms (1.50 ms–2.50 ms) a step" in shown
     assert "measured: no gain" in shown
-    marks = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
-    assert marks[:2] == [guessed[-1].name, guessed[0].name]
+    suggested = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
+    assert suggested[:2] == [guessed[-1].name, guessed[0].name]
     assert text(Panel(control_of(own_exploration)), "regions") == shown
     own_exploration.retrace(dynamic=True)
     assert own_exploration.session.suggestions == ()
@@ -454,7 +454,7 @@ def test_a_field_fits_the_type_of_its_key(
     assert field_errors(panel) == ""
 
 
-def test_an_invalid_value_is_shown_at_its_field_until_that_changes(panel: Panel, exploration: Exploration) -> None:
+def test_an_invalid_value_is_shown_until_its_field_changes(panel: Panel, exploration: Exploration) -> None:
     def fill_invalid() -> None:
         panel.press("undo")
         if panel.control.state.opened is None:
@@ -493,7 +493,7 @@ def test_an_invalid_value_is_shown_at_its_field_until_that_changes(panel: Panel,
         ("no such text", "no key"),
     ],
 )
-def test_a_key_that_cannot_be_added_is_shown_in_the_list(
+def test_keys_that_cannot_be_added_are_shown_in_the_list(
     panel: Panel, exploration: Exploration, typed: str, message: str
 ) -> None:
     panel.press("open", "act")
@@ -518,7 +518,7 @@ def test_fields_of_keys_without_effect_say_so(panel: Panel, control: Control, ex
     assert [marked in words(one) for one in fields] == [True, True, False]
 
 
-def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel) -> None:
+def test_keys_worth_trying_are_first_and_all_can_be_searched(panel: Panel) -> None:
     def find_keys(query: str) -> list[str]:
         type_in(panel, "key query", query)
         (listed,) = elements(panel.part("config"), class_="rx-keys")
@@ -551,7 +551,7 @@ def test_keys_are_added_once_and_removed_and_presets_applied(panel: Panel, explo
     assert exploration.plan["mm"].config == {}
 
 
-def test_one_config_is_open_at_a_time_and_its_row_closes_it(panel: Panel) -> None:
+def test_only_one_config_is_open_and_its_row_closes_it(panel: Panel) -> None:
     def open_rows() -> list[str]:
         opened = elements(panel.part("regions"), data_do="open", aria_expanded="true")
         return [one[1]["data-of"] for one in opened]

@@ -190,7 +190,7 @@ def test_figures_of_partitions_are_overlays_of_the_graph(measured: Session) -> N
     assert words(in_part["scale"]).endswith("2.00×; others not painted: too few rounds (5)")
 
 
-def test_a_hull_shows_the_speedup_of_its_region_until_it_is_stale(measured: Session) -> None:
+def test_a_hull_shows_the_speedup_of_its_region_unless_stale(measured: Session) -> None:
     pieces = pieces_of(measured)
     assert {piece["speedup"] for piece in pieces} == {"2.00×"}
     assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]
@@ -246,7 +246,7 @@ def test_no_gain_exceeds_the_time_of_the_call() -> None:
     assert left_out
 
 
-def test_a_config_key_that_this_torch_does_not_know_is_shown(measured: Session) -> None:
+def test_a_config_key_unknown_to_this_torch_is_shown(measured: Session) -> None:
     (region,) = measured.plan.regions
     unknown = replace(measured, plan=replace(measured.plan, regions=(replace(region, config={"of_later": 3}),)))
     row = to_html(*panel_table(unknown))
@@ -262,7 +262,7 @@ def test_a_speedup_without_interval_is_grey_with_a_reason(verdict: Verdict) -> N
     assert '">2.00×</span>' in row
 
 
-def test_a_wrong_region_has_a_verdict_in_place_of_a_speedup() -> None:
+def test_a_wrong_region_has_a_verdict_and_no_speedup() -> None:
     session = sessions.measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)
     row = to_html(*panel_table(session))
     assert '<span class="rx-bad" title="numerics failed">✗ withheld</span>' in row

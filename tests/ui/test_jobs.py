@@ -157,7 +157,7 @@ def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked
         (CancelledError(), "CancelledError", True),
     ],
 )
-def test_an_error_of_the_work_is_shown_and_frees_the_panel(
+def test_an_error_of_work_is_shown_and_frees_the_panel(
     panel: Panel, control: Control, error: BaseException, message: str, in_full: bool
 ) -> None:
     control.exploration.benchmark = Mock(side_effect=error)  # type: ignore[method-assign]
@@ -227,7 +227,7 @@ def test_work_of_a_cell_is_shown_and_can_be_cancelled(
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_an_interrupt_ends_jobs_of_cells_and_buttons_with_a_note(
+def test_an_interrupt_ends_any_job_with_a_note(
     panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch, readable: bool
 ) -> None:
     if not readable:  # a second interrupt, while the results are read
@@ -246,7 +246,7 @@ def test_an_interrupt_ends_jobs_of_cells_and_buttons_with_a_note(
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("note", [INTERRUPTED_NOTE, CANCELLED_NOTE])
-def test_results_of_a_cell_that_ends_early_are_shown_and_usable(own_exploration: Exploration, note: str) -> None:
+def test_results_of_a_cancelled_cell_are_shown_and_usable(own_exploration: Exploration, note: str) -> None:
     control = control_of(own_exploration)
     panel = Panel(control)
     times_left: list[str] = []
@@ -338,7 +338,7 @@ def read_on_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_jobs_run_in_a_copy_of_the_context_of_their_creator() -> None:
+def test_jobs_run_in_a_copy_of_their_creators_context() -> None:
     token = OWNER.set("the maker's")
     modes = ThreadModes.current()
     OWNER.reset(token)
@@ -386,7 +386,7 @@ def current_modes() -> tuple[object, ...]:
     return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), cpu, torch.is_inference_mode_enabled(), device
 
 
-def test_work_has_the_modes_of_its_caller_not_the_main_thread() -> None:
+def test_work_has_the_modes_of_its_caller() -> None:
     def request(threads: MainThread) -> list[object]:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             cast = [threads.run_timed(current_modes), threads.run_untimed(current_modes)]
@@ -412,7 +412,7 @@ def test_errors_and_interrupts_are_raised_in_the_waiting_thread(error: BaseExcep
     assert future.exception() is error
 
 
-def test_a_measurement_can_be_cancelled_while_the_main_thread_is_busy() -> None:
+def test_measurements_can_be_cancelled_while_the_main_thread_is_busy() -> None:
     loop, cancelled, done = MainLoop(), threading.Event(), []
     other = run_on_thread(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
     cancelled.set()
@@ -545,7 +545,7 @@ def test_a_page_that_stops_replying_counts_as_closed() -> None:
     assert (beats.on_lost.call_count, beats.callbacks) == (1, [])
 
 
-def test_pings_end_with_their_job_and_begin_again_with_the_next() -> None:
+def test_pings_end_with_their_job_and_restart_with_the_next() -> None:
     beats = SteppedHeartbeat()
     beats.heartbeat.on_reply()
     beats.run(jobs.MAX_UNANSWERED)

@@ -60,7 +60,7 @@ def test_an_edit_does_not_recompute_what_the_graphs_keep(panel: Panel, monkeypat
     assert found.call_count == 1, "of the one backward"
 
 
-def test_each_region_has_a_row_with_its_state_whoever_changed_it(panel: Panel, exploration: Exploration) -> None:
+def test_rows_show_the_state_of_regions_after_any_change(panel: Panel, exploration: Exploration) -> None:
     assert list(rows(panel)) == ["mm", "act"]
     assert {"not compiled", "max_fusion_size=8"} <= set(cells(panel, "mm"))
     assert "default" in rows(panel)["act"]
@@ -227,56 +227,61 @@ def test_removed_regions_are_deselected_and_renamed_ones_stay_selected(
 
 
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
-    def ascending() -> list[str]:
+    def ascending_heads() -> list[str]:
         return [words(head) for head in elements(panel.part("regions"), aria_sort="ascending")]
 
     for heads, order in ((["region ↑"], ["act", "mm"]), ([], ["mm", "act"]), ([], ["mm", "act"])):
         panel.press("sort", "name")
-        assert (ascending(), list(rows(panel))) == (heads, order)
+        assert (ascending_heads(), list(rows(panel))) == (heads, order)
     panel.press("sort", "name")
     panel.press("sort", "picks")
-    assert ascending() == ["picks ↑"], "another column begins upwards"
+    assert ascending_heads() == ["picks ↑"], "another column begins upwards"
     panel.press("sort", "gain")
     assert list(rows(panel)) == ["mm", "act"], "nothing is measured: the order of the plan, and none lost"
 
 
 def test_one_pane_is_shown_unless_its_column_is_hidden(panel: Panel) -> None:
-    def shown() -> list[str]:
+    def shown_columns() -> list[str]:
         columns = [one for name in COLUMNS for one in elements(panel.tree, data_column=name) if "hidden" not in one[1]]
         panes = [one for one in elements(columns, role="tabpanel") if "hidden" not in one[1]]
         return [*(one[1]["data-column"] for one in columns), *(one[1]["aria-label"] for one in panes)]
 
-    assert shown() == ["graph", "source", "beside", "why"]
+    assert shown_columns() == ["graph", "source", "beside", "why"]
     assert "Why 1" in text(panel, "tabs")
     panel.press("column", "beside")
-    assert shown() == ["graph", "source"]
+    assert shown_columns() == ["graph", "source"]
     panel.press("why", "mm")
-    assert shown() == ["graph", "source", "beside", "why"]
+    assert shown_columns() == ["graph", "source", "beside", "why"]
     panel.press("column", "source")
     panel.press("open", "act")
-    assert shown() == ["graph", "beside", "config"]
+    assert shown_columns() == ["graph", "beside", "config"]
     assert "Config of act" in text(panel, "config")
     panel.press("pick", "mm")  # the tab is about the selected row
     assert "Config of mm" in text(panel, "config")
     panel.press("pane", "code")
-    assert shown() == ["graph", "beside", "code"]
+    assert shown_columns() == ["graph", "beside", "code"]
     assert "Code of mm" in text(panel, "code")
     assert text(panel, "config") == "Select a region: its config is shown here."
     panel.press("pane", "nonsense")
-    assert shown() == ["graph", "beside", "code"]
+    assert shown_columns() == ["graph", "beside", "code"]
     panel.press("column", "beside")
-    assert shown() == ["graph"]
+    assert shown_columns() == ["graph"]
 
 
-def test_a_tab_is_about_the_last_selected_row_or_open_region(panel: Panel) -> None:
-    def shown_after(*picked: str) -> str:
+def test_a_tab_shows_the_last_selected_row_or_open_region(panel: Panel) -> None:
+    def region_shown_after(*picked: str) -> str:
         panel.press("pane", "code")
         panel.press("column", "beside")
         pick(panel, *picked)
         panel.press("pane", "code")
         return text(panel, "code").split(" ", 3)[2]
 
-    assert [shown_after(), shown_after(), shown_after("act"), shown_after("mm", "act")] == ["mm", "mm", "act", "act"]
+    assert [region_shown_after(), region_shown_after(), region_shown_after("act"), region_shown_after("mm", "act")] == [
+        "mm",
+        "mm",
+        "act",
+        "act",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------ several panels
@@ -292,9 +297,7 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
     assert control.exploration.plan["mm"].enabled
 
 
-def test_a_panel_is_not_filled_while_another_thread_changes_the_state(
-    control: Control, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_panel_waits_for_changes_of_the_state(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     filled = threading.Event()
     monkeypatch.setattr(Panel, "show", lambda *_: filled.set())
     with ThreadPoolExecutor(1) as pool:

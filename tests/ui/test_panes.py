@@ -50,7 +50,7 @@ def set_diagnostics(control: Control, *found: Diagnostic) -> Shown:
     return control.shown()
 
 
-def test_a_diagnostic_points_at_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
+def test_a_diagnostic_points_at_nodes_lines_or_a_region(control: Control) -> None:
     def node_ids(**where: Any) -> list[str]:
         return nodes_of_diagnostic(Diagnostic(DiagnosticCode.REGION_WORTH, "b", **where), control.session)
 
@@ -200,9 +200,7 @@ def test_the_table_names_plans_of_the_same_code(panel: Panel, control: Control, 
     assert measured_plans((run(first),), control.session) == []
 
 
-def test_a_button_of_an_earlier_table_uses_the_plan_that_it_showed(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
+def test_a_button_of_an_earlier_table_uses_its_plan(panel: Panel, control: Control, exploration: Exploration) -> None:
     """The oldest measured plan is dropped, and all others move up, before the page has the new table."""
     before = exploration.plan
     plans = [before.changed("act", config={"max_fusion_size": size}) for size in (2, 3, 4)]
@@ -346,7 +344,7 @@ def test_the_time_overlay_has_the_shares_of_the_time_table(profiled_panel: Panel
         assert shares_by_title[module] in text(profiled_panel, "time")
 
 
-def test_a_row_of_the_time_table_can_be_marked_and_shown(profiled_panel: Panel) -> None:
+def test_rows_of_the_time_table_can_be_marked_and_shown(profiled_panel: Panel) -> None:
     control, plan = profiled_panel.control, profiled_panel.control.exploration.plan
     for row in elements(profiled_panel.part("time"), data_do="show time"):
         assert time_share(control.session, row[1]["data-of"]) is not None
@@ -489,7 +487,7 @@ def test_choosing_other_shapes_traces_again_and_shows_the_new_graphs(static_pane
     )
 
 
-def test_tracing_again_is_a_job_and_the_field_shows_the_chosen_shapes(static_panel: Panel) -> None:
+def test_tracing_again_is_a_job_that_shows_the_chosen_shapes(static_panel: Panel) -> None:
     exploration = static_panel.control.exploration
     slow = exploration.retrace = BlockedMethod(exploration.retrace)  # type: ignore[method-assign]
     type_in(static_panel, "shapes", "dynamic")

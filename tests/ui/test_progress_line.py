@@ -203,7 +203,7 @@ def test_no_progress_line_on_a_dumb_or_closed_terminal(terminal: Terminal, monke
     assert find_place() is None
 
 
-def test_a_command_has_a_line_on_a_terminal_and_with_quiet_none(terminal: Terminal) -> None:
+def test_a_command_has_a_line_unless_it_is_quiet(terminal: Terminal) -> None:
     with reporting_of_command(terminal) as run:
         run.progress("compiling mlp", 0.5)
         assert "compiling mlp" in terminal.line
@@ -325,7 +325,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 EMPTY: dict[str, str] = {}
 
 
-def test_in_a_cell_the_progress_line_is_one_output_that_is_emptied(cell: Cell, clock: Clock) -> None:
+def test_the_progress_line_of_a_cell_is_one_output(cell: Cell, clock: Clock) -> None:
     line = ProgressLine(CellPlace(cell.publish), clock)
     for number in range(8):
         clock.now_s += REPORT_INTERVAL_S
@@ -338,7 +338,7 @@ def test_in_a_cell_the_progress_line_is_one_output_that_is_emptied(cell: Cell, c
     assert list(cell.outputs.values()) == [EMPTY]
 
 
-def test_a_call_in_a_cell_shows_its_line_there_and_not_on_stderr(cell: Cell, terminal: Terminal) -> None:
+def test_a_call_in_a_cell_shows_no_line_on_stderr(cell: Cell, terminal: Terminal) -> None:
     for _ in range(2):
         with reporting(PLAIN_RUN) as run:
             run.progress("compiling mlp", 0.5)

@@ -87,7 +87,7 @@ def test_a_dropped_interrupt_still_ends_exploring() -> None:
 # ------------------------------------------------------------------------------------------------------------- reports
 
 
-def test_reports_are_throttled_but_new_kinds_of_work_shown_at_once() -> None:
+def test_new_kinds_of_work_are_not_throttled() -> None:
     shown: list[str] = []
     now_s = 10.0
     throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)

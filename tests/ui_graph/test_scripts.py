@@ -112,7 +112,7 @@ def test_overlay_texts_are_readable_on_their_colours() -> None:
 
 
 @needs_node
-def test_a_box_has_the_colour_of_the_group_of_all_its_ops() -> None:
+def test_a_box_has_the_colour_of_its_ops_group() -> None:
     own, with_a_result, mixed, hull = json.loads(run_node(program=static.script("colours") + GROUPS))
     assert (own, with_a_result) == ("of 1", "of 2")
     assert mixed == hull == "", "they keep the colour of their region"
