@@ -100,7 +100,7 @@ def host(request: pytest.FixtureRequest) -> Lab:
 
 @pytest.fixture
 def open_view(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
-    """Returns a function that opens a page with only one view, as a notebook would show it."""
+    """A function that opens a page with only one view, as a notebook would show it."""
     with ExitStack() as pages:
         yield lambda view: pages.enter_context(in_page(view, browser.new_page))
 

@@ -138,7 +138,7 @@ class Lab:
         nbformat.write(notebook, self.server.folder / path)
 
     def open_notebook(self, path: str, *, kernel: bool = True) -> None:
-        """Open a notebook, and unless told otherwise start its kernel."""
+        """Open a notebook, and start its kernel unless ``kernel`` is False."""
         self.paths.append(path)
         self.page.evaluate(OPEN, {"path": path, "kernel": kernel})
 

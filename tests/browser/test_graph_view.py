@@ -28,7 +28,7 @@ MODULES = "view = SessionView(sessions.session((sessions.layers_graph(12),)))"
 
 @pytest.fixture
 def show(jupyterlab: Lab) -> Iterator[Callable[..., Graph]]:
-    """Returns a function that shows a view in a notebook; asserts at the end that no error was logged."""
+    """A function that shows a view in a notebook; at the end no error may have been logged."""
     with ExitStack() as notebooks:
 
         def show_view(code: str, *, on: Lab = jupyterlab, below: Sequence[str] = ()) -> Graph:

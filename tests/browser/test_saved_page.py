@@ -39,7 +39,7 @@ def session() -> Session:
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Returns a function that saves a session and opens it from disk, offline; asserts no request and no error."""
+    """A function that saves a session and opens it from disk, offline; no request and no error may occur."""
     contexts, requests, errors = [], [], []
 
     def save_and_open(found: Session, **options: Any) -> Page:

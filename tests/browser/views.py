@@ -55,7 +55,7 @@ def accessibility_faults(page: Page, root: str = "html") -> list[tuple[str, list
 
 
 def box_of(shown: Locator) -> FloatRect:
-    """Return the position in the window."""
+    """Return the position and size in the window."""
     box = shown.bounding_box()
     assert box is not None
     return box
@@ -184,7 +184,7 @@ class Explorer:
         self.budget.press("Enter")
 
     def measure(self, *, budget_s: float) -> None:
-        """Measure the regions beside eager alone."""
+        """Measure only eager and the regions."""
         self.set_budget(budget_s)
         for variant in ("traced", "torch.compile"):
             self.root.get_by_label(variant, exact=True).uncheck()

@@ -18,7 +18,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def fake_call(clock: FakeClock) -> MakeFakeCall:
-    """Makes fake variants that take given seconds: ``fake_call("eager", 0.25)``, or one number for each call."""
+    """A function that makes fake variants: ``fake_call("eager", 0.25)`` takes 0.25 s, or one number for each call."""
 
     def make(name: str, forward: float | Iterable[float], backward: float | None = None) -> TimedCall:
         durations: Iterator[float] = repeat(forward) if isinstance(forward, float) else iter(forward)

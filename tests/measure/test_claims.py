@@ -37,7 +37,7 @@ def test_sessions_make_no_impossible_claim(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_saved_page_has_no_undefined_values(seed: int) -> None:
-    """Its graphs are drawn from JSON, which has no undefined numbers."""
+    """The page draws its graphs from JSON, which has no undefined numbers."""
     page = page_html(random_measurement(seed)[1])
     text = json.dumps(Page(page).data, ensure_ascii=False)
     assert not wrong_claims(text_claims(words(page)))

@@ -59,7 +59,7 @@ def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor,
 
 @pytest.mark.parametrize(("dtype", "noise"), [(torch.bfloat16, True), (torch.float32, False)])
 def test_a_zero_gradient_may_have_noise_of_other_gradients(dtype: torch.dtype, *, noise: bool) -> None:
-    """The gradient of a bias of attention's keys, or before a batch norm, is only the rounding of others."""
+    """The gradient of a bias of attention's keys, or before a batch norm, is zero but for rounding."""
     large, first, second = torch.randn(64), torch.randn(64) / 500, torch.randn(64) / 500
     one, other = (Values((), (("large", large.to(dtype)), ("zero", left.to(dtype)))) for left in (first, second))
     rows = compare_results("eager", other, Reference(one, arithmetic=Arithmetic(64)))

@@ -277,7 +277,7 @@ def test_the_copy_bandwidth_says_how_it_was_measured():
 
 
 def test_copy_time_does_not_exceed_the_op(monkeypatch):
-    """With the rate of large copies to new memory, the copy of an op of 51.9 µs took 113.5 µs."""
+    """The rate of large copies to new memory gave a copy of 113.5 µs for an op of 51.9 µs."""
 
     class SlowRates(Rates):
         def measure(self, works, limit_s):

@@ -385,7 +385,7 @@ untraced_drift: Any = torch.compiler.disable(drift)
 
 
 def test_a_nondeterministic_call_explains_all_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found in the check of the second variant, and the verdict of the first is withdrawn."""
+    """The check of the second variant finds it, and the verdict of the first is withdrawn."""
     ex = rx.explore(lambda x: untraced_drift(x.sin()) * 2, (torch.rand(8),)).mark("r", ops="*")
     fake_full(ex, lambda x: x.sin() * 3)
     changing = itertools.count()

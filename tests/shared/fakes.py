@@ -21,7 +21,7 @@ MakeFakeCall = Callable[..., TimedCall]
 
 @dataclass
 class FakeClock(Clock[float]):
-    """Only ``spend`` advances it; its timestamps can be read once it is synchronized."""
+    """A clock that only ``spend`` advances; its timestamps can be read once it is synchronized."""
 
     time_s: float = 0.0
     rate: float = 1.0
@@ -65,7 +65,7 @@ class FakeClock(Clock[float]):
 
 @dataclass
 class TickingClock(FakeClock):
-    """Each timestamp advances it by ``tick_s``, so a budget has as many rounds on every machine, however busy."""
+    """A clock that each timestamp advances by ``tick_s``: a budget has as many rounds on every machine."""
 
     tick_s: float = 1e-3
 

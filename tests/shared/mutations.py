@@ -33,7 +33,7 @@ def value_at(value: Any, path: Path) -> Any:
 
 
 def typical_paths(document: dict[str, Any]) -> list[Path]:
-    """Return the path to one value of each kind: the first and last item of a list stand for all its items."""
+    """Return the path to one value of each kind: the first and the last item of a list stand for all."""
     found = {}
     for path in paths(document):
         found[tuple("…" if isinstance(key, int) and key > 0 else key for key in path)] = path

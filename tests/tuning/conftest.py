@@ -18,9 +18,9 @@ from tests.shared.fakes import TickingClock, timed_by
 
 @pytest.fixture
 def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
-    """Slow down the references, so that a whole graph wins; of two tracings, without C++ wrappers.
+    """Slow down the references, so that a whole graph wins, on a clock that only calls advance.
 
-    Only calls advance the clock.
+    Only two tracings are tried, without C++ wrappers.
     """
     clock = TickingClock()
 
