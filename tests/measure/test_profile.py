@@ -95,9 +95,7 @@ def test_short_ops_are_summed(monkeypatch):
     fake_op_times(monkeypatch, lambda name: 5e-6 if name.startswith("t_") else 1e-4)
     ex.profile(0.1)
     found = ex.session.profile
-    assert {op.node.rstrip("0123456789") for op in found.short_ops} == {"t_"}, (
-        "less than ten times the cost of a timestamp"
-    )
+    assert {op.node.rstrip("0123456789") for op in found.short_ops} == {"t_"}, "less than ten times the cost of a stamp"
     (short,) = [row for row in found.by(ProfileKind.OP) if row.name.startswith("ops shorter than")]
     assert short.name == "ops shorter than 10.0 µs each"
     assert short.ops == len(found.short_ops)

@@ -21,7 +21,7 @@ MakeFakeCall = Callable[..., TimedCall]
 
 @dataclass
 class FakeClock(Clock[float]):
-    """A clock that only ``spend`` advances; its timestamps can be read once it is synchronized."""
+    """A clock that only ``spend`` advances; its stamps can be read once it is synchronized."""
 
     time_s: float = 0.0
     rate: float = 1.0
@@ -65,12 +65,12 @@ class FakeClock(Clock[float]):
 
 @dataclass
 class TickingClock(FakeClock):
-    """A clock that each timestamp advances by ``tick_s``: a budget has as many rounds on every machine."""
+    """A clock that each stamp advances by ``tick_s``: a budget has as many rounds on every machine."""
 
     tick_s: float = 1e-3
 
     def mark(self) -> float:
-        """Return the time, a tick later."""
+        """Return the time, a tick after the last stamp."""
         self.spend(self.tick_s)
         return super().mark()
 
@@ -108,7 +108,7 @@ def timed_by(clock: FakeClock) -> Iterator[None]:
 
 
 def fake_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:
-    """Let ``seconds_of`` say how long each op of a profile takes, by its name; a timestamp takes a microsecond."""
+    """Let ``seconds_of`` say how long each op of a profile takes, by its name; a stamp takes a microsecond."""
     spans = OpTimer.spans
     monkeypatch.setattr(
         OpTimer, "spans", lambda timer, run: ((name, seconds_of(name)) for name, _ in spans(timer, run))
