@@ -238,7 +238,7 @@ def test_rounds_stop_when_precise_or_out_of_budget(rounds: Rounds, fake_call: Ma
     assert 3.9 < result.spent_s <= 4.05
     result = rounds(fake_call("eager", 8.0), fake_call("full", 4.0), budget_s=1.0)
     assert (result.rounds, result.stopped) == (1, Stop.BUDGET), "one round is always made"
-    assert result.samples["full"][FORWARD] == (4.0,)
+    assert result.samples["full"][FORWARD] == pytest.approx((4.0,))
 
 
 def test_waiting_for_a_turn_costs_no_budget(clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall) -> None:
