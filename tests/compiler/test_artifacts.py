@@ -170,7 +170,7 @@ torch.set_num_threads({threads})
 net, x = Net(), inputs()
 compiled = rx.compile(net, PLAN, artifacts={folder!r})
 for _ in range(3):
-    torch.testing.assert_close(train_step(compiled, net, x), trained(net, net, x))
+    torch.testing.assert_close(train_step(compiled, net, x), train_step(net, net, x))
 print(sorted({{str(part.state) for part in rx.status(compiled).partitions}}))
 print(sorted({{artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()}}))
 """
