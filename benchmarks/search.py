@@ -164,7 +164,7 @@ def _why_missed(search: Tuning, titles: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- what it costs
 
 
-def plan_time_rows(search_s: float = 120.0, sample: int = 6) -> Iterator[Row | str]:
+def plan_time_rows(search_s: float = 300.0, sample: int = 6) -> Iterator[Row | str]:
     """Search for the plan of the quickstart's GPT, beside compiling each of its plans by plain torch.compile.
 
     At the beginning of the search, and of each compile, all caches except the toolchain's are empty. Plans with equal

@@ -19,23 +19,23 @@ from benchmarks.traced import PLAIN, made_anew
 from regional_explorer.record.tuning import TORCH_COMPILE, Numbers
 
 SEARCH_S = 120.0
-"""The budget of each search."""
+"""The budget of each search, except for training."""
 
 
-def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = SEARCH_S) -> Iterator[Row]:
-    """Search for the plan of each model, then time training steps with it in rounds of their own."""
+def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = 300.0) -> Iterator[Row]:
+    """Search for the plan of each model with an empty ledger, then time training steps with it in other rounds."""
     ratios = []
     for name in models:
         model, x, leaves = made_anew(MODELS[name])
         with rx.explore(model, (x,)) as ex:
-            search = ex.tune(search_s, apply=True)
+            search = search_anew(ex, search_s, apply=True)
             functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: torch.compile(model)}
             if search.plan is not None:
                 ex.compile()
-                functions[search.record.answer] = ex.compiled
+                functions[search.answer] = ex.compiled
             steps = training_steps(functions, x, leaves, budget_s=30.0)
         best = min(("eager", PLAIN), key=lambda name_: statistics.median(steps[name_]))
-        answer = PLAIN if search.record.answer == TORCH_COMPILE else search.record.answer
+        answer = PLAIN if search.answer == TORCH_COMPILE else search.answer
         row = Row(f"a step of {name} by the plan found: {answer}", best, steps[answer], steps[best], 1.01)
         ratios.append(row.ratio)
         yield row

@@ -136,12 +136,12 @@ class PlannedProgram(CutProgram):
             switch.on_stale = self._report_stale
             switch.choose(functools.partial(self._artifact_for_layouts, cut, switch, settings))
 
-    def keys(self) -> dict[Switch, str]:
+    def keys(self, settings: str | None = None) -> dict[Switch, str]:
         """Return the keys of the artifacts of partitions that have run.
 
         A partition keeps the key of its first run: if a global setting that matters changes, Dynamo traces again.
         """
-        return {switch: self._first_keys.setdefault(switch, key) for switch, key in super().keys().items()}
+        return {switch: self._first_keys.setdefault(switch, key) for switch, key in super().keys(settings).items()}
 
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:

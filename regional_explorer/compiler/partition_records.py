@@ -31,7 +31,8 @@ from regional_explorer.torch_api.torch_config import surroundings
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
-    keys, settings = program.keys(), surroundings()
+    settings = surroundings()
+    keys = program.keys(settings)
     return tuple(_partition_record(program, switch, keys.get(switch, ""), settings) for switch in program.switches)
 
 

@@ -228,12 +228,12 @@ class CutProgram:
 
     # ----------------------------------------------------------------------------------------------------- compiling
 
-    def keys(self) -> dict[Switch, str]:
-        """Return the key of the artifact that each partition needs under the current settings.
+    def keys(self, settings: str | None = None) -> dict[Switch, str]:
+        """Return the key of the artifact that each partition needs under ``settings``, by default the current ones.
 
         Partitions of disabled regions, and those whose layouts are not known yet, need none.
         """
-        settings = surroundings()
+        settings = surroundings() if settings is None else settings
         keys = {switch: self.key_of(switch, settings) for switch in self.switches}
         return {switch: key for switch, key in keys.items() if key is not None}
 

@@ -92,17 +92,18 @@ class Evidence:
         """The partitions of each instance in each graph, keyed by region, instance and graph, in the order they run."""
         return grouped(((part.region, part.instance, part.graph), part) for part in self.partitions)
 
-    def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
+    def users(self, graph_id: str, *, random: bool = False) -> Mapping[str, Sequence[str]]:
         """Return the users of each node; with ``random``, each random op also feeds the next random op."""
-        if (graph_id, random) not in self._users:
-            graph = self.by_id[graph_id]
-            inputs = {node.name: node.inputs for node in graph.nodes}
-            sources: Mapping[str, Sequence[str]] = recorded_dependencies(graph) if random else inputs
-            self._users[graph_id, random] = grouped((source, name) for name in sources for source in sources[name])
-        return self._users[graph_id, random]
+        graph = self.by_id[graph_id]
+        if not random:
+            return graph.users
+        if graph_id not in self._users_in_order:
+            sources = recorded_dependencies(graph)
+            self._users_in_order[graph_id] = grouped((source, name) for name in sources for source in sources[name])
+        return self._users_in_order[graph_id]
 
     @cached_property
-    def _users(self) -> dict[tuple[str, bool], dict[str, list[str]]]:
+    def _users_in_order(self) -> dict[str, dict[str, list[str]]]:
         return {}
 
     def region_of_mark(self, annotation: Any) -> str | None:

@@ -209,14 +209,18 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         (claim.region, graph, evidence.nodes[graph.id][name])
         for graph in evidence.graphs
         for name, claim in evidence.claims.get(graph.id, {}).items()
-        if evidence.nodes[graph.id][name].op != "detach"  # autograd's own copy of a reference: it computes nothing
     ]
+    # ``detach`` is autograd's own copy of a reference: it computes nothing.
+    repeated = grouped(
+        (region, (graph, node)) for region, graph, node in claimed if node.recompute and node.op != "detach"
+    )
+    if not repeated:
+        return
     forward = grouped(
         (region, (_identity(graph, node), node))
         for region, graph, node in claimed
-        if graph.kind is not GraphKind.BACKWARD
+        if graph.kind is not GraphKind.BACKWARD and node.op != "detach"
     )
-    repeated = grouped((region, (graph, node)) for region, graph, node in claimed if node.recompute)
     saved_names = {
         (graph.frame, node.name)
         for graph in evidence.of_kind(GraphKind.BACKWARD)

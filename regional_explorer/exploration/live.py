@@ -340,7 +340,7 @@ class Live:
             memory=tuple(results.memory),
             profile=self.profile,
             tuning=self.tuning,
-            suggestions=self.suggestions.get(surroundings(), ()),
+            suggestions=self.suggestions.get(surroundings(), ()) if self.suggestions else (),
         )
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):

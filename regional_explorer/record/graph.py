@@ -318,6 +318,11 @@ class Graph(Record, frozen=True, dict=True):
         """The nodes keyed by name."""
         return {node.name: node for node in self.nodes}
 
+    @cached_property
+    def users(self) -> Mapping[str, Sequence[str]]:
+        """The names of the nodes that read each node."""
+        return grouped((name, node.name) for node in self.nodes for name in node.inputs)
+
     def holding(self, name: str) -> frozenset[str]:
         """Return the nodes that hold the same body of a higher-order op as the node called ``name``."""
         body = self.by_name[name].target
@@ -533,12 +538,8 @@ class Kept(NamedTuple):
     """The id of the forward."""
     node: Node
     """The op of the forward that computes it."""
-
-    @property
-    def size_bytes(self) -> int | None:
-        """Its size; None if it is dynamic."""
-        sizes = [spec.size_bytes for spec in self.node.values]
-        return None if None in sizes else sum(filter(None, sizes))
+    size_bytes: int | None
+    """Its size; None if it is dynamic."""
 
 
 V = TypeVar("V")
@@ -566,12 +567,18 @@ def kept_for_backward(graphs: Iterable[Graph]) -> Sequence[Kept]:
     """
     by_id = {graph.id: graph for graph in graphs if graph.parent is None}
     kept = [
-        Kept(forward.id, node)
+        Kept(forward.id, node, _size_bytes(node))
         for graph in by_id.values()
         if graph.kind is GraphKind.BACKWARD and (forward := by_id.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
         for node in _computed_for(graph, forward)
     ]
     return sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0))
+
+
+def _size_bytes(node: Node) -> int | None:
+    """Return the size of a node's result; None if it is dynamic."""
+    sizes = [spec.size_bytes for spec in node.values]
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:

@@ -173,7 +173,7 @@ def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
     goes both past the branch and through it. An op that takes only inputs of the graph belongs to the instance that is
     its only user. So no partition depends on more with the op than without it.
     """
-    users = grouped((name, node.name) for node in graph.nodes for name in node.inputs)
+    users = graph.users
     used = users.keys() - claims.keys()
     loose = dict.fromkeys(node.name for node in graph.ops if node.name in used and _has_no_origin(node))
     if not loose:

@@ -138,8 +138,9 @@ class SessionView(anywidget.AnyWidget):
                 self.problem = ""
             except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
                 self._show_error(error)
-            node_names = set(qualified_names(session.graphs))
-            self.selection = [name for name in self.selection if name in node_names]
+            if self.selection:
+                node_names = set(qualified_names(session.graphs))
+                self.selection = [name for name in self.selection if name in node_names]
 
     @property
     def _tab_graphs(self) -> Sequence[int]:
