@@ -137,9 +137,10 @@ class Scene:
         return tuple(box for section in self.sections for box in section.boxes)
 
 
+HEADING_PT = 11
 TITLE_PT = 10
 SMALL_PT = 8
-"""The font sizes in points of a title, and of a second line or an op that only changes a view."""
+"""The font sizes in points of a graph's title, a box's title, and a second line or an op that only changes a view."""
 
 PLUS = 12
 """The room for the sign of a box that can be opened, in points."""
@@ -261,7 +262,7 @@ def quoted(text: str) -> str:
 
 def _section_statements(section: Section) -> Iterator[str]:
     yield f"subgraph cluster_{section.id} {{"
-    yield f"  label={quoted(section.title)} labeljust=l labelloc=t peripheries=0 fontsize=11"
+    yield f"  label={quoted(section.title)} labeljust=l labelloc=t peripheries=0 fontsize={HEADING_PT}"
     yield f"  fontcolor={quoted(LIGHT.quiet)}"
     grouped = {box for group in section.groups for box in group.boxes}
     boxes = {box.id: box for box in section.boxes}
@@ -414,7 +415,8 @@ def layers(scene: Scene) -> PlacedScene:
         titles[section.id] = (left, 0.0)
         curves |= {(tail, head): _layer_curve(box_rects[tail], box_rects[head]) for tail, head in section.edges}
         rects = [*box_rects.values(), *group_rects.values()]
-        left = max((rect.x + rect.width for rect in rects), default=left) + 3 * BOX_GAP
+        titled = left + 2 * BORDER + text_width(section.title, HEADING_PT)
+        left = max([titled, *(rect.x + rect.width for rect in rects)]) + 3 * BOX_GAP
         bottom = max(bottom, *(rect.y + rect.height for rect in rects), 0.0)
     return PlacedScene(left, bottom + BOX_GAP, boxes, groups, titles, curves)
 

@@ -569,7 +569,7 @@ class Scale:
             node("path", d=f"M{self.at(1):.1f} 0V{CHART_HEIGHT}", stroke=LIGHT.edge, stroke_dasharray="2 2"),
             node("path", d=ends, stroke="currentColor", stroke_width="1.5"),
             node("circle", cx=f"{self.at(middle):.1f}", cy=str(half), r="3", fill="currentColor"),
-            class_=f"rx-chart rx-{TONES.get(timing.verdict, 'even')}",
+            class_=f"rx-chart rx-{TONES.get(timing.verdict, 'quiet')}",
             width=str(CHART_WIDTH),
             height=str(CHART_HEIGHT),
             viewBox=f"0 0 {CHART_WIDTH} {CHART_HEIGHT}",

@@ -324,7 +324,7 @@ def measured_plans(
     cells_of = list(zip(*table.cells(), strict=True))
     shown = [place for place, cells in enumerate(cells_of) if any(cell != [NONE] for cell in cells)]
     columns = [table.shown_columns[place] for place in shown]
-    classes = ["rxt-figure" if column.right else None for column in columns]
+    classes = ["rx-figure" if column.right else None for column in columns]
     heads = (table_head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
     shapes_differ = len({session.shapes for session in sessions}) > 1
     rows = []

@@ -350,7 +350,7 @@ ABOUT: Mapping[str, str] = {
     "artifacts": "The number of compiled callables that the pieces run: equal pieces share one",
     "eager": "Time of one call, run op by op",
     "compiled": "Time of one call, compiled",
-    "gain per call": "The time that compiling saves in each call, measured alone",
+    "gain per call": "The time that compiling saves in each call by the speedup, measured alone",
     "worst": "The tensor whose results are farthest from eager's",
     "compile": "Seconds waited for the compiles, and whether a cache had them (warm) or not (cold)",
     "paid for after": "The number of calls that regain the compile time",

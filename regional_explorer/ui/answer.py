@@ -110,7 +110,7 @@ def _change(before: Session, after: Session) -> str:
 
 def _other_findings(answer: Answer) -> Iterator[Node | str]:
     yield others_text(answer).removesuffix(": ex.diagnostics.") + ": "
-    yield button("all findings", "findings", class_="rx-link")
+    yield button("all findings", "findings", class_="rx-flat rx-link")
 
 
 # ----------------------------------------------------------------------------------------------------------- what next

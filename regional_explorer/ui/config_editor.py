@@ -146,7 +146,7 @@ def config_editor(shown: Shown) -> list[Node]:
         *_python_code(region),
     ]
     hint, query = "search name, type or text", state.key_query
-    search = field("Add a key", "key query", query, placeholder=hint, data_live=True, class_="rx-key-search")
+    search = field("Add a key", "key query", query, placeholder=hint, data_live=True)
     keys = key_list(query, device, tuple(config), busy=busy, frozen=frozen)
     return [node("div", *config_elements), node("div", search, *keys)]
 

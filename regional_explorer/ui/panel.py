@@ -35,9 +35,8 @@ def but_progress(shown: Shown) -> object:
 
 
 def status_shown(shown: Shown) -> object:
-    """Return the job with its progress; without a job, the note and the compiled parts."""
-    job = shown.state.job
-    return job or (shown.state.note, shown.state.saved, shown.session)
+    """Return the job with its progress; without a job, the note and the saved file."""
+    return shown.state.job or (shown.state.note, shown.state.saved)
 
 
 def of_session(shown: Shown) -> object:
@@ -58,6 +57,7 @@ class Part:
 
 
 ABOVE: Mapping[str, Part] = {
+    "gone": Part(lambda _: [], {"class_": "rx-alert", "role": "alert"}),  # the page fills it when its kernel is gone
     "header": Part(header, {"class_": "rx-header"}),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "progress": Part(progress, {"class_": "rx-progress"}, status_shown),

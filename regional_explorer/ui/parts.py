@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regional_explorer.errors import count, listing
+from regional_explorer.errors import listing
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.page.panes import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.files import plan_line
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_region
 from regional_explorer.record.session import SHAPES, Session
@@ -196,7 +195,6 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
                 title=_VARIANT_TITLES.get(name),
             ),
             node("span", word(name)),
-            class_="rx-check",
         )
         for name in VariantName
     )
@@ -204,12 +202,11 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
 
 
 def progress(shown: Shown) -> list[Node]:
-    """Return the job's progress, else the last job's note, else whether the plan is compiled and measured."""
+    """Return the job's progress, else the last job's note. An empty line keeps the room of the next job's."""
     job, note = shown.state.job, shown.state.note
     if job is None:
         saved = shown.state.saved
-        news = note or (f"Saved to {saved}." if saved else "")
-        status = node("span", news or _standing(shown.session), role="status", class_=None if news else "rx-quiet")
+        status = node("span", note or (f"Saved to {saved}." if saved else ""), role="status")
         return [status, *([button("Open", "file", saved, title="Open the file in a new tab")] if saved else [])]
     doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
     if job.cancelling:
@@ -219,16 +216,6 @@ def progress(shown: Shown) -> list[Node]:
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
     stop = [] if job.in_cell or job.stop == CANCEL else [button(job.stop, "cancel", disabled=job.cancelling)]
     return [bar, node("span", doing, role="status"), *stop]
-
-
-def _standing(session: Session) -> str:
-    """Return in words whether the plan is compiled and measured."""
-    stale = sum(part.state is State.STALE for part in session.partitions)
-    if stale:
-        return f"{stale} of {count(len(session.partitions), 'piece')} not compiled."
-    if not session.timings or session.is_outdated:
-        return "This plan is not measured yet." if session.partitions else "Nothing is compiled yet."
-    return "Compiled and measured."
 
 
 def problem(shown: Shown) -> list[Node]:
@@ -267,7 +254,6 @@ def tabs(shown: Shown) -> list[Node]:
             "pane",
             name,
             role="tab",
-            class_="rx-tab",
             title=_PANE_TITLES[name],
             aria_selected=str(name == shown.state.pane).lower(),
             tabindex="0" if name == shown.state.pane else "-1",

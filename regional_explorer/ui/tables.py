@@ -94,7 +94,7 @@ def _column_head(column: PanelColumn, sort: Sort | None) -> Node:
 
 
 def _class_of(column: PanelColumn) -> str:
-    return f"rxt-{column.key}{' rxt-figure' if column.right else ''}"
+    return f"rxt-{column.key}{' rx-figure' if column.right else ''}"
 
 
 def _region_row(row: RegionRow, *, picked: bool) -> Node:
@@ -180,7 +180,7 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
     after = duration(timing.compiled_s.value)
     unit = after.partition(" ")[2]
     unsure = timing.eager_s.why or timing.compiled_s.why
-    title = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
+    title = "; ".join(filter(None, (f"medians in each call: eager {before}, compiled {after}", compiled, unsure)))
     if unsure and timing.exceeds_call:
         return [*state, toned("noisy", "warn", title=f"{title}: alone it took longer than the whole call")]
     class_ = "rx-quiet" if unsure else None
@@ -198,10 +198,10 @@ def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
     bounds_text = "with its CI" if timing.partitions == 1 else "with all its partitions at their bounds at once"
     if timing.speedup.bounds is None:
         bounds_text = f"without CI ({timing.speedup.why})"
-    title = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
+    title = f"eager ÷ compiled of the same rounds, {bounds_text}: {timing.verdict}"
     if timing.over_trace:
         title += "; here eager means the traced ops, which are slower than the program's own"
-    # The times beside the speedup are sums of medians.
+    # The times beside the speedup are sums of medians, the speedup is the median over rounds.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     disagrees = disagreement(of_medians, timing.speedup)
     noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
@@ -215,7 +215,7 @@ def _gain_cell(row: RegionRow) -> list[Node | str]:
     if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
         return [NONE]
     least, most = sorted(gain.bounds)
-    bounds = f"{signed(-most)} to {signed(-least)} in each call, measured alone"
+    bounds = f"{signed(-most)} to {signed(-least)} in each call by the speedup, measured alone"
     if timing.verdict is not Verdict.FASTER:
         return [toned(signed(-gain.value), TONES.get(timing.verdict, "quiet"), {}, title=bounds)]
     share = f"{percent(gain.value / row.gain_alone_s)} of what the regions gain alone"
@@ -245,7 +245,7 @@ def _config_cell(row: RegionRow) -> list[Node]:
             type="button",
             data_do="open",
             data_of=region.name,
-            class_="rx-chips",
+            class_="rx-flat",
             aria_expanded=str(row.opened).lower(),
             title=f"{'Close' if row.opened else 'Show and change'} the config of {clean(region.name)}",
         )
@@ -275,15 +275,15 @@ PANEL_COLUMNS = (
     PanelColumn(
         "time",
         "eager → compiled",
-        "Eager and compiled time of the region in each call, and the speedup with its interval; "
-        "the region's state, unless it is measured",
+        "Medians of the region's eager and compiled time in each call; the speedup with its interval, which compares "
+        "within each round and may differ from the ratio of the medians; the state, unless it is measured",
         lambda s: s.timing and s.timing.eager_s.value,
         _time_cell,
     ),
     PanelColumn(
         "gain",
         "of the call",
-        "What it saves of each call, measured alone; a dash if that is more than the call takes",
+        "What it saves of each call by its speedup, measured alone; a dash if that is more than the call takes",
         lambda s: s.timing and s.timing.gain_of_call_s and s.timing.gain_of_call_s.value,
         _gain_cell,
         right=True,
@@ -336,7 +336,7 @@ def _row_key(kind: ProfileKind, number: int) -> str:
 def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
-    head = node("tr", *(node("th", text, class_=None if text == kind else "rxt-figure") for text in heads))
+    head = node("tr", *(node("th", text, class_=None if text == kind else "rx-figure") for text in heads))
     body = (_share_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
     total = len(shares.by(kind))
@@ -362,12 +362,13 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
     ]
     word, title, label = "Marked" if marked else "Mark", f"Make {name} a region", f"Mark {name}"
     mark_button = button(word, "mark time", key, disabled=busy or marked, title=title, aria_label=label)
-    show_button = button(f"{name}{times}", "show time", key, title="Select its ops in the graph and in the source")
+    about = "Select its ops in the graph and in the source"
+    show_button = button(f"{name}{times}", "show time", key, title=about, class_="rx-flat")
     share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
     return node(
         "tr",
         node("td", show_button if row.ops else name),
-        node("td", percent(row.share), share_bar, class_="rxt-figure"),
-        node("td", duration(row.seconds.value), class_="rxt-figure", title="; ".join(filter(None, facts))),
+        node("td", percent(row.share), share_bar, class_="rx-figure"),
+        node("td", duration(row.seconds.value), class_="rx-figure", title="; ".join(filter(None, facts))),
         node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),
     )

@@ -82,7 +82,7 @@ def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
     shown = sorted(rows, key=lambda row: -(row.seconds.value if row.seconds else 0.0))[:MOST_KERNELS]
     more = f"{len(rows) - len(shown)} more below {duration(shown[-1].seconds and shown[-1].seconds.value)}. "
     return [
-        node("table", node("tbody", *(_kernel_row(row, longest) for row in shown)), class_="rx-bars"),
+        node("table", node("tbody", *(_kernel_row(row, longest) for row in shown)), class_="rx-times"),
         node(
             "p",
             more if len(rows) > len(shown) else "",
@@ -97,13 +97,14 @@ def _kernel_row(row: TimedRow, longest_s: float) -> Node:
     lines = row.linked.lines if row.linked else ()
     place = f"line {lines[0].line}{' …' if len(lines) > 1 else ''}" if lines else None
     bound = [node("span", style=f"left:{100 * bound_s / longest_s:.1f}%")] if bound_s else []
+    bar = node("div", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound)
     bound_text = f"bound {duration(bound_s)} by {row.time.bound_by}" if bound_s and row.time else "no bound is known"
     title = clean(", ".join(map(str, lines)), LONG_TEXT) or None
     return node(
         "tr",
         node("td", clean(row.name or "", SHORT), place and node("small", place), title=title),
-        node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=bound_text),
-        node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
+        node("td", bar, title=bound_text),
+        node("td", duration(seconds.value), class_="rx-figure", title=interval(seconds, duration) or None),
     )
 
 
@@ -145,4 +146,4 @@ def _tried(region: str, shown: Shown) -> Iterator[Node]:
 
 
 def _tried_row(config: str, timing: RegionTiming) -> Node:
-    return node("tr", node("td", config), node("td", *speedup_nodes(timing), class_="rxt-figure"))
+    return node("tr", node("td", config), node("td", *speedup_nodes(timing), class_="rx-figure"))

@@ -255,18 +255,21 @@ def test_escape_closes_an_open_menu_and_keeps_what_is_selected(open_view: Callab
 
 
 def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Explorer) -> None:
-    for width in (600, 700, 1200, 2500):
+    menus = panel.root.locator(".rx-options")
+    menus.evaluate_all("menus => menus.forEach((menu) => { menu.open = true; })")
+    for width in (600, 700, 800, 950, 1200, 2500):
         notebook.set_viewport(width, 1400)
         notebook.page.wait_for_timeout(150)
         assert panel.root.evaluate("panel => panel.scrollWidth - panel.clientWidth") <= 0, width
         beyond = panel.root.evaluate(
             """panel => {
-                const right = panel.getBoundingClientRect().right;
+                const { left, right } = panel.getBoundingClientRect(), side = (e) => e.getBoundingClientRect();
                 const shown = [...panel.querySelectorAll('button, input, select')].filter(e => e.offsetParent);
-                return shown.filter(e => e.getBoundingClientRect().right > right).map(e => e.outerHTML);
+                return shown.filter(e => side(e).left < left || side(e).right > right).map(e => e.outerHTML);
             }"""
         )
-        assert beyond == []
+        assert beyond == [], width
+    menus.evaluate_all("menus => menus.forEach((menu) => { menu.open = false; })")
     notebook.set_viewport(1280, 1400)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.folds import Stretch, pieces, stretches
 from regional_explorer.picture.layout import (
+    HEADING_PT,
     Badge,
     Box,
     Look,
@@ -22,6 +24,7 @@ from regional_explorer.picture.layout import (
     layout_command,
     place,
     quoted,
+    text_width,
 )
 from regional_explorer.picture.open_folds import compose, shown_graphs
 from regional_explorer.picture.svg import digraph, draw, session_svg
@@ -212,6 +215,17 @@ def test_rows_put_boxes_below_their_inputs() -> None:
         for other in rects[:n]:
             beside = one.x + one.width <= other.x or other.x + other.width <= one.x
             assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
+
+
+def test_the_titles_of_graphs_have_room_beside_each_other() -> None:
+    scene = compose(sessions.training_session(1))
+    title = "forward of a frame with a name much longer than its two boxes are wide"
+    titled = dataclasses.replace(scene, sections=tuple(dataclasses.replace(one, title=title) for one in scene.sections))
+    placed = layers(titled)
+    starts = [x for x, _ in placed.titles.values()]
+    assert len(starts) == 2
+    for start, end in zip(starts, [*starts[1:], placed.width], strict=True):
+        assert end - start > text_width(title, HEADING_PT)
 
 
 def test_thousands_of_ops_are_summarized_or_drawn_one_by_one() -> None:

@@ -258,7 +258,7 @@ def test_a_speedup_without_interval_is_grey_with_a_reason(verdict: Verdict) -> N
     why = "the machine was too busy"
     session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=verdict)
     row = to_html(*panel_table(session))
-    assert f'title="eager ÷ compiled, without CI ({why}): {verdict}"' in row
+    assert f'title="eager ÷ compiled of the same rounds, without CI ({why}): {verdict}"' in row
     assert '">2.00×</span>' in row
 
 

@@ -63,8 +63,8 @@ export async function copy(item) {
 
 export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
-// The entry `step` after `current`; the last and the first are neighbours.
-export const turn = (all, current, step) => all.at((all.indexOf(current) + step) % all.length);
+// The entry `step` after `current`; the last and the first are neighbours. Without a current one, these are the first and the last.
+export const turn = (all, current, step) => all.at((Math.max(all.indexOf(current), step < 0 ? 0 : -1) + step) % all.length);
 
 // Whether the background of `element` is dark, whoever set it.
 export function isDark(element) {

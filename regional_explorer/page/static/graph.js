@@ -381,10 +381,9 @@ export class Graph {
   }
 
   nextHit(step) {
-    const { boxes } = this.found,
-      from = Math.max(this.hit, step < 0 ? 0 : -1); // backwards from no match: to the last one
+    const { boxes } = this.found;
     if (!boxes.length) return;
-    this.hit = (from + step + boxes.length) % boxes.length;
+    this.hit = turn([...boxes.keys()], this.hit, step);
     this.goTo(boxes[this.hit]);
     this.view.refresh();
   }

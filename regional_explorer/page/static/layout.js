@@ -156,16 +156,18 @@ function arrangeGraph(boxes, homes, titles, edges) {
   };
 }
 
-// The curve of an edge through its lanes: the points of cubic Bézier curves, in one list. None, if it is drawn from box to box.
+// The curve of an edge from box to box. A long one straight down would cross the boxes between: it is bent around them.
+function direct(tail, head) {
+  const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, y1 = head.y, widest = Math.max(tail.w, head.w);
+  const around = y1 - y0 > 3 * LAYER && Math.abs(x1 - x0) < widest / 2 ? widest * 0.7 + GAP : 0;
+  const bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
+  return [x0, y0, x0 + around, y0 + bend, x1 + around, y1 - bend, x1, y1];
+}
+
+// The curve of an edge through its lanes, if any: the points of cubic Bézier curves, in one list.
 function curve(tail, lanes, head) {
-  const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
-  const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER, low = tail.high - tail.h > LAYER;
-  if (!lanes.length && !low) {
-    // A long edge straight down would cross the boxes between: it is bent around them.
-    if (!long || Math.abs(x1 - x0) >= widest / 2) return [];
-    const around = widest * 0.7 + GAP, bend = (head.y - y0) / 2;
-    return [x0, y0, x0 + around, y0 + bend, x1 + around, head.y - bend, x1, head.y];
-  }
+  const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, low = tail.high - tail.h > LAYER, points = [x0, y0];
+  if (!lanes.length && !low) return direct(tail, head);
   const go = (x, y) => {
     const [fromX, fromY] = points.slice(-2), middle = (fromY + y) / 2;
     points.push(fromX, middle, x, middle, x, y);
@@ -175,7 +177,7 @@ function curve(tail, lanes, head) {
     go(x + w / 2, y);
     if (h) go(x + w / 2, y + h);
   }
-  go(x1, head.y);
+  go(head.x + head.w / 2, head.y);
   return points;
 }
 
@@ -189,7 +191,7 @@ function columnsOf({ rects, w, h }) {
 // The places of a picture: graphs side by side, tall ones in columns. `boxes` are sizes, `homes` has the hull of each box,
 // `widths` that of each hull's title, `edges` pairs of boxes; each graph has a number of `boxes`.
 export function place(graphs, boxes, homes, widths, edges) {
-  const titles = [], rects = [], groups = [], curves = edges.map(() => []);
+  const titles = [], rects = [], groups = [], curves = [];
   let left = 0, bottom = 0, first = 0;
   for (const { boxes: count } of graphs) {
     const end = first + count, inner = edges.flatMap(([tail], edge) => (tail >= first && tail < end ? [edge] : []));
@@ -201,9 +203,8 @@ export function place(graphs, boxes, homes, widths, edges) {
     for (const [number, { rect }] of graph.hulls) groups[number] = put(rect);
     for (const rect of graph.boxes) rects.push(put(rect));
     inner.forEach((edge, at) => {
-      const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]);
-      // An edge from one column to another is drawn from box to box.
-      if (columnOf(tail) === columnOf(head)) curves[edge] = curve(put(tail), graph.lanes[at].map(put), put(head));
+      const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]), apart = columnOf(tail) !== columnOf(head);
+      curves[edge] = apart ? direct(put(tail), put(head)) : curve(put(tail), graph.lanes[at].map(put), put(head));
     });
     titles.push([left, 0]);
     left += tops.length * (graph.w + 3 * GAP) + 3 * GAP;

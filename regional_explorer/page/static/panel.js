@@ -1,6 +1,6 @@
 // The panel: the view of a session with input fields, and what is shown when its kernel is gone.
 
-import { build, copy, debounced, fill, widget } from "./dom.js";
+import { copy, debounced, widget } from "./dom.js";
 import { SessionView } from "./view.js";
 
 const TYPING_MS = 200;
@@ -11,7 +11,7 @@ const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
 class Panel extends SessionView {
-  dead = false; // whether the kernel is gone for good
+  trouble = ""; // why the kernel does not answer, in words
 
   constructor(model, root, signal) {
     super(model, root, signal);
@@ -20,8 +20,6 @@ class Panel extends SessionView {
     this.on("input", (item) => { if (item) item.dirty = true; flush(); });
     // What was typed and taken back is no change. A field that the window left is still the active element.
     this.on("focusout", (_, { target }) => { target.dirty &&= target === document.activeElement || target.matches(LIVE); });
-    this.gone = build(["div", { class: "rx rx-gone", role: "alert" }]);
-    this.gone.onclick = ({ target }) => { if (target.dataset.of) copy(target); };
     const timer = setInterval(() => this.watch(), 1000);
     model.on("comm_live_update", () => this.watch());
     signal.addEventListener("abort", () => clearInterval(timer));
@@ -39,22 +37,16 @@ class Panel extends SessionView {
     const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;
     this.trouble = text;
-    this.dead = text === RESTARTED;
-    this.grey();
-    const plan = { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" };
-    fill(this.gone, [["span", {}, text], ["button", plan, "Copy plan"]]);
-    if (text) this.root.before(this.gone);
-    else this.gone.remove();
-  }
-
-  grey() {
-    this.root.classList.toggle("rx-dead", this.dead);
-    if (this.dead) for (const item of this.all(REMOTE)) item.disabled = true;
+    const plan = { type: "button", "data-do": "copy", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" };
+    this.model.set("part_gone", text ? [["span", {}, text], ["button", plan, "Copy plan"]] : []);
+    this.show();
   }
 
   show() {
     super.show();
-    if (this.dead) this.grey();
+    const dead = this.trouble === RESTARTED;
+    this.root.classList.toggle("rx-dead", dead);
+    if (dead) for (const item of this.all(REMOTE)) item.disabled = true;
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
       if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value

@@ -7,12 +7,6 @@ const NOTES = ["recomputed in the backward", "random", "taken out of its region:
 const MOST_READS = 4, // a box with this many nodes does not list what it reads
   MOST_HALF = 110; // characters of a node's name, and of its target
 
-function directCurve(tail, head) {
-  const [x0, y0, x1, y1] = [tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y],
-    bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
-  return [x0, y0, x0, y0 + bend, x1, y1 - bend, x1, y1];
-}
-
 // The texts at a place of columns, which are called by the plurals of these names and have numbers of `texts`.
 const textsOf = (columns, i, names) =>
   Object.fromEntries(names.map((name) => [name, columns.texts[columns[`${name}s`][i]]]));
@@ -167,11 +161,9 @@ export class Picture {
   place(measure) {
     const sizes = this.owners.map((_, box) => this.size(box, measure)),
       names = this.hulls.map(({ words }) => 1.08 * measure(words[0], 12));
-    const { size, curves, ...places } = place(this.graphs, sizes, this.boxHulls, names, this.edges);
+    const { size, ...places } = place(this.graphs, sizes, this.boxHulls, names, this.edges);
     [this.width, this.height] = size;
     Object.assign(this, places);
-    const between = ([tail, head]) => directCurve(this.rects[tail], this.rects[head]);
-    this.curves = curves.map((points, edge) => (points.length ? points : between(this.edges[edge])));
   }
 
   // The room that a box takes: its texts, the sign of a fold, and the letter of its region.

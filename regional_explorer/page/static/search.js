@@ -1,6 +1,15 @@
 // Finds the nodes that match the text of the search field.
 
-const FACTS = { name: "name", op: "target", shape: "value", dtype: "value", module: "module", line: "source" };
+const FIELDS = {
+  name: ({ name }) => name,
+  op: ({ target }) => target,
+  shape: ({ value }) => value,
+  dtype: ({ value }) => value,
+  module: ({ module }) => module,
+  line: ({ source }) => source,
+  region: ({ piece }, regions) => regions[piece?.region]?.name,
+  state: ({ piece }) => piece?.state,
+};
 const PLAIN_FIELDS = ["name", "op", "shape", "module", "region"];
 
 // A shape is typed as 2x128 and written as [2, 128]; both become 2,128.
@@ -14,11 +23,7 @@ const normalized = (text) =>
 // `/…/` is a regular expression.
 export function matches(picture, query) {
   const text = query.trim();
-  const fieldText = (field, node) => {
-    if (field in FACTS) return picture.outline.nodes[node][FACTS[field]];
-    const piece = picture.pieceOf(node);
-    return (field === "state" ? piece?.state : picture.regions[piece?.region]?.name) ?? "";
-  };
+  const fieldText = (field, node) => FIELDS[field](picture.outline.nodes[node], picture.regions) ?? "";
   const pattern = /^\/(.+?)(?:\/i?)?$/.exec(text);
   if (pattern) {
     let expression;
@@ -30,8 +35,8 @@ export function matches(picture, query) {
     return { nodes: picture.where((node) => PLAIN_FIELDS.some((field) => expression.test(fieldText(field, node)))) };
   }
   const words = text.split(/\s+/).map((word) => {
-    const [, field, value] = /^(name|op|shape|dtype|module|line|region|state):(.+)$/.exec(word) ?? [];
-    return [field ? [field] : PLAIN_FIELDS, normalized(value ?? word)];
+    const [, field, value] = /^(\w+):(.+)$/.exec(word) ?? [];
+    return Object.hasOwn(FIELDS, field) ? [[field], normalized(value)] : [PLAIN_FIELDS, normalized(word)];
   });
   const hasWord = (node, [fields, value]) => fields.some((field) => normalized(fieldText(field, node)).includes(value));
   return { nodes: picture.where((node) => words.every((word) => hasWord(node, word))) };

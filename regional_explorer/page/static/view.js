@@ -172,7 +172,7 @@ export class SessionView {
 
   press(item, event, value = null) {
     const { do: does, of = "" } = item.dataset, { shiftKey, ctrlKey, metaKey } = event;
-    if (does === "full") return document.fullscreenElement ? document.exitFullscreen() : (item.closest("[data-column]") ?? item.closest(".rxg")).requestFullscreen();
+    if (does === "full") return document.fullscreenElement ? document.exitFullscreen() : item.closest("[data-column]").requestFullscreen();
     this.open(does, of);
     if (item.closest(".rxg")) return this.graph.act(does, value ?? of);
     if (does === "nodes") return this.pickRow(item, event);
@@ -217,8 +217,7 @@ export class SessionView {
   // Wherever the focus is: Escape first closes what is open over the page, else it clears the selection.
   escape(event) {
     if (event.key !== "Escape" || event.target.tagName === "SELECT") return;
-    /** @type {any} */
-    const menu = this.root.querySelector(".rx-options[open]");
+    const [menu] = this.all(".rx-options[open]");
     if (menu) {
       menu.open = false;
       menu.firstChild.focus();
