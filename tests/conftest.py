@@ -99,9 +99,9 @@ def undisturbed() -> Iterator[None]:
     """Let no other work disturb the rounds of what is measured: what a test finds does not depend on the machine."""
     with pytest.MonkeyPatch.context() as patch:
         if "torch" in sys.modules:
-            from tests.shared.fakes import unwatched
+            from tests.shared.fakes import ignore_disturbances
 
-            unwatched(patch)
+            ignore_disturbances(patch)
         yield
 
 

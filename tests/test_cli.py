@@ -41,7 +41,7 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
 from tests.conftest import ReplaceBenchmark
 from tests.shared.processes import ROOT, python
-from tests.shared.sessions import measured_apart as measured
+from tests.shared.sessions import measured_in_process as measured
 
 Run = Callable[..., tuple[str, str]]
 

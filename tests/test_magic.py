@@ -39,7 +39,7 @@ from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from tests.conftest import ReplaceBenchmark
-from tests.shared.panel import Blocked, elements, text
+from tests.shared.panel import BlockedMethod, elements, text
 from tests.shared.processes import ROOT
 
 SETUP = """
@@ -789,7 +789,7 @@ def test_a_job_continues_when_its_panels_cell_runs_again(run: Run, outputs: Outp
     run("import regional_explorer as rx; own = rx.explore(f, (x,))")
     run("own.show()")
     exploration = shell.user_ns["own"]
-    compiling = exploration.compile = Blocked()
+    compiling = exploration.compile = BlockedMethod()
     control = control_of(exploration)
     pressed = Panel(control)
     pressed.press("compile")

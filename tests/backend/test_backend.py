@@ -28,7 +28,7 @@ from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.plan import Direction
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, facts, needs_region_ids, trained
+from tests.shared.checks import BEFORE_2_13, needs_region_ids, partitions_and_configs, train_step
 from tests.shared.processes import ROOT, python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -64,9 +64,9 @@ def saved_plan(explored_plan, tmp_path):
 
 
 def assert_trains_as_eager(module, compiled, *args):
-    expected = trained(module, module, *args)
+    expected = train_step(module, module, *args)
     for _ in range(3):
-        torch.testing.assert_close(trained(compiled, module, *args), expected)
+        torch.testing.assert_close(train_step(compiled, module, *args), expected)
 
 
 def call_without_warnings(compiled, *args):
@@ -98,7 +98,7 @@ def test_compile_matches_the_exploration(x, tmp_path, partitioner):
     assert rx.explore(net, (x,), plan=path).plan.tracing.partitioner == partitioner
     compiled = rx.compile(net, path)
     assert_trains_as_eager(net, compiled, x)
-    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert partitions_and_configs(rx.status(compiled)) == partitions_and_configs(ex.session)
     assert states(compiled) == {"compiled"}
     torch.testing.assert_close(compiled(x), ex.compiled(x), rtol=0, atol=0)
 
@@ -124,7 +124,7 @@ def test_a_region_of_backward_ops_has_their_forward_ops_too(selected, dynamic, t
     assert not rx.status(compiled).diagnostics
     torch.testing.assert_close(result, expected)
     torch.testing.assert_close(torch.autograd.grad(result.sum(), x), torch.autograd.grad(expected.sum(), x))
-    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert partitions_and_configs(rx.status(compiled)) == partitions_and_configs(ex.session)
     assert not rx.status(compiled).diagnostics
 
 
@@ -152,7 +152,7 @@ def test_a_backward_only_region_is_not_reported_missing_in_the_forward(tmp_path)
     result = call_without_warnings(compiled, x)
     assert not rx.status(compiled).diagnostics
     result.sum().backward()
-    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert partitions_and_configs(rx.status(compiled)) == partitions_and_configs(ex.session)
     assert not rx.status(compiled).diagnostics
 
 
@@ -183,7 +183,7 @@ def test_an_earlier_backward_selects_no_ops_of_later_graphs(tmp_path):
         path = ex.save_plan(tmp_path / "plan.json")
     compiled = rx.compile(program, path, strict=True)
     compiled(x).sum().backward()
-    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert partitions_and_configs(rx.status(compiled)) == partitions_and_configs(ex.session)
     assert not rx.status(compiled).diagnostics
 
 
@@ -198,7 +198,7 @@ def test_first_run_compiles_and_runs_compiled_code(net, x):
         return loss
 
     compiled_graphs = []
-    first, again = trained(loss_of, net, x), trained(loss_of, net, x)
+    first, again = train_step(loss_of, net, x), train_step(loss_of, net, x)
     assert compiled_graphs == [{"0/forward"}, {"0/forward", "0/backward"}]
     assert states(compiled) == {"compiled"}
     assert "compiled" in repr(rx.status(compiled))

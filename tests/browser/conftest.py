@@ -29,7 +29,7 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Nothing of ours needs the network: what asks for another host gets none.
+    # The project needs no network, and requests to other hosts fail.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
@@ -77,7 +77,7 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
 
 @pytest.fixture(scope="session")
 def jupyterlab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    with a_page(browser, lab_server) as lab:
+    with lab_page(browser, lab_server) as lab:
         lab.write_notebook("lab.ipynb", ["pass"])
         lab.open_and_run("lab.ipynb")
         yield lab
@@ -85,7 +85,7 @@ def jupyterlab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def notebook7(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    with a_page(browser, lab_server, Notebook7) as lab:
+    with lab_page(browser, lab_server, Notebook7) as lab:
         lab.write_notebook("notebook7.ipynb", ["pass"])
         lab.open_notebook("notebook7.ipynb")
         yield lab
@@ -99,15 +99,15 @@ def host(request: pytest.FixtureRequest) -> Lab:
 
 
 @pytest.fixture
-def alone(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
-    """Give a function that opens a page with one view and nothing else, as a notebook would show it."""
+def open_view(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
+    """A function that opens a page with only one view, as a notebook would show it."""
     with ExitStack() as pages:
         yield lambda view: pages.enter_context(in_page(view, browser.new_page))
 
 
 @contextmanager
-def a_page(browser: Browser, server: LabServer, kind: type[Lab] = Lab, *, height: int = 900) -> Iterator[Lab]:
-    """A fresh page; the kernels of its notebooks are ended afterwards."""
+def lab_page(browser: Browser, server: LabServer, kind: type[Lab] = Lab, *, height: int = 900) -> Iterator[Lab]:
+    """Context manager: a new page, whose kernels are ended afterwards."""
     context = browser.new_context(viewport={"width": 1280, "height": height})
     page = kind(context.new_page(), server)
     try:

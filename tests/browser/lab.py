@@ -1,4 +1,4 @@
-"""A page of JupyterLab or Notebook 7, in the words of a test."""
+"""A page of JupyterLab or Notebook 7, as tests use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, Request
 
 from tests.browser.server import LabServer
 
-# What the page is asked goes through JupyterLab's own commands and models: clicking its menus would test JupyterLab.
+# Tests use JupyterLab's own commands and models: clicking its menus would test JupyterLab.
 OPEN = """
 async ({path, kernel}) => {
     const app = window.jupyterapp;
@@ -94,7 +94,7 @@ EXECUTE = """
 """
 EXECUTE_AND_WAIT = "async ([command, options]) => { await window.jupyterapp.commands.execute(command, options); }"
 FORGET = "__import__('ipywidgets').Widget.close_all()\n%reset -f"
-"""Closes what earlier tests showed, and drops their variables."""
+"""Closes the widgets of earlier tests, and drops their variables."""
 
 PICTURES = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 SPLASH = "#jupyterlab-splash"
@@ -102,10 +102,10 @@ THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
 
 class Lab:
-    """One page of JupyterLab. ``page`` is Playwright's, for all that is not said here.
+    """One page of JupyterLab; ``page`` is Playwright's, for everything else.
 
-    ``errors`` collects what the page logs as an error and the dialogs it opens, ``foreign_requests`` what it asks of
-    other hosts; ``paths`` the notebooks that were opened.
+    ``errors`` has the errors that the page logs and the dialogs it opens, ``foreign_requests`` its requests to other
+    hosts, ``paths`` the notebooks that were opened.
     """
 
     def __init__(self, page: Page, server: LabServer) -> None:
@@ -114,10 +114,10 @@ class Lab:
         self.errors: list[str] = []
         self.foreign_requests: list[str] = []
         self.paths: list[str] = []
-        page.on("console", self._note_console)
+        page.on("console", self._record_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("dialog", self._note_dialog)
-        page.on("request", self._note_request)
+        page.on("dialog", self._record_dialog)
+        page.on("request", self._record_request)
 
     def start(self) -> None:
         """Load JupyterLab with an empty workspace."""
@@ -138,7 +138,7 @@ class Lab:
         nbformat.write(notebook, self.server.folder / path)
 
     def open_notebook(self, path: str, *, kernel: bool = True) -> None:
-        """Open a notebook, and unless told otherwise start its kernel."""
+        """Open a notebook, and start its kernel unless ``kernel`` is False."""
         self.paths.append(path)
         self.page.evaluate(OPEN, {"path": path, "kernel": kernel})
 
@@ -149,8 +149,11 @@ class Lab:
         self.run_all(timeout_s=timeout_s)
 
     @contextmanager
-    def begun(self, cells: Sequence[str], *, width: int = 1280, height: int = 900) -> Iterator[Lab]:
-        """Context manager: run ``cells`` as the whole notebook in a fresh kernel; fail if an error was logged."""
+    def running(self, cells: Sequence[str], *, width: int = 1280, height: int = 900) -> Iterator[Lab]:
+        """Context manager: replace the notebook by ``cells`` and run them in the emptied kernel.
+
+        Assert at the end that the page logged no error and made no request to other hosts.
+        """
         self.errors.clear()
         self.foreign_requests.clear()
         self.set_viewport(width, height)
@@ -162,7 +165,7 @@ class Lab:
         assert self.foreign_requests == []
 
     def reopen_without_kernel(self, path: str) -> None:
-        """Save the notebook, end its kernel, load the page anew, and open the notebook as a reader finds it."""
+        """Save the notebook, end its kernel, load the page again, and open the notebook without a kernel."""
         self.save()
         self.server.end_sessions(self.paths)
         self.start()
@@ -173,7 +176,7 @@ class Lab:
         self.execute("docmanager:save")
 
     def run_all(self, *, timeout_s: float = 300) -> None:
-        """Run all cells, wait until they are done, and see that none of them failed."""
+        """Run all cells, wait until they are done, and assert that none failed."""
         self.execute("notebook:run-all-cells", wait=False)
         self.wait_idle(timeout_s=timeout_s)
         assert self.page.evaluate(ERRORS) == []
@@ -192,15 +195,16 @@ class Lab:
         return index
 
     def run_code(self, code: str) -> str:
-        """Run code in the kernel as a cell would, without one, and return what it prints."""
+        """Run code in the kernel without a cell; return what it prints."""
         printed: str = self.page.evaluate(RUN_CODE, code)
         return printed.strip()
 
-    def printed(self, expression: str) -> str:
+    def kernel_value(self, expression: str) -> str:
+        """Return the value of an expression in the kernel, as it is printed."""
         return self.run_code(f"print({expression})")
 
     def wait_idle(self, *, timeout_s: float = 300) -> None:
-        """Wait until the kernel has been idle, with no cell waiting, for a moment."""
+        """Wait until the kernel stays idle, with no cell waiting."""
         calm = 0
         while calm < 3:
             self.page.wait_for_function(IDLE, timeout=timeout_s * 1000)
@@ -236,18 +240,18 @@ class Lab:
         """Save a picture of the window for people to look at."""
         self.page.screenshot(path=PICTURES / f"{name}.png")
 
-    def _note_console(self, message: ConsoleMessage) -> None:
+    def _record_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.errors.append(f"{message.text} ({message.location.get('url', '')})")
 
-    def _note_dialog(self, dialog: Dialog) -> None:
+    def _record_dialog(self, dialog: Dialog) -> None:
         if dialog.type == "beforeunload":
             dialog.accept()
         else:
             self.errors.append(dialog.message)
             dialog.dismiss()
 
-    def _note_request(self, request: Request) -> None:
+    def _record_request(self, request: Request) -> None:
         own = (self.server.url, self.server.url.replace("http", "ws", 1), "data:", "blob:")
         if not request.url.startswith(own):
             self.foreign_requests.append(request.url)
@@ -265,4 +269,4 @@ class Notebook7(Lab):
         self.page.goto(f"{self.server.url}/notebooks/{path}")
         self.page.wait_for_function("() => window.jupyterapp !== undefined")
         self.page.evaluate(READY)
-        self.errors.clear()  # Notebook 7 stumbles over a plugin without settings while it loads
+        self.errors.clear()  # Notebook 7 logs an error about a plugin without settings while it loads

@@ -1,4 +1,4 @@
-"""A JupyterLab server of the tests' own: no settings, kernels or extensions of the user's, no network."""
+"""A JupyterLab server for the tests: no settings, kernels or extensions of the user, no network."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class LabServer:
                 continue
 
     def end_sessions(self, paths: Collection[str]) -> None:
-        """Shut the kernels of these notebooks down."""
+        """End the kernels of these notebooks."""
         for session in json.loads(self._ask("/api/sessions")):
             if session["path"] in paths:
                 self._ask(f"/api/sessions/{session['id']}", method="DELETE")

@@ -1,6 +1,6 @@
-"""What a person does in the first ten minutes, by pointer alone: the clicks are counted.
+"""The first ten minutes of a user, by pointer alone: the clicks are counted.
 
-After each edit and measurement every figure on screen is that of the DataFrames.
+After each edit and measurement every figure on screen equals that of the DataFrames.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ FRAMES = (
 
 @pytest.fixture(scope="module")
 def notebook(jupyterlab: Lab) -> Iterator[Lab]:
-    with jupyterlab.begun([MODEL, "%regional_compile --no-bench -o ex vit(img, label)"], width=1440) as lab:
+    with jupyterlab.running([MODEL, "%regional_compile --no-bench -o ex vit(img, label)"], width=1440) as lab:
         Explorer(lab, 1).set_budget(1)
         yield lab
 
 
 class Pointer:
-    """Clicks and counts."""
+    """Clicks, and counts the clicks."""
 
     def __init__(self, notebook: Lab) -> None:
         self.notebook, self.panel = notebook, Explorer(notebook, 1)
@@ -81,20 +81,26 @@ class Pointer:
     def click(self, what: Locator, until: Locator) -> None:
         what.click()
         self.clicks += 1
-        self.panel.graph.wait_answered()
+        self.panel.graph.wait_for_kernel()
         expect(until.first).to_be_visible(timeout=WAIT_MS)
         expect(self.panel.button("Compile & measure")).to_be_enabled(timeout=WAIT_MS)
 
     def edit(self, what: Locator, until: Locator) -> None:
-        """Click, and compare every row of the regions, and the run times of the whole call, with the DataFrames."""
+        """Click; compare every row of the regions and the run times of the whole call with the DataFrames."""
         self.click(what, until)
-        # nan and inf are no Python; None stands for what is not a number.
-        regions, times = ast.literal_eval(re.sub(r"\b(nan|inf)\b", "None", self.notebook.printed(FRAMES)))
+        # nan and inf are no Python literals: None stands for both.
+        regions, times = ast.literal_eval(re.sub(r"\b(nan|inf)\b", "None", self.notebook.kernel_value(FRAMES)))
         shown = [
             [line.get_attribute("aria-label"), *figures(line.locator(".rxt-time"))] for line in self.panel.rows.all()
         ]
         assert shown == [
-            [name, word(State(state)), micro(eager), micro(compiled), NONE if speedup is None else f"{speedup:.2f}"]
+            [
+                name,
+                word(State(state)),
+                microseconds_text(eager),
+                microseconds_text(compiled),
+                NONE if speedup is None else f"{speedup:.2f}",
+            ]
             for name, state, eager, compiled, speedup in regions
         ]
         results = self.panel.root.locator(".rx-results")
@@ -107,15 +113,15 @@ class Pointer:
 
 
 def figures(cell: Locator) -> list[str]:
-    """Return state, times and speedup of a region; what has figures is measured, and does not say so."""
-    shown, said = cell.inner_text(), " ".join(one.get_attribute("title") or "" for one in cell.locator("span").all())
+    """Return state, times and speedup of a region; a measured region shows figures in place of its state."""
+    shown, titles = cell.inner_text(), " ".join(one.get_attribute("title") or "" for one in cell.locator("span").all())
     state = next((word(one) for one in State if f"{STATE_GLYPHS[one]} {word(one)}" in shown), "measured")
-    times = dict(re.findall(r"(eager|compiled) ([\d.,]+ (?:µs|ms|s)\b)", said))
+    times = dict(re.findall(r"(eager|compiled) ([\d.,]+ (?:µs|ms|s)\b)", titles))
     speedup = re.search(r"([\d.]+)×", shown)
     return [state, times.get("eager", NONE), times.get("compiled", NONE), speedup[1] if speedup else NONE]
 
 
-def micro(value: float | None) -> str:
+def microseconds_text(value: float | None) -> str:
     return NONE if value is None else duration(value * 1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What the panel cannot choose: how a host boxes it, and what programs call their things. What pages of tests note."""
+"""The panel in the output boxes of other hosts and with hostile names; what a test page records."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ ex.benchmark = broken
 """
 
 
-def test_in_notebook_7_a_tall_output_is_not_boxed(notebook7: Lab) -> None:
-    with notebook7.begun(CELLS[:2]):
+def test_a_tall_output_is_not_boxed_in_notebook_7(notebook7: Lab) -> None:
+    with notebook7.running(CELLS[:2]):
         expect(Explorer(notebook7, 1).root).to_be_visible()
         notebook7.add_cell_and_run("pass")
         expect_not_boxed(Explorer(notebook7, 1))
 
 
 def test_keys_in_the_panel_change_no_cell(host: Lab) -> None:
-    with host.begun(CELLS[:2]):
+    with host.running(CELLS[:2]):
         panel, keyboard = Explorer(host, 1), host.page.keyboard
         for focus in (
             panel.root.get_by_label("Shapes", exact=True).focus,
@@ -68,8 +68,8 @@ def test_keys_in_the_panel_change_no_cell(host: Lab) -> None:
         expect(host.page.locator(".jp-Notebook .jp-Cell")).to_have_count(3)
 
 
-def test_the_panel_shows_any_text_as_text_and_keeps_its_shape(jupyterlab: Lab) -> None:
-    with jupyterlab.begun([HOSTILE, "ex.show()"]):
+def test_hostile_names_are_shown_as_text_and_keep_the_layout(jupyterlab: Lab) -> None:
+    with jupyterlab.running([HOSTILE, "ex.show()"]):
         panel = Explorer(jupyterlab, 1)
         expect(panel.rows).to_have_count(len(NAMES))
         expect(panel.rows.first).to_contain_text("<script>alert(1)</script>")
@@ -87,13 +87,13 @@ def test_the_panel_shows_any_text_as_text_and_keeps_its_shape(jupyterlab: Lab) -
             assert wide[0] <= wide[1]
         assert panel.root.evaluate("panel => panel.clientHeight") < 3200
         assert panel.root.locator("script, img, iframe").count() == 0
-        assert jupyterlab.printed(f"[region.name for region in ex.plan.regions] == {NAMES!r}") == "True"
+        assert jupyterlab.kernel_value(f"[region.name for region in ex.plan.regions] == {NAMES!r}") == "True"
         panel.press("Dismiss")
         expect(panel.alert).to_be_hidden()
 
 
-def test_errors_dialogs_and_foreign_requests_of_a_page_are_noted(jupyterlab: Lab) -> None:
-    with jupyterlab.begun(["pass"]):
+def test_errors_dialogs_and_foreign_requests_of_a_page_are_recorded(jupyterlab: Lab) -> None:
+    with jupyterlab.running(["pass"]):
         jupyterlab.page.evaluate(
             """() => {
                 console.error('first');
@@ -103,8 +103,8 @@ def test_errors_dialogs_and_foreign_requests_of_a_page_are_noted(jupyterlab: Lab
             }"""
         )
         jupyterlab.page.wait_for_timeout(200)
-        for told in ("first", "second", "third"):
-            assert any(told in error for error in jupyterlab.errors)
+        for text in ("first", "second", "third"):
+            assert any(text in error for error in jupyterlab.errors)
         assert jupyterlab.foreign_requests == ["http://example.org/fourth"]
         jupyterlab.errors.clear()
         jupyterlab.foreign_requests.clear()

@@ -1,4 +1,4 @@
-"""The panel in a real JupyterLab. The tests share one notebook, and run in their order: each says what it finds."""
+"""The panel in a real JupyterLab. The tests share one notebook, and run in their order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.widget import SessionView
-from tests.browser.conftest import a_page
+from tests.browser.conftest import lab_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
-from tests.browser.views import Explorer, Graph, box_of, faults_for_some_readers
-from tests.shared.panel import make
+from tests.browser.views import Explorer, Graph, accessibility_faults, box_of
+from tests.shared.panel import small_exploration
 
 SETUP = """
 %load_ext regional_explorer
@@ -45,7 +45,7 @@ MEASURED_MS = 240_000
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    with a_page(browser, lab_server, height=1400) as lab:
+    with lab_page(browser, lab_server, height=1400) as lab:
         lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         lab.write_notebook("panel.ipynb", CELLS)
         lab.open_and_run("panel.ipynb")
@@ -62,16 +62,16 @@ def clipboard(lab: Lab) -> str:
     return text
 
 
-def wait_for_file(lab: Lab, name: str, says: str = "") -> None:
-    """Wait until the kernel has written the marker file."""
+def wait_for_file(lab: Lab, name: str, text: str = "") -> None:
+    """Wait until the kernel has written ``text`` to a file."""
     path, ends_s = lab.server.folder / name, time.monotonic() + MEASURED_MS / 1000
-    while not (path.exists() and says in path.read_text(encoding="utf-8")):
-        assert time.monotonic() < ends_s, f"{name} does not say {says!r}"
+    while not (path.exists() and text in path.read_text(encoding="utf-8")):
+        assert time.monotonic() < ends_s, f"{name} does not contain {text!r}"
         lab.page.wait_for_timeout(50)
 
 
 def expect_not_boxed(panel: Explorer) -> None:
-    """Expect that what a cell shows is high, and that nothing of it has to be scrolled to."""
+    """Expect a tall output that needs no scrolling."""
     assert box_of(panel.root)["height"] > 600
     assert panel.output.evaluate("area => area.scrollHeight - area.clientHeight") <= 2
 
@@ -79,19 +79,19 @@ def expect_not_boxed(panel: Explorer) -> None:
 def test_the_panel_appears_and_its_static_copy_is_hidden(notebook: Lab, panel: Explorer) -> None:
     expect(panel.root).to_be_visible()
     expect_not_boxed(panel)
-    assert Path(notebook.printed("__import__('sys').prefix")) == Path(sys.prefix)
+    assert Path(notebook.kernel_value("__import__('sys').prefix")) == Path(sys.prefix)
     expect(panel.row("mlp")).to_contain_text("not compiled")
     expect(panel.row("mlp")).to_contain_text("max_fusion_size=8")
     expect(panel.graph.stage).to_be_visible()
-    twin = panel.output.locator(".rx-static-copy")
-    expect(twin).to_have_count(1)
-    expect(twin).to_be_hidden()
+    static_copy = panel.output.locator(".rx-static-copy")
+    expect(static_copy).to_have_count(1)
+    expect(static_copy).to_be_hidden()
 
 
 def test_region_row_works_by_pointer_and_keyboard(notebook: Lab, panel: Explorer) -> None:
     panel.switch("mlp").uncheck()
     expect(panel.row("mlp")).to_contain_text("eager")
-    assert notebook.printed("ex.plan['mlp'].enabled") == "False"
+    assert notebook.kernel_value("ex.plan['mlp'].enabled") == "False"
     panel.press("Undo")
     expect(panel.switch("mlp")).to_be_checked()
     expect(panel.button("Redo")).to_be_enabled()
@@ -118,10 +118,10 @@ def test_rows_are_ordered_and_selected_by_keyboard(notebook: Lab, panel: Explore
     expect(names).to_have_text(["mlp", "softmax"])
     panel.row("mlp").focus()
     keyboard.press("Enter")
-    panel.is_picked("mlp")
+    panel.expect_picked("mlp")
     expect(panel.graph.selected).to_contain_text("3 of 7 nodes selected")
     keyboard.press("Shift+ArrowDown")
-    panel.is_picked("softmax")
+    panel.expect_picked("softmax")
     expect(panel.row("softmax")).to_be_focused()
     expect(panel.graph.selected).to_contain_text("5 of 7 nodes selected")
     keyboard.press("Space")
@@ -154,18 +154,18 @@ def test_press_while_busy_acts_on_the_shown_state(notebook: Lab, panel: Explorer
     wait_for_file(notebook, "busy")
     graph = Graph.fitted(panel.output)
     graph.click("mm")
-    notebook.page.wait_for_timeout(100)  # what is under the pointer is told, too
+    notebook.page.wait_for_timeout(100)  # the pointed node is sent, too
     graph.click("mul")
     panel.name.press_sequentially("quick")
     panel.press("Mark")
     (notebook.server.folder / "go on").touch()
     expect(panel.row("quick")).to_have_count(1)
-    assert notebook.printed("ex.session.members['quick']['0/inference']") == "('mul',)"
+    assert notebook.kernel_value("ex.session.members['quick']['0/inference']") == "('mul',)"
     panel.press("Undo")
     expect(panel.row("quick")).to_have_count(0)
 
 
-def test_change_leaves_other_elements(notebook: Lab, panel: Explorer) -> None:
+def test_a_change_keeps_other_elements_and_the_focus(notebook: Lab, panel: Explorer) -> None:
     panel.name.fill("half a na")
     elements = [found.element_handle() for found in (panel.name, panel.button("Mark"), panel.budget)]
     notebook.run_code("ex.configure('softmax', max_fusion_size=16)")
@@ -190,7 +190,7 @@ def test_config_fields_change_and_show_errors(notebook: Lab, panel: Explorer) ->
     panel.press("Add cpp.simdlen")
     field = panel.root.get_by_role("textbox", name="cpp.simdlen")
     expect(field).to_have_value("None")
-    assert notebook.printed("dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4}", "no edit: its default"
+    assert notebook.kernel_value("dict(ex.plan['mlp'].config)") == "{'max_fusion_size': 4}", "no edit: its default"
     field.fill("abc")
     field.press("Enter")
     expect(panel.root.get_by_role("alert").filter(has_text="takes an int or None")).to_be_visible()
@@ -216,12 +216,12 @@ def test_config_is_copied_as_python(notebook: Lab, panel: Explorer) -> None:
     expect(copy).to_have_text("Copy as Python")
 
 
-def test_withdrawn_text_does_not_reach_the_next_region(alone: Callable[[SessionView], Page]) -> None:
-    exploration = make()
+def test_deleted_input_is_not_sent_to_the_next_region(open_view: Callable[[SessionView], Page]) -> None:
+    exploration = small_exploration()
     exploration.configure("act", {"max_fusion_size": 4})
     panel = Panel(control_of(exploration))
     panel.press("open", "mm")
-    page = alone(panel)
+    page = open_view(panel)
     field = page.get_by_role("spinbutton", name="max_fusion_size")
     field.press("1")
     field.press("Backspace")
@@ -236,9 +236,9 @@ def test_withdrawn_text_does_not_reach_the_next_region(alone: Callable[[SessionV
     exploration.close()
 
 
-def test_escape_closes_an_open_menu_and_keeps_what_is_selected(alone: Callable[[SessionView], Page]) -> None:
-    panel = Panel(control_of(make()))
-    page = alone(panel)
+def test_escape_closes_an_open_menu_and_keeps_what_is_selected(open_view: Callable[[SessionView], Page]) -> None:
+    panel = Panel(control_of(small_exploration()))
+    page = open_view(panel)
     for title in ("Options", "Take home"):
         summary = page.locator("summary", has_text=title)
         summary.click()
@@ -274,11 +274,11 @@ def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Explorer) -> None
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_contrast_names_and_roles_are_enough_for_every_reader(notebook: Lab, panel: Explorer, theme: str) -> None:
+def test_the_panel_is_accessible(notebook: Lab, panel: Explorer, theme: str) -> None:
     notebook.set_theme("dark" if theme == "dark" else "light")
     for pane in ("Why", "Code", "Config", "Time"):
         panel.root.get_by_role("tab", name=pane).click()
-        assert faults_for_some_readers(notebook.page, ".rx-panel") == []
+        assert accessibility_faults(notebook.page, ".rx-panel") == []
     panel.root.get_by_role("tab", name="Config").click()
 
 
@@ -299,8 +299,8 @@ panel => {
 """
 
 
-def test_every_control_has_a_name_and_shows_its_focus_and_no_text_is_tiny(panel: Explorer) -> None:
-    panel.root.page.keyboard.press("Shift")  # as by keyboard, so that the focus is to be seen
+def test_controls_have_names_visible_focus_and_legible_text(panel: Explorer) -> None:
+    panel.root.page.keyboard.press("Shift")  # as by keyboard, so that the focus is visible
     found = panel.root.evaluate(CONTROLS)
     assert found["nameless"] == []
     assert found["unseen"] == []
@@ -314,7 +314,7 @@ def test_kernel_stays_usable_while_measuring(notebook: Lab, panel: Explorer) -> 
     field.press("Enter")
     panel.measure(budget_s=4)  # enough for a speedup of each region, whatever else runs
     expect(panel.status).to_contain_text(re.compile("compiling|building|warming|checking|round|calls"))
-    assert notebook.printed("6 * 7") == "42"
+    assert notebook.kernel_value("6 * 7") == "42"
     times = panel.root.locator("table").filter(has_text="samples").locator("td", has_text=re.compile("^your plan$"))
     expect(times.first).to_be_visible(timeout=MEASURED_MS)
     mlp = panel.row("mlp")
@@ -358,7 +358,7 @@ panel => {
 """
 
 
-def test_a_second_panel_marks_a_region_and_its_selection_survives_undo(notebook: Lab) -> None:
+def test_a_selection_in_a_second_panel_survives_undo(notebook: Lab) -> None:
     other = Explorer(notebook, 2)
     expect(other.root).to_contain_text("No region yet")
     other.kind.select_option("modules")
@@ -367,11 +367,11 @@ def test_a_second_panel_marks_a_region_and_its_selection_survives_undo(notebook:
     expect(other.preview).to_contain_text("region would give 2 partitions of 1 op")
     other.mark("act")
     expect(other.row("act")).to_contain_text("not compiled")
-    assert notebook.printed("[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
-    assert notebook.printed("[r.selection for r in bare.plan.regions]") == "['modules:1']"
+    assert notebook.kernel_value("[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
+    assert notebook.kernel_value("[r.selection for r in bare.plan.regions]") == "['modules:1']"
     other.pick("act")
-    other.is_picked("act")
-    other.root.evaluate(UNDO_AND_SELECT)  # undone, the region is gone, and with it the selection of its nodes
+    other.expect_picked("act")
+    other.root.evaluate(UNDO_AND_SELECT)  # undo removes the region, and with it the selection of its nodes
     expect(other.row("act")).to_have_count(0)
     expect(other.pattern).to_have_value("ops:gelu")
     expect(other.graph.selected).to_contain_text(re.compile(r"^1 of \d+ nodes selected"))
@@ -381,12 +381,12 @@ def test_a_second_panel_marks_a_region_and_its_selection_survives_undo(notebook:
 
 def test_a_cell_that_runs_again_has_one_panel(notebook: Lab) -> None:
     instances = "len(__import__('ipywidgets').widgets.widget._instances)"
-    before = int(notebook.printed(instances))
+    before = int(notebook.kernel_value(instances))
     notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2; }")
     notebook.execute("notebook:run-cell", wait=False)
     notebook.wait_idle()
     expect(Explorer(notebook, 2).root).to_have_count(1)
-    assert int(notebook.printed(instances)) <= before
+    assert int(notebook.kernel_value(instances)) <= before
 
 
 def test_the_browser_tests_raised_no_error_and_fetched_nothing(notebook: Lab) -> None:
@@ -397,18 +397,18 @@ def test_the_browser_tests_raised_no_error_and_fetched_nothing(notebook: Lab) ->
 # ------------------------------------------------------------------------------------- without a page, without a kernel
 
 
-def gone(panel: Explorer) -> Locator:
-    """Expect that the panel says its kernel is gone, and return where."""
-    told = panel.output.get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
-    expect(told).to_have_count(1, timeout=60_000)
+def expect_kernel_gone(panel: Explorer) -> Locator:
+    """Expect that the panel reports that its kernel is gone; return the message."""
+    alert = panel.output.get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
+    expect(alert).to_have_count(1, timeout=60_000)
     expect(panel.button("Compile & measure")).to_be_disabled()
-    return told
+    return alert
 
 
-def copied_plan(lab: Lab, told: Locator) -> str:
+def copy_plan(lab: Lab, alert: Locator) -> str:
     cells = lab.cell_types()
-    told.get_by_role("button", name="Copy plan").click()
-    expect(told.get_by_role("button", name="Copied")).to_be_visible()
+    alert.get_by_role("button", name="Copy plan").click()
+    expect(alert.get_by_role("button", name="Copied")).to_be_visible()
     lab.page.keyboard.press("x")
     lab.page.wait_for_timeout(50)
     assert lab.cell_types() == cells  # none was cut
@@ -424,23 +424,23 @@ def test_restart_keeps_the_plan_of_the_panel(notebook: Lab, panel: Explorer) -> 
     expect(panel.row("softmax")).to_contain_text("eager")
     panel.measure(budget_s=300)
     expect(panel.button("Cancel")).to_be_enabled()
-    kernel = psutil.Process(int(notebook.printed("__import__('os').getpid()")))
+    kernel = psutil.Process(int(notebook.kernel_value("__import__('os').getpid()")))
     running = [kernel, *kernel.children(recursive=True)]
     notebook.save()
     notebook.page.evaluate(RESTART)
     assert psutil.wait_procs(running, timeout=15)[1] == []
-    told = gone(panel)
+    alert = expect_kernel_gone(panel)
     graph, beside = box_of(panel.graph.root), box_of(panel.root.locator("[data-column=source]"))
     assert abs(graph["y"] - beside["y"]) < 2  # still side by side
-    panel.press("Source")  # what can be read without a kernel can be opened and hidden
+    panel.press("Source")  # parts that need no kernel can be opened and hidden
     expect(panel.line("torch.relu").first).to_be_hidden()
     panel.press("Source")
     panel.root.get_by_role("tab", name="Time").click()
     expect(panel.root.get_by_role("tabpanel", name="time")).to_be_visible()
     notebook.run_code(SETUP)
-    notebook.add_cell_and_run(f"%regional_compile --no-bench --plan {copied_plan(notebook, told)} -o ex f(x, w)")
+    notebook.add_cell_and_run(f"%regional_compile --no-bench --plan {copy_plan(notebook, alert)} -o ex f(x, w)")
     plan = "[(r.name, r.enabled) for r in ex.plan.regions]"
-    assert notebook.printed(plan) == "[('mlp', True), ('softmax', False)]"
+    assert notebook.kernel_value(plan) == "[('mlp', True), ('softmax', False)]"
 
 
 WATCHED = """
@@ -464,12 +464,12 @@ control.listeners.append(lambda control: Path("job").write_text("busy" if contro
 
 
 @pytest.mark.compiles
-def test_after_a_closed_tab_nothing_is_left_running(notebook: Lab) -> None:
+def test_nothing_is_left_running_after_a_closed_tab(notebook: Lab) -> None:
     panel = Explorer(notebook, notebook.add_cell_and_run("ex.show()"))
     notebook.run_code(WATCHED)
     panel.measure(budget_s=300)
     expect(panel.status).to_contain_text("round", timeout=MEASURED_MS)
-    wait_for_file(notebook, "replied")  # more often than one would be waited for: somebody is there
+    wait_for_file(notebook, "replied")  # more replies than missing ones end a job: the page is open
     wait_for_file(notebook, "job", "busy")
     expect(panel.status).to_contain_text("round")
     notebook.save()
@@ -477,26 +477,26 @@ def test_after_a_closed_tab_nothing_is_left_running(notebook: Lab) -> None:
     wait_for_file(notebook, "job", "ended")
     notebook.open_notebook("panel.ipynb")
     assert notebook.run_code(ALIVE) == "[]"
-    assert notebook.printed("control.state.note").startswith("Stopped because no page shows the panel")
+    assert notebook.kernel_value("control.state.note").startswith("Stopped because no page shows the panel")
 
 
-def test_after_the_kernel_died_the_panel_says_so_and_keeps_its_plan(notebook: Lab) -> None:
+def test_the_panel_of_a_dead_kernel_keeps_its_plan(notebook: Lab) -> None:
     panel = Explorer(notebook, notebook.add_cell_and_run("ex.show()"))
     expect(panel.row("softmax")).to_contain_text("eager")
     plan = panel.root.locator("[data-part=header] button", has_text="Copy plan").get_attribute("data-of")
     notebook.add_cell_and_start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    told = gone(panel)
+    alert = expect_kernel_gone(panel)
     dialog = notebook.page.locator(".jp-Dialog")
     if dialog.is_visible():  # JupyterLab says that the kernel died
         dialog.get_by_role("button").last.click()
-    assert copied_plan(notebook, told) == plan
+    assert copy_plan(notebook, alert) == plan
 
 
 def test_the_static_output_is_shown_without_a_kernel(notebook: Lab, panel: Explorer) -> None:
     notebook.reopen_without_kernel("panel.ipynb")
-    twin = panel.output.locator(".rx-static-copy")
-    expect(twin).to_be_visible()
-    expect(twin.locator("svg.rx-graph")).to_be_visible()
-    expect(twin).to_contain_text("max_fusion_size=4")
+    static_copy = panel.output.locator(".rx-static-copy")
+    expect(static_copy).to_be_visible()
+    expect(static_copy.locator("svg.rx-graph")).to_be_visible()
+    expect(static_copy).to_contain_text("max_fusion_size=4")
     expect(panel.root).to_have_count(0)
     expect(panel.output.get_by_text("Loading widget")).to_be_hidden()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import a_page
+from tests.browser.conftest import lab_page
 from tests.browser.lab import PICTURES, Lab
 from tests.browser.server import LabServer
 from tests.browser.views import Explorer, box_of
@@ -21,7 +21,7 @@ MEASURED_MS = 400_000
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    with a_page(browser, lab_server) as lab:
+    with lab_page(browser, lab_server) as lab:
         lab.set_viewport(1500, 2400)
         lab.open_and_run("quickstart.ipynb", timeout_s=500)
         yield lab
@@ -33,8 +33,8 @@ def panel(notebook: Lab) -> Explorer:
     return Explorer(notebook, GPT)
 
 
-def picture(notebook: Lab, name: str, panel: Explorer, until: str) -> None:
-    """Save a picture of the panel from its top to the end of a part of it."""
+def save_picture(notebook: Lab, name: str, panel: Explorer, until: str) -> None:
+    """Save a picture of the panel from its top to the end of the part ``until``."""
     panel.root.evaluate("panel => panel.scrollIntoView()")
     notebook.page.wait_for_timeout(300)
     clip, last = box_of(panel.root), box_of(panel.root.locator(until))
@@ -46,7 +46,7 @@ def picture(notebook: Lab, name: str, panel: Explorer, until: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_the_explorer_appears_with_its_figures(notebook: Lab, panel: Explorer) -> None:
+def test_the_panel_shows_the_measured_times(notebook: Lab, panel: Explorer) -> None:
     expect(panel.root).to_be_visible()
     panel.press("Measure torch.compile")
     bar = panel.root.get_by_role("row", name="torch.compile").filter(has_text=re.compile(r"\d (ms|s)"))
@@ -57,11 +57,11 @@ def test_the_explorer_appears_with_its_figures(notebook: Lab, panel: Explorer) -
         expect(times).to_contain_text(re.compile(r"→.*(µs|ms).*\d×.*\d–\d"))
         figure, interval = box_of(times.locator("span", has_text="×")), box_of(times.locator("small"))
         assert interval["x"] - figure["x"] - figure["width"] > 4
-    picture(notebook, "quickstart-panel", panel, ".rx-compare")
+    save_picture(notebook, "quickstart-panel", panel, ".rx-compare")
     panel.pick("mlp")
     panel.graph.button("Fit the graph to the view").click()
     panel.graph.stage.hover(position={"x": 5, "y": 5})
-    picture(notebook, "quickstart-graph", panel, ".rx-views")
+    save_picture(notebook, "quickstart-graph", panel, ".rx-views")
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_the_panel_is_dark_if_jupyterlab_is(notebook: Lab, panel: Explorer) -> N
     panel.open_config("mlp")
     expect(panel.root.get_by_role("heading", name="Config of mlp")).to_be_visible()
     notebook.set_theme("dark")
-    picture(notebook, "quickstart-dark", panel, ".rx-regions")
+    save_picture(notebook, "quickstart-dark", panel, ".rx-regions")
     notebook.set_theme("light")
     assert notebook.errors == []
     assert notebook.foreign_requests == []

@@ -14,7 +14,7 @@ from regional_explorer.exploration.results import save
 from regional_explorer.page.graph import SHARE
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session
-from tests.browser.views import THEMES, Graph, faults_for_some_readers
+from tests.browser.views import THEMES, Graph, accessibility_faults
 from tests.shared import sessions
 
 CODE = """kernel = async_compile.cpp('''
@@ -32,33 +32,33 @@ Open = Callable[..., Page]
 
 def session() -> Session:
     """Return a measured session with source lines, diagnostics, and the code of one artifact."""
-    base = sessions.measured(sessions.troubled())
+    base = sessions.measured(sessions.session_with_diagnostics())
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(0, 1), defined=(1, 3), called=5)
     return sessions.with_code(base, ArtifactCode(CODE, kernels=(kernel,)))
 
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Save a session and open it from disk in a browser that is offline; errors and requests are failures."""
-    contexts, asked, errors = [], [], []
+    """A function that saves a session and opens it from disk, offline; no request and no error may occur."""
+    contexts, requests, errors = [], [], []
 
-    def opened(found: Session, **options: Any) -> Page:
+    def save_and_open(found: Session, **options: Any) -> Page:
         others = [replace(found, plan=found.plan.changed(one.name, enabled=False)) for one in found.plan.regions[:1]]
         path = save(found, tmp_path / "saved.html", (found, *others))
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, **options)
         contexts.append(context)
         page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requests.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("dialog", lambda dialog: errors.append(dialog.message))
         page.goto(path.as_uri())
         return page
 
-    yield opened
+    yield save_and_open
     for context in contexts:
         context.close()
-    assert [url for url in asked if not url.startswith("file:")] == []
+    assert [url for url in requests if not url.startswith("file:")] == []
     assert errors == []
 
 
@@ -72,7 +72,7 @@ def graph(page: Page) -> Graph:
     return Graph(page.locator(".rxg"))
 
 
-def boxes(graph: Graph) -> int:
+def box_count(graph: Graph) -> int:
     return int(graph.selected.inner_text().split(" nodes in ")[1].split()[0])
 
 
@@ -81,10 +81,10 @@ def test_the_graph_has_the_colours_of_the_page(page: Page, graph: Graph, transit
     if not transitions:
         page.emulate_media(reduced_motion="reduce")
         page.add_style_tag(content="* { transition: none !important }")
-    drawn = graph.canvas.element_handle()
+    canvas = graph.canvas.element_handle()
     for theme, shown in THEMES.items():
         page.emulate_media(color_scheme=theme)
-        page.wait_for_function(shown, arg=drawn, timeout=10_000)
+        page.wait_for_function(shown, arg=canvas, timeout=10_000)
 
 
 def test_the_graph_is_redrawn_for_another_pixel_ratio(page: Page, graph: Graph) -> None:
@@ -100,19 +100,19 @@ def test_the_graph_is_redrawn_for_another_pixel_ratio(page: Page, graph: Graph) 
 
 def test_folds_open_and_close_by_button_and_key(page: Page, graph: Graph) -> None:
     graph.button("Collapse all").click()
-    few = boxes(graph)
+    few = box_count(graph)
     graph.button("Expand all").click()
-    many = boxes(graph)
+    many = box_count(graph)
     assert few < 21 <= many
     graph.button("Collapse all").click()
     graph.press("n", "n", "Enter")
-    assert few < boxes(graph) < many
+    assert few < box_count(graph) < many
     page.locator("[data-do=back]").first.click()
-    assert boxes(graph) == 21
+    assert box_count(graph) == 21
     backward = page.get_by_role("tab", name="backward")
     backward.click()
     expect(backward).to_have_attribute("aria-selected", "true")
-    assert boxes(graph) != 21
+    assert box_count(graph) != 21
 
 
 def test_search_finds_and_selects_a_node(page: Page, graph: Graph) -> None:
@@ -125,17 +125,17 @@ def test_search_finds_and_selects_a_node(page: Page, graph: Graph) -> None:
     expect(graph.selected).to_contain_text("4 of 25 nodes selected")
 
 
-def test_a_line_selects_its_nodes_and_a_node_lights_its_line(page: Page, graph: Graph) -> None:
+def test_lines_select_their_nodes_and_nodes_highlight_their_lines(page: Page, graph: Graph) -> None:
     lines = page.locator(".rxs-line[data-do=nodes]")
-    lines.nth(2).click(modifiers=["Shift"])  # the first click: there is no line that a range begins at
-    graph.says("4 of 25 nodes selected, 8 in other graphs")
+    lines.nth(2).click(modifiers=["Shift"])  # the first click: no line begins a range yet
+    graph.expect_selection_text("4 of 25 nodes selected, 8 in other graphs")
     lines.nth(1).click()
-    graph.says("8 of 25 nodes selected, 4 in other graphs")
+    graph.expect_selection_text("8 of 25 nodes selected, 4 in other graphs")
     expect(lines.nth(1)).to_have_attribute("aria-selected", "true")
     lines.nth(2).click(modifiers=["Shift"])
-    graph.says("12 of 25 nodes selected, 12 in other graphs")
+    graph.expect_selection_text("12 of 25 nodes selected, 12 in other graphs")
     lines.nth(1).click(modifiers=["Control"])
-    graph.says("4 of 25 nodes selected, 8 in other graphs")
+    graph.expect_selection_text("4 of 25 nodes selected, 8 in other graphs")
     graph.press("Escape")
     expect(lines.nth(1)).to_have_attribute("aria-selected", "false")
     graph.press("n", "n", " ")
@@ -179,7 +179,7 @@ def test_a_table_is_copied_with_tabs_and_newlines(page: Page) -> None:
     assert len(heads) > 2
 
 
-def test_code_that_belongs_to_no_node_selects_nothing(open_page: Open) -> None:
+def test_code_without_nodes_selects_nothing(open_page: Open) -> None:
     found = session()
     code = found.artifacts["artifact-0/forward"].code
     assert code is not None
@@ -192,17 +192,17 @@ def test_code_that_belongs_to_no_node_selects_nothing(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Open, theme: str) -> None:
+def test_the_page_is_accessible_in_the_theme_of_the_reader(open_page: Open, theme: str) -> None:
     page = open_page(session(), color_scheme=theme)
     assert page.locator(".rxg").evaluate("root => root.classList.contains('rxg-dark')") is (theme == "dark")
     for pane in ("Code of mlp", "Diagnostics (2)"):
         fold = page.locator("details[name=beside]", has_text=pane).first
         if fold.get_attribute("open") is None:
             fold.locator("summary").first.click()
-        assert faults_for_some_readers(page) == []
+        assert accessibility_faults(page) == []
 
 
-def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(page: Page, tmp_path: Path) -> None:
+def test_a_printed_page_has_a_picture_for_the_view(page: Page, tmp_path: Path) -> None:
     expect(page.locator(".rx-drawn svg")).to_be_hidden()
     page.emulate_media(media="print")
     expect(page.locator(".rx-drawn svg")).to_be_visible()
@@ -225,7 +225,7 @@ def test_closed_parts_are_printed(page: Page) -> None:
     expect(page.locator("[data-part=source]")).to_be_visible()
 
 
-def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -> None:
+def test_the_page_has_picture_and_tables_without_scripts(open_page: Open) -> None:
     page = open_page(session(), java_script_enabled=False)
     expect(page.locator(".rx-drawn svg")).to_be_visible()
     expect(page.get_by_role("heading", name="Run time")).to_be_visible()
@@ -233,7 +233,7 @@ def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -
 
 @pytest.mark.parametrize("hostile", sessions.HOSTILE[:6], ids=lambda one: ascii(one[:12]))
 def test_hostile_names_run_nothing(open_page: Open, hostile: str) -> None:
-    page = open_page(sessions.hostile(hostile))
+    page = open_page(sessions.hostile_session(hostile))
     expect(page.locator(".rxg-canvas")).to_be_visible()
     assert page.locator("script").count() == 2
     assert page.locator("img, iframe").count() == 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import a_page
+from tests.browser.conftest import lab_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.views import Explorer
@@ -37,14 +37,14 @@ SIZES = ((1280, 900), (1440, 1000))
 
 @pytest.fixture
 def notebook(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    with a_page(browser, lab_server) as lab:
+    with lab_page(browser, lab_server) as lab:
         lab.write_notebook("minutes.ipynb", [MODEL, "%regional_compile step(tokens)"])
         lab.open_notebook("minutes.ipynb")
         yield lab
 
 
 class Person:
-    """Clicks, counts, and has a picture taken of what each click leads to."""
+    """Clicks, counts the clicks, and saves pictures of the result of each."""
 
     def __init__(self, notebook: Lab) -> None:
         self.notebook, self.panel = notebook, Explorer(notebook, 1)
@@ -53,10 +53,10 @@ class Person:
     def click(self, what: Locator, until: Locator, name: str, part: str = ".rx-header") -> None:
         what.click()
         self.clicks += 1
-        self.reads(until, name, part)
+        self.take_pictures(until, name, part)
 
-    def reads(self, until: Locator, name: str, part: str = ".rx-header") -> None:
-        """Wait until something is seen and no job runs; in the pictures a part of the panel comes first."""
+    def take_pictures(self, until: Locator, name: str, part: str = ".rx-header") -> None:
+        """Wait until ``until`` is visible and no job runs; save pictures that begin at ``part`` of the panel."""
         expect(until.first).to_be_visible(timeout=WAIT_MS)
         expect(self.panel.button("Compile & measure")).to_be_enabled(timeout=WAIT_MS)
         for theme in ("light", "dark"):
@@ -71,12 +71,12 @@ class Person:
 
 @pytest.mark.slow
 @pytest.mark.compiles
-def test_a_newcomer_gets_a_verdict_a_reason_and_a_patch_by_pointer_alone(notebook: Lab) -> None:
+def test_pointer_alone_leads_to_a_verdict_reason_and_patch(notebook: Lab) -> None:
     person = Person(notebook)
     panel, press = person.panel, person.panel.button
     notebook.run_all()
-    person.reads(panel.root.get_by_label("Time by module"), "1-profiled")
-    person.reads(panel.root.get_by_label("Time by module"), "1-where", ".rx-views")
+    person.take_pictures(panel.root.get_by_label("Time by module"), "1-profiled")
+    person.take_pictures(panel.root.get_by_label("Time by module"), "1-where", ".rx-views")
     person.click(press("Mark transformer.h.*.attn"), panel.row("attn"), "2-attention")
     person.click(press("Mark transformer.h.*.mlp"), panel.row("mlp"), "3-marked")
     answer = panel.root.locator(".rx-answer")

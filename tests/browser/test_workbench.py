@@ -45,7 +45,7 @@ WAIT_MS = 240_000
 @pytest.fixture(scope="module")
 def notebook(jupyterlab: Lab) -> Iterator[Lab]:
     cells = [MODEL, "%regional_compile --no-bench -o ex net(x)"]
-    with jupyterlab.begun(cells, width=1440, height=1100) as lab:
+    with jupyterlab.running(cells, width=1440, height=1100) as lab:
         yield lab
 
 
@@ -61,7 +61,7 @@ def test_the_tool_bar_is_one_row(panel: Explorer) -> None:
     assert len(set(parts.evaluate_all(middles))) == 1
 
 
-def test_the_preview_comes_while_typing_and_lights_its_matches(panel: Explorer) -> None:
+def test_the_preview_appears_while_typing_and_highlights_matches(panel: Explorer) -> None:
     panel.kind.select_option("modules")
     options = panel.root.locator("datalist option")
     expect(options.first).to_have_attribute("value", "layers.*")
@@ -81,7 +81,7 @@ def test_selecting_nodes_sets_the_form_to_mark_the_selection(panel: Explorer) ->
     expect(panel.pattern).to_have_value(re.compile(r"^lines:Net\.forward:\d+$"))
 
 
-def test_one_of_several_equal_modules_is_marked_alone_or_with_all_alike(panel: Explorer) -> None:
+def test_an_equal_module_is_marked_alone_or_with_all_others(panel: Explorer) -> None:
     panel.graph.search.fill("module:layers.0")
     panel.graph.search.press("Enter")
     panel.root.locator("[data-do=module][data-of='layers.0']").click()
@@ -97,7 +97,7 @@ def test_line_numbers_mark_and_match_tooltips(notebook: Lab, panel: Explorer) ->
     panel.pattern.fill(number)
     panel.mark("loss")
     expect(panel.row("loss")).to_be_visible(timeout=20_000)
-    assert notebook.printed("ex.plan['loss'].selectors[0]") == f"lines:{number}"
+    assert notebook.kernel_value("ex.plan['loss'].selectors[0]") == f"lines:{number}"
     search = panel.graph.search
     search.fill("op:aten.mean")
     expect(panel.graph.count).to_have_text("1 found")
@@ -135,7 +135,7 @@ def test_tab_completion_offers_the_next_word(notebook: Lab) -> None:
         ("%regional_compile -c loss:epilogue_fusion=", "False"),
     ):
         keyboard.type(line)
-        for _ in range(4):  # JupyterLab drops an answer that comes while the editor still changes
+        for _ in range(4):  # JupyterLab drops a reply that comes while the editor still changes
             keyboard.press("Tab")
             with suppress(NotInTime):
                 items.first.wait_for(timeout=10_000)
@@ -146,7 +146,7 @@ def test_tab_completion_offers_the_next_word(notebook: Lab) -> None:
         keyboard.press("Delete")
 
 
-def test_the_options_of_the_magic_are_the_fields_of_the_panel(notebook: Lab) -> None:
+def test_options_of_the_magic_set_fields_of_the_panel(notebook: Lab) -> None:
     options = "--budget 2 --variants regional --dynamic"
     panel = Explorer(notebook, notebook.add_cell_and_run(f"%regional_compile --no-bench {options} -o other net(x)"))
     panel.open_options()
@@ -160,11 +160,11 @@ def test_the_options_of_the_magic_are_the_fields_of_the_panel(notebook: Lab) -> 
     expect(nodes).not_to_have_text(dynamic, timeout=60_000)
     expect(shapes).to_be_enabled(timeout=60_000)
     expect(shapes).to_have_value("static")
-    assert notebook.printed("other.session.shapes") == "static"
+    assert notebook.kernel_value("other.session.shapes") == "static"
 
 
 @pytest.mark.compiles
-def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Explorer) -> None:
+def test_line_node_and_kernel_highlight_each_other(notebook: Lab, panel: Explorer) -> None:
     panel.pick("ffn")
     panel.root.get_by_role("tab", name="Code").click()
     expect(panel.code).to_contain_text("Not compiled yet.")
@@ -184,7 +184,7 @@ def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Explorer) -
     panel.graph.search.fill("op:aten.silu")
     panel.graph.search.press("Enter")
     expect(kernel).to_have_attribute("data-lit", re.compile("above"))
-    # What scrolls under the pointer, which rests on the code, is not pointed at.
+    # Rows that scroll under a resting pointer are not pointed at.
     kernel.evaluate("row => { for (let box = row; box; box = box.parentElement) box.scrollTop += 30; }")
     notebook.page.wait_for_timeout(400)
     expect(kernel).to_have_attribute("data-lit", re.compile("above"))
@@ -193,10 +193,10 @@ def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Explorer) -
 
 
 @pytest.mark.compiles
-def test_an_interrupt_of_the_kernel_cancels_the_work_of_a_button(notebook: Lab, panel: Explorer) -> None:
+def test_a_kernel_interrupt_cancels_the_work_of_a_button(notebook: Lab, panel: Explorer) -> None:
     panel.measure(budget_s=300)
     expect(panel.status).to_contain_text("round", timeout=WAIT_MS)
     notebook.execute("notebook:interrupt-kernel", wait=False)
     expect(panel.status).to_contain_text("Interrupted. The results so far are kept.", timeout=60_000)
     expect(panel.button("Compile & measure")).to_be_enabled()
-    assert notebook.printed("6 * 7") == "42"
+    assert notebook.kernel_value("6 * 7") == "42"

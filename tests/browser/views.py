@@ -1,4 +1,4 @@
-"""The graph view and the panel of a page, in the words of a test."""
+"""The graph view and the panel of a page, as tests use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THEMES: dict[Literal["dark", "light"], str] = {
     "dark": f"canvas => {GROUND} < 60",
     "light": f"canvas => {GROUND} > 200",
 }
-"""What is so of a canvas once it wears the colours of a theme."""
+"""A condition that holds once a canvas has the colours of a theme."""
 WHERE = """
 (root, node) => {
     const { picture, camera } = root.rxView;
@@ -40,8 +40,8 @@ ANSWERED = "root => root.rxView.view.answered >= root.rxView.view.number"
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 
 
-def faults_for_some_readers(page: Page, root: str = "html") -> list[tuple[str, list[str]]]:
-    """Return what axe-core finds serious below an element: too little contrast, controls without names, and so on."""
+def accessibility_faults(page: Page, root: str = "html") -> list[tuple[str, list[str]]]:
+    """Return the serious findings of axe-core below an element, such as low contrast or controls without names."""
     if not AXE.exists():
         advice = "axe-core is not installed: run npm ci"
         pytest.fail(advice) if os.environ.get("CI") else pytest.skip(advice)
@@ -55,7 +55,7 @@ def faults_for_some_readers(page: Page, root: str = "html") -> list[tuple[str, l
 
 
 def box_of(shown: Locator) -> FloatRect:
-    """Return the position in the window."""
+    """Return the position and size in the window."""
     box = shown.bounding_box()
     assert box is not None
     return box
@@ -76,7 +76,7 @@ class Graph:
 
     @classmethod
     def fitted(cls, output: Locator) -> Graph:
-        """Return the graph view below a cell; it comes into view, and is fitted into its window."""
+        """Return the graph view below a cell, scrolled into view and fitted into its window."""
         graph = cls(output.locator(".rxg").last)
         graph.stage.scroll_into_view_if_needed()
         graph.button("Fit the graph to the view").click()
@@ -91,7 +91,7 @@ class Graph:
         return area["x"], area["y"], area["width"], area["height"]
 
     def at(self, node: str, *, plus: bool = False) -> tuple[float, float]:
-        """Return where the middle of a node's box is in the window, or its +."""
+        """Return the position in the window of the middle of a node's box, or of its +."""
         (left, top, *_), where = self.area(), self.root.evaluate(WHERE, node)
         x, y = where["middle"]
         return left + (where["left"] + 6 * where["scale"] if plus else x), top + y
@@ -111,18 +111,18 @@ class Graph:
         for key in keys:
             self.page.keyboard.press(key)
 
-    def says(self, text: str) -> None:
+    def expect_selection_text(self, text: str) -> None:
         expect(self.selected).to_have_text(text)
 
     def ink_between(self, above: str, below: str) -> float:
-        """Return how dark the picture is, 0 to 255, between two boxes that stand one above the other."""
+        """Return how dark the picture is, 0 to 255, between two boxes, one above the other."""
         (x, y), (_, lower), (left, top, *_) = self.at(above), self.at(below), self.area()
-        self.page.mouse.move(left + 3, top + 3)  # what is pointed at is lit too
+        self.page.mouse.move(left + 3, top + 3)  # a pointed node is highlighted too
         ink: float = self.page.evaluate(INK, [round(x - left), round((y + lower) / 2 - top)])
         return ink
 
-    def wait_answered(self) -> None:
-        """Wait until the kernel has handled all that the page told it."""
+    def wait_for_kernel(self) -> None:
+        """Wait until the kernel has handled all messages of the page."""
         self.page.wait_for_function(ANSWERED, arg=self.root.element_handle())
 
 
@@ -157,7 +157,7 @@ class Explorer:
     def pick(self, region: str, *modifiers: Literal["Control", "Shift"]) -> None:
         self.row(region).locator(".rxt-time").click(modifiers=modifiers)
 
-    def is_picked(self, region: str) -> None:
+    def expect_picked(self, region: str) -> None:
         expect(self.row(region)).to_have_attribute("aria-selected", "true")
 
     def switch(self, region: str) -> Locator:
@@ -184,7 +184,7 @@ class Explorer:
         self.budget.press("Enter")
 
     def measure(self, *, budget_s: float) -> None:
-        """Measure the regions beside eager alone."""
+        """Measure only eager and the regions."""
         self.set_budget(budget_s)
         for variant in ("traced", "torch.compile"):
             self.root.get_by_label(variant, exact=True).uncheck()

@@ -11,7 +11,7 @@ from regional_explorer.record.files import load_plan
 from regional_explorer.record.plan import AS_TORCH_COMPILE
 from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, trained
+from tests.shared.checks import BEFORE_2_13, train_step
 
 MIN_CUT = rx.Tracing("min_cut")
 WAYS = [
@@ -84,14 +84,17 @@ def test_random_numbers_match_eagers(tracing):
 def test_regions_train_as_eager_under_any_tracing_in_production_too(tracing, tmp_path):
     torch._dynamo.reset()  # torch 2.11 counts the traces of all tests of this code, and gives up after eight
     net, x = programs.Stack(2), torch.randn(4, 16)
-    ex, expected = rx.explore(net, (x,), plan=programs.plan_of(layer="layers.*").traced(tracing)), trained(net, net, x)
+    ex, expected = (
+        rx.explore(net, (x,), plan=programs.plan_of(layer="layers.*").traced(tracing)),
+        train_step(net, net, x),
+    )
     ex.compile()
     assert {part.state for part in ex.session.partitions} == {"compiled"}
-    torch.testing.assert_close(trained(ex.compiled, net, x), expected)
+    torch.testing.assert_close(train_step(ex.compiled, net, x), expected)
     path = ex.save_plan(tmp_path / "plan.json")
     assert load_plan(path).tracing == tracing == ex.plan.tracing
     compiled = rx.compile(net, path)
-    torch.testing.assert_close(trained(compiled, net, x), expected)
+    torch.testing.assert_close(train_step(compiled, net, x), expected)
     status = rx.status(compiled)
     assert status.plan.tracing == tracing
     assert [part.nodes for part in status.partitions] == [part.nodes for part in ex.session.partitions]

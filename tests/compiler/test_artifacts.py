@@ -40,8 +40,8 @@ from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.torch_api.shipping import PackedCode
 from tests.shared import programs
-from tests.shared.checks import facts, trained
-from tests.shared.mutations import mutated
+from tests.shared.checks import partitions_and_configs, train_step
+from tests.shared.mutations import mutations
 from tests.shared.processes import python
 from tests.shared.work import torch_threads
 
@@ -114,7 +114,7 @@ def assert_loads(net, x, plan=PLAN, **options):
     """Assert that all code is loaded, nothing compiled, and nothing reported."""
     compiled = rx.compile(net, plan, **options)
     with warnings_as_errors():
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+        torch.testing.assert_close(train_step(compiled, net, x), train_step(net, net, x))
     assert caches(compiled) == {"shipped"}
     assert codes_and_regions(compiled) == []
     return compiled
@@ -124,7 +124,7 @@ def assert_compiles(net, x, plan=PLAN, *, match, **options):
     """Assert that all code is compiled, with a warning."""
     compiled = rx.compile(net, plan, **options)
     with pytest.warns(UserWarning, match=match):
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+        torch.testing.assert_close(train_step(compiled, net, x), train_step(net, net, x))
     found = rx.status(compiled)
     assert [str(part.state) for part in found.partitions] == ["compiled"] * 4, "two regions, forward and backward"
     assert {found.artifacts[part.artifact].compile.cache for part in found.partitions} <= {"cold", "warm"}
@@ -141,21 +141,21 @@ def test_artifacts_are_loaded_by_later_processes(net, x, folder):
     assert {entry.label.graph for entry in entries_of(folder)} == {"0/forward"}
     second = rx.compile(net, PLAN, artifacts=folder)
     with warnings_as_errors():
-        results = trained(second, net, x)
+        results = train_step(second, net, x)
     assert codes_and_regions(second) == []
     assert "shipped" in caches(second), "the forward was loaded"
     assert caches(second) - {"shipped"}, "the backward was compiled"
     assert len(list(folder.glob("*.artifact"))) == 4, "two regions, forward and backward"
     third = assert_loads(net, x, artifacts=str(folder))
-    torch.testing.assert_close(trained(third, net, x), results, rtol=0, atol=0)
-    assert facts(rx.status(third)) == facts(rx.status(second))
+    torch.testing.assert_close(train_step(third, net, x), results, rtol=0, atol=0)
+    assert partitions_and_configs(rx.status(third)) == partitions_and_configs(rx.status(second))
 
 
 def test_loaded_artifacts_keep_the_guards_of_dynamic_sizes(net, dynamic_artifacts):
     compiled = rx.compile(net, PLAN, artifacts=dynamic_artifacts[1], dynamic=True)
     for size in (4, 5, 9):
         x = torch.randn(size, 8)
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+        torch.testing.assert_close(train_step(compiled, net, x), train_step(net, net, x))
     assert caches(compiled) == {"shipped"}
 
 
@@ -165,12 +165,12 @@ warnings.simplefilter("error", UserWarning)  # torch's own imports warn of what 
 import torch
 import regional_explorer as rx
 from tests.compiler.test_artifacts import PLAN, Net, inputs
-from tests.shared.checks import trained
+from tests.shared.checks import train_step
 torch.set_num_threads({threads})
 net, x = Net(), inputs()
 compiled = rx.compile(net, PLAN, artifacts={folder!r})
 for _ in range(3):
-    torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    torch.testing.assert_close(train_step(compiled, net, x), train_step(net, net, x))
 print(sorted({{str(part.state) for part in rx.status(compiled).partitions}}))
 print(sorted({{artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()}}))
 """
@@ -466,7 +466,7 @@ def test_loading_any_file_never_raises(dynamic_artifacts, tmp_path, times):
         if data.draw(st.booleans()):
             rewrite(copied, lambda packed: data.draw(other_parts(packed)))
         else:
-            replace_manifests(copied, data.draw(mutated(manifest)).encode())
+            replace_manifests(copied, data.draw(mutations(manifest)).encode())
         artifacts, switch = folder_at(copied), data.draw(st.sampled_from(switches))
         known = switch.artifact
         wanted = ex.live.program.wanted(known.key, switch)

@@ -20,7 +20,7 @@ from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.torch_api.inductor import covered_s
 from tests.shared.checks import states
-from tests.shared.processes import ROOT, is_running, python, until
+from tests.shared.processes import ROOT, is_running, python, wait_until
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
 
@@ -100,7 +100,7 @@ def test_the_process_starts_once_and_leaves_no_zombie(cache_root, monkeypatch):
     assert not build.start()
     assert build.wait(120)
     pid = build._built.result()
-    assert until(lambda: not build.workers.pids)
+    assert wait_until(lambda: not build.workers.pids)
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, 0)
 
@@ -112,14 +112,14 @@ def test_the_process_and_its_compiler_end_with_the_kernel(cache_root, monkeypatc
         [sys.executable, "-c", START + "time.sleep(100)"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     started = int(parent.stdout.readline())
-    assert until(log.exists)
+    assert wait_until(log.exists)
     running = int(log.read_text().split()[0])
     assert is_running(started)
     assert is_running(running)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    assert until(lambda: not is_running(started) and not is_running(running), 10)
+    assert wait_until(lambda: not is_running(started) and not is_running(running), 10)
 
 
 @pytest.mark.slow

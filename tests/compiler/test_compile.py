@@ -69,7 +69,7 @@ def test_a_view_of_a_result_with_other_strides_compiles():
 
 
 def test_editing_one_region_compiles_only_that_region():
-    ex = rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),))
+    ex = rx.explore(programs.twelve_regions, (torch.randn(4, requires_grad=True),))
     assert ex.partitions.region.nunique() == 12
     for name in set(ex.partitions.region) - {"r03", "r04", "r05"}:  # three are enough to compile
         ex.disable(name)

@@ -128,7 +128,7 @@ def test_the_source_of_a_plan_sets_its_cut(ex):
 
 
 def test_a_source_mark_cannot_express_a_backward_config(tmp_path):
-    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["config-direction"], tmp_path)
+    ex = diagnostics_programs.run_page_program(diagnostics_programs.page_programs()["config-direction"], tmp_path)
     source = plan_source(ex.plan)
     assert "with rx.region('r', max_fusion_size=8):" in source
     assert re.search(r"# rx\.region takes one config.*\nex\.configure\('r', .*, direction='backward'\)", source)

@@ -15,7 +15,7 @@ from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
 from regional_explorer.torch_api import inductor as torch_compile
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, codes, only, states, told
+from tests.shared.checks import BEFORE_2_13, codes, diagnostics_of, only, states
 from tests.shared.processes import assert_mended
 
 pytestmark = pytest.mark.compiles
@@ -27,7 +27,7 @@ def invertible_matrix(*, grad=False):
 
 def failure_messages(ex):
     """Return the text of each ``region-failed``, by region."""
-    return {item.region: item.message for item in told(ex, "region-failed")}
+    return {item.region: item.message for item in diagnostics_of(ex, "region-failed")}
 
 
 def assert_as_eager(ex, function, *args):
@@ -140,7 +140,7 @@ def test_failing_variant_leaves_other_results():
     ex = rx.explore(raises_when_traced, (torch.randn(8),))
     timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert timings.variant.tolist() == ["eager"]
-    messages = [item.message for code in ("plan-failed", "variant-failed") for item in told(ex, code)]
+    messages = [item.message for code in ("plan-failed", "variant-failed") for item in diagnostics_of(ex, code)]
     compared = "raised RuntimeError when its results were to be compared with eager's: not again"
     assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(messages)
     assert "Partition r.0/0/inference alone: RuntimeError: not again" in messages
@@ -159,7 +159,7 @@ def test_failing_variant_leaves_other_results():
 )
 def test_a_failure_in_one_partition_leaves_the_other_partitions(monkeypatch, owner, name):
     x = torch.randn(8)
-    ex = rx.explore(programs.two, (x,))
+    ex = rx.explore(programs.two_regions, (x,))
     original = getattr(owner(ex), name)
     injected = []
 
@@ -173,7 +173,7 @@ def test_a_failure_in_one_partition_leaves_the_other_partitions(monkeypatch, own
     ex.compile()
     assert states(ex) == {"a": "failed", "b": "compiled"}
     assert "ZeroDivisionError: injected" in failure_messages(ex)["a"]
-    assert_as_eager(ex, programs.two, x)
+    assert_as_eager(ex, programs.two_regions, x)
     ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "regional"}
     assert list(failure_messages(ex)) == ["a"]
@@ -184,7 +184,7 @@ def raise_injected(*_args):
 
 
 def test_partitions_without_a_fingerprint_are_failed_not_stale(monkeypatch):
-    ex = rx.explore(programs.two, (torch.randn(8),))
+    ex = rx.explore(programs.two_regions, (torch.randn(8),))
     assert set(ex.partitions.state) == {"stale"}
     monkeypatch.setattr(workpiece, "fingerprint", raise_injected)
     ex.compile()
@@ -218,7 +218,7 @@ def test_a_cancelled_check_keeps_earlier_results():
 
 
 def test_numerics_belong_to_the_plan_they_were_checked_under():
-    ex, told_of = rx.explore(programs.two, (torch.randn(8),)), []
+    ex, told_of = rx.explore(programs.two_regions, (torch.randn(8),)), []
     run = rx.Run(lambda: "checking numerics: regional" in told_of, lambda doing, _: told_of.append(doing))
     ex.benchmark(("eager", "regional"), 0.05, run=run)
     assert ex.timings.empty
@@ -230,14 +230,14 @@ def test_numerics_belong_to_the_plan_they_were_checked_under():
 
 
 def test_benchmark_failure_is_reported_until_plan_changes(monkeypatch):
-    ex = rx.explore(programs.two, (torch.randn(8),))
+    ex = rx.explore(programs.two_regions, (torch.randn(8),))
     monkeypatch.setattr(benchmark, "_numerics_rows", raise_injected)
     ex.benchmark(("eager", "regional"), 0.05, regions=False)
     assert "Variant 'regional' raised" in only(ex, "plan-failed").message
     ex.disable("a")
-    assert not told(ex, "plan-failed")
+    assert not diagnostics_of(ex, "plan-failed")
     ex.enable("a")
-    assert told(ex, "plan-failed")
+    assert diagnostics_of(ex, "plan-failed")
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def ex_and_errors():
 
         return replace(compiled, call=call)
 
-    ex = rx.explore(programs.two, (torch.randn(8),))
+    ex = rx.explore(programs.two_regions, (torch.randn(8),))
     ex.live.program.store.run_inductor = compile_piece
     ex.compile()
     assert states(ex) == {"a": "compiled", "b": "compiled"}
@@ -273,7 +273,7 @@ def test_compiled_code_that_raises_fails_only_its_region(ex_and_errors, error):
     ex, errors = ex_and_errors
     errors.append(error("injected"))
     x = torch.randn(8)
-    torch.testing.assert_close(ex.live.capture.run(x), programs.two(x))
+    torch.testing.assert_close(ex.live.capture.run(x), programs.two_regions(x))
     assert states(ex) == {"a": "failed", "b": "compiled"}
     assert f"the compiled code raised {error.__name__}: injected" in failure_messages(ex)["a"]
     ex.benchmark(("eager", "regional"), budget_s=0.05)
@@ -289,7 +289,7 @@ def test_a_region_that_raises_later_runs_eagerly_from_then_on(ex_and_errors):
     with pytest.raises(RuntimeError, match="injected") as raised:
         ex.compiled(x)
     assert raised.value.__notes__ == ["Raised in the compiled code of region 'a', graph 0/inference."]
-    torch.testing.assert_close(ex.compiled(x), programs.two(x))
+    torch.testing.assert_close(ex.compiled(x), programs.two_regions(x))
     assert states(ex) == {"a": "failed", "b": "compiled"}
 
 
@@ -351,12 +351,12 @@ def test_disk_and_memory_failures_are_reported_and_retried(monkeypatch, error):
     monkeypatch.setattr(torch._inductor, "standalone_compile", standalone_compile)
     warm_toolchain.cache_clear()
     x = torch.randn(8)
-    ex = rx.explore(programs.two, (x,))
+    ex = rx.explore(programs.two_regions, (x,))
     ex.compile()
     assert states(ex) == {"a": "failed", "b": "failed"}
     assert type(error).__name__ in failure_messages(ex)["a"]
     assert "TORCHINDUCTOR_CACHE_DIR" in failure_messages(ex)["a"]
-    torch.testing.assert_close(ex.compiled(x), programs.two(x))
+    torch.testing.assert_close(ex.compiled(x), programs.two_regions(x))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}
     injected.clear()

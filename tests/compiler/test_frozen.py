@@ -256,7 +256,9 @@ def test_buffers_that_the_call_writes_stay_inputs():
             torch.testing.assert_close(fn(x), other(x))
     torch.testing.assert_close(net.state_dict(), other.state_dict())
     (switch,) = ex.live.program.switches
-    assert len(switch.known_workpiece.weights.by_place) == 3  # the weights of the norm, and the buffer that is only read
+    assert (
+        len(switch.known_workpiece.weights.by_place) == 3
+    )  # the weights of the norm, and the buffer that is only read
 
 
 class WeightViewModel(nn.Module):

@@ -10,8 +10,8 @@ from regional_explorer.compiler.partition_records import inert_config_diagnostic
 from regional_explorer.record.changes import run_same_code, under_plan_of
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.partition import Partition, State, keys_of_same_code
-from tests.shared.checks import codes, only, told
-from tests.shared.sessions import measured, trained
+from tests.shared.checks import codes, diagnostics_of, only
+from tests.shared.sessions import measured, training_session
 
 # ----------------------------------------------------------------------------------------------------- config-inert
 
@@ -67,7 +67,7 @@ def test_keys_without_effect_are_reported():
     ex.configure("r", {"epilogue_fusion": False, "split_reductions": False}).compile()
     assert "epilogue_fusion=False and split_reductions=False have" in only(ex, "config-inert").message
     ex.configure("r", {"max_fusion_size": rx.DEFAULT}).compile()
-    assert not told(ex, "config-inert"), "the code without them is not known"
+    assert not diagnostics_of(ex, "config-inert"), "the code without them is not known"
 
 
 @pytest.mark.compiles
@@ -75,7 +75,7 @@ def test_a_value_without_effect_is_reported_though_another_value_has_one():
     ex = loop()
     ex.compile()
     ex.configure("r", {"max_fusion_size": 1}).compile()
-    assert not told(ex, "config-inert")
+    assert not diagnostics_of(ex, "config-inert")
     ex.configure("r", {"max_fusion_size": 60}).compile()
     assert "max_fusion_size=60 has no effect" in only(ex, "config-inert").message
 
@@ -87,7 +87,7 @@ def test_code_under_other_settings_is_not_compared():
         ex.compile()
     ex.configure("r", {"max_fusion_size": 1}).compile()
     assert len(set(ex.live.program.store.hashes.values())) <= 1, "the code is the same"
-    assert not told(ex, "config-inert"), "because the setting of the process is"
+    assert not diagnostics_of(ex, "config-inert"), "because the setting of the process is"
 
 
 @pytest.mark.compiles
@@ -103,7 +103,7 @@ def test_a_key_with_effect_in_one_partition_is_not_inert():
     ex.compile()
     table = ex.configure("r", {"max_fusion_size": 1}).compile()
     assert table.same_code_without.tolist() == ["", "max_fusion_size"]
-    assert not told(ex, "config-inert")
+    assert not diagnostics_of(ex, "config-inert")
 
 
 @pytest.mark.compiles
@@ -185,7 +185,7 @@ def with_code(session, config, *hashes):
 
 
 def test_same_code_compares_plans_by_their_code():
-    base = measured(trained(2))
+    base = measured(training_session(2))
     hashes = [f"code {number}" for number in range(len(base.partitions))]
     one, other = (with_code(base, config, *hashes) for config in ({}, {"max_fusion_size": 9}))
     assert run_same_code(one, other)

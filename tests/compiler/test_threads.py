@@ -29,13 +29,13 @@ from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.shared import programs
 from tests.shared.checks import backwards_use_threads, owns_compile_lock, states
-from tests.shared.processes import python, until
+from tests.shared.processes import python, wait_until
 
 WAITING = "waiting for another thread of this process that compiles"
 
 
 def explore():
-    return rx.explore(programs.two, (torch.randn(8, requires_grad=True),))
+    return rx.explore(programs.two_regions, (torch.randn(8, requires_grad=True),))
 
 
 def start_threads(*works):
@@ -137,7 +137,7 @@ def test_a_panel_shows_that_it_waits_and_can_be_cancelled():
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
     with held_by_another_thread(convert_frame.compile_lock):
         control.jobs.start("compile", lambda ex, _, run: ex.compile(run=run))
-        until(lambda: WAITING in doing)
+        wait_until(lambda: WAITING in doing)
         control.jobs.cancel()
         assert control.jobs.wait(60)
     assert WAITING in doing

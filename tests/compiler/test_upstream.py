@@ -72,7 +72,7 @@ def test_upstream_compiles_only_marked_ops(monkeypatch):
 @compiles
 def test_full_and_upstream_recompile_when_inductor_config_changes():
     """Dynamo does not guard on Inductor's config, so both have to be compiled again when it changes."""
-    ex = rx.explore(programs.two, (torch.ones(4),))
+    ex = rx.explore(programs.two_regions, (torch.ones(4),))
 
     def costs():
         benchmark(ex, "full", "upstream")

@@ -20,7 +20,7 @@ from regional_explorer.errors import CompileEnvironmentError, NoCompilerError
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import ShipmentError, dump_piece
 from regional_explorer.torch_api.torch_config import Settings
-from tests.shared.processes import is_running, until
+from tests.shared.processes import is_running, wait_until
 from tests.shared.work import torch_threads
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
@@ -60,7 +60,7 @@ def test_a_crash_loses_only_the_task_of_its_process():
         with pytest.raises(LostWorkerError, match="SIGTERM"):
             sleeping.result(60)
         last, pids = workers.submit(time.sleep, 1000), []
-        assert until(lambda: last.running() and workers.pids)
+        assert wait_until(lambda: last.running() and workers.pids)
         pids = workers.pids
     with pytest.raises(LostWorkerError):
         last.result(60)

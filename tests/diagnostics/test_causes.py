@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from tests.shared.checks import BEFORE_2_13, BEFORE_2_15, only, told
+from tests.shared.checks import BEFORE_2_13, BEFORE_2_15, diagnostics_of, only
 
 
 def custom_op(name, kernel, fake=torch.empty_like):
@@ -272,7 +272,7 @@ def traces_of(function, sizes, *, dynamic):
 )
 def test_advice_on_dynamic_matches_a_dynamic_trace(function, sizes, advice, traces):
     ex = traces_of(function, sizes, dynamic=None)
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert found
     assert all(advice in item.remedy for item in found)
     tried = traces_of(function, sizes, dynamic=True)
@@ -285,7 +285,7 @@ def test_the_message_of_a_later_trace_names_the_failed_guard():
     # A call on the first sizes makes Dynamo look at their trace first.
     ex.live.capture.run(torch.randn(16, 8))
     ex.live.capture.run(torch.randn(4, 8))
-    first, *others = [item.message for item in told(ex, "recompiled")]
+    first, *others = [item.message for item in diagnostics_of(ex, "recompiled")]
     assert "size mismatch at index 0. expected 16, actual 5" in first
     assert others
     assert all("x.size()[0]" in message and "size mismatch" not in message for message in others)

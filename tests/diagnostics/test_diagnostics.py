@@ -29,8 +29,8 @@ from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
 from tests.diagnostics.test_remedies import REMEDIES, ActionRemedy, TextRemedy, words_of
 from tests.shared import diagnostics_programs, programs
-from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
-from tests.shared.diagnostics_programs import gpt_of_neighbours, on_tokens
+from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, diagnostics_of, needs_region_ids, only
+from tests.shared.diagnostics_programs import explore_on_tokens, gpt_of_neighbours
 from tests.shared.work import calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")
@@ -72,8 +72,8 @@ PROGRAMS = diagnostics_programs.page_programs()
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
 def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
-    found = told(ex, code)
+    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path)
+    found = diagnostics_of(ex, code)
     if code == "backward-only" and not REGION_IDS:
         assert codes(ex) == ["region-lost"], "torch 2.11 takes the mark away with the frame, from the backward too"
         return
@@ -107,7 +107,7 @@ def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: 
 @pytest.mark.parametrize("code", RefusalCode)
 def test_the_program_of_the_page_is_refused_with_its_code(code: RefusalCode, tmp_path: Path) -> None:
     with pytest.raises(CaptureError) as caught:
-        diagnostics_programs.explored(diagnostics_programs.refused_programs()[code], tmp_path)
+        diagnostics_programs.run_page_program(diagnostics_programs.refused_programs()[code], tmp_path)
     assert caught.value.code is code
     assert str(caught.value) == f"[{code}] {caught.value.message}"
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
@@ -401,7 +401,7 @@ def test_a_lost_block_is_reported_under_the_plans_region_name() -> None:
 def test_an_unmarked_forward_is_reported_under_the_plans_region_name(tmp_path: Path) -> None:
     source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
     before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
-    ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
+    ex = diagnostics_programs.run_page_program(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
     assert {only(ex, code).region for code in ("backward-only", "region-lost")} == {"s"}
 
 
@@ -459,7 +459,7 @@ def test_the_later_mark_wins_with_a_diagnostic() -> None:
     assert (found.region, found.severity) == ("layer", Severity.INFO)
     assert "3 ops that region 'layer' requested belong to 'up'" in found.message
     ex.mark("all", modules="layers.*")
-    empty = told(ex, "region-empty")
+    empty = diagnostics_of(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
     assert all("all its ops belong to 'all'" in item.message for item in empty), "not to a region that lost them too"
     assert all(item.where for item in empty), "the lines of the requested ops"
@@ -502,7 +502,7 @@ def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
             return torch.nn.functional.dropout(x.sin(), 0.5)
 
     ex = rx.explore(lambda x: checkpoint(block, x, use_reentrant=False), (torch.ones(3, requires_grad=True),))
-    forward, backward = told(ex, "region-shrunk")
+    forward, backward = diagnostics_of(ex, "region-shrunk")
     assert "results of run_and_save_rng_state, which runs eagerly, so that a checkpoint" in forward.message
     assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
 
@@ -517,11 +517,11 @@ def test_region_grown_after_a_graph_break_names_its_graph() -> None:
         return a.exp() + b.cos()
 
     ex = rx.explore(call, programs.pair(), partitioner="min_cut")
-    assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
+    assert [item.graph for item in diagnostics_of(ex, "region-grown")] == ["1/forward", "1/backward"]
 
 
 def test_gradient_sums_inside_a_region_are_listed(tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
+    ex = diagnostics_programs.run_page_program(PROGRAMS["backward-unmarked"], tmp_path)
     assert only(ex, "backward-unmarked").nodes == ("add", "add_1")
 
 
@@ -547,7 +547,7 @@ def test_ops_added_by_an_edit_are_not_reported_as_merged() -> None:
 
 
 def test_the_message_of_a_conflict_names_the_plans_config(tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
+    ex = diagnostics_programs.run_page_program(PROGRAMS["config-conflict"], tmp_path)
     assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
     ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
     found = only(ex, "config-conflict")
@@ -569,7 +569,7 @@ def test_the_message_of_a_conflict_names_the_plans_config(tmp_path: Path) -> Non
     ],
 )
 def test_disabled_region_is_not_reported_as_compiled(code: str, region: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
+    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path).disable(region)
     assert code not in codes(ex)
 
 
@@ -617,15 +617,15 @@ def test_a_value_is_inert_only_against_a_compiled_default() -> None:
 
 
 def test_recompiled_is_reported_once_per_region_and_guard() -> None:
-    ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
+    ex = rx.explore(programs.two_regions, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
         ex.live.capture.run(torch.ones(size))
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert [item.region for item in found] == ["a", "b"]
     assert all("again 3 times (graphs 1, 2, 3; the last: float32[7])" in item.message for item in found)
     assert all(re.search(r"size mismatch at index 0\. expected \d, actual \d", item.message) for item in found)
     ex.live.capture.run(torch.ones(8, dtype=torch.float64))
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert [item.region for item in found] == ["a", "b", "a", "b"], "another guard is another cause"
     assert ["dtype mismatch" in item.message for item in found] == [False, False, True, True]
 
@@ -647,17 +647,17 @@ def test_a_guard_that_fails_with_changing_values_is_reported_once() -> None:
 
 
 def test_the_message_about_a_forgotten_trace_names_the_reset() -> None:
-    ex = rx.explore(programs.two, (torch.ones(8),))
+    ex = rx.explore(programs.two_regions, (torch.ones(8),))
     ex.compile()
     torch._dynamo.reset()
     ex.compiled(torch.ones(8))
-    found = told(ex, "recompiled")
+    found = diagnostics_of(ex, "recompiled")
     assert [item.region for item in found] == ["a", "b"]
     for item in found:
         assert item.message.endswith("since torch._dynamo.reset() made Dynamo forget the earlier trace.")
         assert "ex.retrace() drops the earlier trace" in item.remedy
     ex.retrace()
-    assert not told(ex, "recompiled")
+    assert not diagnostics_of(ex, "recompiled")
     assert {part.graph for part in ex.session.partitions} == {"0/inference"}
 
 
@@ -726,7 +726,7 @@ def test_neighbours_are_regions_that_upstream_compiles_under_another_config(monk
     monkeypatch.setattr(torch._inductor, "standalone_compile", spy)
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
     torch.compile(gpt_of_neighbours(blocks=2), backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
-    told_once = only(on_tokens(gpt_of_neighbours(blocks=2)), "config-neighbour")
+    told_once = only(explore_on_tokens(gpt_of_neighbours(blocks=2)), "config-neighbour")
     assert told_once.severity is Severity.INFO
     found = told_once.upstream
     assert "'attention' under no config of 'norm' (2 of 4)" in found
@@ -792,7 +792,7 @@ def test_the_work_of_the_checks_grows_linearly_with_the_nodes(monkeypatch: pytes
         return []
 
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
-    _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
+    _ = explore_on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
     _ = stacked_layers(4).diagnostics
     assert len(seen) > 1
     for evidence in seen:

@@ -30,7 +30,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import CutRule
 from tests.shared import diagnostics_programs, programs
-from tests.shared.checks import REGION_IDS, codes, told
+from tests.shared.checks import REGION_IDS, codes, diagnostics_of
 from tests.shared.sessions import measured_alone
 
 pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again", "ignore:.*has a config key")
@@ -199,8 +199,8 @@ def test_the_table_has_every_code() -> None:
 
 @pytest.mark.parametrize("code", remedy_params(ActionRemedy))
 def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
-    found, promised = told(ex, code)[0], REMEDIES[code]
+    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path)
+    found, promised = diagnostics_of(ex, code)[0], REMEDIES[code]
     assert isinstance(promised, ActionRemedy)
     returned = apply_all(ex, found, promised.filled, tmp_path)
     if promised.keeps:
@@ -222,7 +222,7 @@ def test_changing_the_program_by_the_remedy_removes_the_diagnostic(code: str, tm
             source = source.replace(old, new)
         functions = set(torch._dynamo.config.reorderable_logging_functions)
         try:
-            assert code not in codes(diagnostics_programs.explored(source, tmp_path)), edit
+            assert code not in codes(diagnostics_programs.run_page_program(source, tmp_path)), edit
         finally:
             torch._dynamo.config.reorderable_logging_functions = functions
 
@@ -342,7 +342,7 @@ def test_applying_a_remedy_removes_its_diagnostic(name: str, tmp_path: Path) -> 
     fn, first, code, promised = OTHERS[name]
     ex = rx.explore(fn, (X if code != "region-split" else X.detach(),))
     first(ex)
-    (found, *_) = told(ex, code)
+    (found, *_) = diagnostics_of(ex, code)
     apply_all(ex, found, promised.filled, tmp_path)
     assert code not in codes(ex)
 
@@ -357,7 +357,7 @@ def test_random_numbers_after_a_region_do_not_split_it() -> None:
             a = dropout(a, 0.5) + a
         return a, b if between else dropout(x, 0.5)
 
-    (found,) = told(rx.explore(call, (X.detach(),), {"between": True}), "region-split")
+    (found,) = diagnostics_of(rx.explore(call, (X.detach(),), {"between": True}), "region-split")
     assert found.remedy == "In the program, draw these numbers before the region's first draw, or after its last."
     assert codes(rx.explore(call, (X.detach(),), {"between": False})) == ["region-merged"]
 

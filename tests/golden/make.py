@@ -1,7 +1,7 @@
-"""Makes golden sessions anew: ``python -m tests.golden.make [NAME …]``, under the torch that the project pins.
+"""Makes golden sessions again: ``python -m tests.golden.make [NAME …]``, under the torch that the project pins.
 
-A session is a measurement of the machine that made it; paths are made neutral. Make one only when its program or the
-format of files changes, and read what changes in the snapshots.
+A session is a measurement on the machine that made it, with neutral paths. Make one only when its program or the format
+of files changes, and read the changes of the snapshots.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEUTRAL = "/home/someone/model.py"
 
 
 def programs() -> types.ModuleType:
-    """Return the programs, loaded as if they stood in somebody's own file."""
+    """Return the module of the programs, loaded as if from a file of a user."""
     text = (HERE / "programs.py").read_text(encoding="utf-8")
     linecache.cache[NEUTRAL] = (len(text), None, text.splitlines(keepends=True), NEUTRAL)
     module = types.ModuleType("model")
@@ -31,7 +31,7 @@ def programs() -> types.ModuleType:
     return module
 
 
-def make(name: str) -> None:
+def make_session(name: str) -> None:
     torch.manual_seed(0)
     text = dump_session(programs().PROGRAMS[name]())
     for folder, neutral in ((sys.prefix, "/home/someone/venv"), (str(HERE.parents[1]), "/home/someone/project")):
@@ -42,4 +42,4 @@ def make(name: str) -> None:
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or programs().PROGRAMS:
-        make(chosen)
+        make_session(chosen)

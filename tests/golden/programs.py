@@ -1,4 +1,4 @@
-"""The calls behind the golden sessions: small, and each with another part of what a session can hold."""
+"""The calls of the golden sessions: small, and each with another part of what a session can contain."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def textbook() -> Session:
 
 
 class Attention(nn.Module):
-    """Attention over all positions before one."""
+    """Causal self-attention of two heads."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.query_key_value, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what each position reads from those before it."""
+        """Return the attention output of each position."""
         q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.query_key_value(x).chunk(3, -1))
         read: torch.Tensor = self.out(
             F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
@@ -58,14 +58,14 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what attention and MLP compute."""
+        """Add the outputs of attention and MLP."""
         x = x + self.attention(self.norm1(x))
         added: torch.Tensor = x + self.mlp(self.norm2(x))
         return added
 
 
 class Transformer(nn.Module):
-    """Tokens to the loss of the next ones."""
+    """A small causal transformer."""
 
     def __init__(self, layers: int = 2, width: int = 32) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss."""
+        """Return the loss of the next tokens."""
         x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x)
@@ -96,7 +96,7 @@ def training() -> Session:
 
 
 def troubled() -> Session:
-    """Whatever can stand between what was requested and what was done."""
+    """Causes of partitions and configs that differ from the requested ones."""
 
     def helper(x: torch.Tensor) -> torch.Tensor:
         return x.cos()
@@ -129,7 +129,7 @@ def troubled() -> Session:
 
 
 def repeated() -> Session:
-    """Twelve layers of one body, a condition, dynamic sizes, and two plans that were measured."""
+    """Twelve layers of one body, a condition, dynamic sizes, and two measured plans."""
     weights = [torch.randn(16, 16) for _ in range(12)]
 
     @torch.compiler.nested_compile_region
@@ -151,7 +151,7 @@ def repeated() -> Session:
 
 
 def numerics() -> Session:
-    """Half precision, a trace that differs from eager, what rounding decides, and what the marks alone give."""
+    """Half precision, a trace that differs from eager, results that rounding decides, and the variants of the marks."""
 
     def call(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with rx.region("product"):

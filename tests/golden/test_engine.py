@@ -1,7 +1,7 @@
-"""What the engine makes of many programs: graphs, partitions and diagnostics, as one text per program group.
+"""Graphs, partitions and diagnostics of many programs, as one text per group of programs.
 
-By our own cut a program computes what it did; by upstream's the partitions are those of torch's own scooper. The names
-of nodes in the texts are those of the torch that the project pins.
+Under our cut a program gives bitwise the results of the uncut call; under upstream's cut its partitions are those of
+torch's own scooper. The names of nodes in the texts are those of the torch that the project pins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.campaign.programs_state import STATE
 from tests.campaign.programs_values import VALUES
 from tests.golden.test_golden import SNAPSHOT_FILES
 from tests.shared.checks import assert_eager_pieces_are_bitwise, needs_region_ids
-from tests.shared.diagnostics_programs import CLEAN, explored, page_programs
+from tests.shared.diagnostics_programs import CLEAN, page_programs, run_page_program
 
 PINNED = torch.__version__.startswith("2.13.")
 
@@ -42,7 +42,7 @@ CAMPAIGN: Mapping[str, Mapping[str, Program]] = {
 }
 
 
-def described(session: Session) -> Iterator[str]:
+def session_lines(session: Session) -> Iterator[str]:
     for graph in session.graphs:
         yield f"graph {graph.id}"
         for node in graph.nodes:
@@ -54,18 +54,18 @@ def described(session: Session) -> Iterator[str]:
         yield f"{found.severity} {found.code}: {found.message} ({lines}) {found.remedy}"
 
 
-def without_chance(text: str) -> str:
-    """Return a text without addresses, and without the size of a difference that each run draws anew."""
+def without_random_parts(text: str) -> str:
+    """Return a text without addresses, and without the size of a difference, which is random."""
     return re.sub(r"\b0x[0-9a-f]{6,}|(?<=off by up to )[\d.e-]+", "…", text)
 
 
-def text_of(name: str, ex: Exploration) -> str:
-    return f"{name}\n" + indent("\n".join(described(ex.session)), "    ") + "\n"
+def program_text(name: str, ex: Exploration) -> str:
+    return f"{name}\n" + indent("\n".join(session_lines(ex.session)), "    ") + "\n"
 
 
-def assert_as_before(texts: list[str], snapshot: SnapshotAssertion) -> None:
+def assert_matches_snapshot(texts: list[str], snapshot: SnapshotAssertion) -> None:
     if PINNED:
-        assert without_chance("\n".join(texts)) == snapshot(extension_class=SNAPSHOT_FILES["txt"])
+        assert without_random_parts("\n".join(texts)) == snapshot(extension_class=SNAPSHOT_FILES["txt"])
 
 
 Ops = dict[str, set[frozenset[str]]]
@@ -73,14 +73,14 @@ Ops = dict[str, set[frozenset[str]]]
 
 
 def upstreams_partitions(ex: Exploration) -> Ops:
-    """Return those that upstream's own scooper cuts out of the same graphs."""
+    """Return the partitions that upstream's own scooper cuts out of the same graphs."""
     found: Ops = {}
     for live in ex.live.capture.live:
-        collect(regional_inductor._RegionScooper()(copy.deepcopy(live.gm)), live.id, found)
+        collect_partitions(regional_inductor._RegionScooper()(copy.deepcopy(live.gm)), live.id, found)
     return found
 
 
-def collect(gm: fx.GraphModule, graph_id: str, found: Ops) -> None:
+def collect_partitions(gm: fx.GraphModule, graph_id: str, found: Ops) -> None:
     for node in gm.graph.nodes:
         inner = getattr(gm, str(node.target), None)
         if not isinstance(inner, fx.GraphModule):
@@ -89,7 +89,7 @@ def collect(gm: fx.GraphModule, graph_id: str, found: Ops) -> None:
             ops = frozenset(op.name for op in inner.graph.nodes if op.op == "call_function")
             found.setdefault(graph_id, set()).add(ops)
         elif node.op == "get_attr":
-            collect(inner, f"{graph_id}/{node.target}", found)
+            collect_partitions(inner, f"{graph_id}/{node.target}", found)
 
 
 def our_partitions(ex: Exploration) -> Ops:
@@ -106,23 +106,23 @@ def test_programs_and_their_cuts(group: str, subtests: pytest.Subtests, snapshot
     for name, program in CAMPAIGN[group].items():
         torch._dynamo.reset()
         with program.explore() as ex, subtests.test(name):
-            texts.append(text_of(name, ex))
+            texts.append(program_text(name, ex))
             assert ex.session.partitions
             assert_eager_pieces_are_bitwise(ex)
             ex.plan = replace(ex.plan, cut=CutRule.UPSTREAM)
             assert our_partitions(ex) == upstreams_partitions(ex)
             if program.upstreams_cut_is_right:
                 assert_eager_pieces_are_bitwise(ex)
-    assert_as_before(texts, snapshot)
+    assert_matches_snapshot(texts, snapshot)
 
 
 @pytest.mark.skipif(not PINNED, reason="nodes have other names under another torch")
 def test_programs_of_the_page(snapshot: SnapshotAssertion, tmp_path: Path) -> None:
     texts = []
-    sources = {code: partial(explored, source, tmp_path) for code, source in page_programs().items()}
+    sources = {code: partial(run_page_program, source, tmp_path) for code, source in page_programs().items()}
     for name, explore in (sources | CLEAN).items():
         torch.manual_seed(0)
         torch._dynamo.reset()
         with explore() as ex:
-            texts.append(text_of(name, ex))
-    assert_as_before(texts, snapshot)
+            texts.append(program_text(name, ex))
+    assert_matches_snapshot(texts, snapshot)

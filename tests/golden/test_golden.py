@@ -1,6 +1,6 @@
-"""Six saved sessions, and every text, page and table made from them: a change of any shows here, word by word.
+"""Snapshots of every text, page and table of six saved sessions.
 
-``pytest tests/golden --snapshot-update`` writes what is made now; read the difference before you commit it.
+``pytest tests/golden --snapshot-update`` writes the current ones; read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def panel_tables(results: SavedSession) -> str:
 
 
 def picture(results: SavedSession) -> str:
-    """Return the picture, laid out by ourselves: where Graphviz puts things depends on the fonts of the machine."""
+    """Return the picture in our own layout, as Graphviz's depends on the fonts of the machine."""
     scene = compose(results.session)
     return re.sub(r"(?=<(?!/))", "\n", draw(scene, layers(scene)))
 
 
 def readable(html: str) -> str:
-    """Return a page with a tag a line, without its scripts, style sheets and the picture that stands for the graph."""
+    """Return a page with one tag per line, without scripts, style sheets and the static picture of the graph."""
     for invisible in (r"<style>.*?</style>", r"<script.*?</script>", r"<svg.*?</svg>"):
         html = re.sub(invisible, "", html, flags=re.DOTALL)
     html = re.sub(r"script-src '[^']*'", "script-src", html)
@@ -62,7 +62,7 @@ def readable(html: str) -> str:
 
 
 def snapshot_file(ending: str) -> type[SingleFileSnapshotExtension]:
-    """Return the kind of snapshot that is a text file of its own with this ending."""
+    """Return the type of a snapshot in a text file with this ending."""
     return type(ending, (SingleFileSnapshotExtension,), {"_write_mode": WriteMode.TEXT, "file_extension": ending})
 
 

@@ -401,7 +401,7 @@ def test_the_program_of_the_page_shows_its_code(code, tmp_path, monkeypatch):
         simulate_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
         monkeypatch.setattr(diagnose, "race", fake_race(Verdict.FASTER))
-    ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
+    ex = diagnostics_programs.run_page_program(diagnostics_programs.measured_programs()[code], tmp_path)
     (item,) = [one for one in ex.diagnostics if one.code == code]
     assert item.message
     assert item.upstream

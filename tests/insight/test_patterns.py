@@ -14,8 +14,8 @@ from regional_explorer.record.region_code import pattern_match_counts
 from regional_explorer.tables.code import patterns_table
 from regional_explorer.torch_api.compile_notes import CacheCounts
 from tests.shared import diagnostics_programs
-from tests.shared.checks import codes, told
-from tests.shared.sessions import measured, trained
+from tests.shared.checks import codes, diagnostics_of
+from tests.shared.sessions import measured, training_session
 
 ATTENTION, IDLE = "_sfdp_pattern_1", "pointless_view"
 DECOMPOSED = {"joint_passes": True, "decompositions": True}
@@ -62,9 +62,9 @@ def test_the_attention_pattern_matches_in_new_and_cached_code():
 @pytest.mark.compiles
 def test_the_remedy_restores_a_pattern_lost_at_a_border(tmp_path):
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-        ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()["pattern-lost"], tmp_path)
+        ex = diagnostics_programs.run_page_program(diagnostics_programs.measured_programs()["pattern-lost"], tmp_path)
         assert row_of(ex, ATTENTION) == {"pattern": ATTENTION, "trace": 0, "regions": {"r": 0}, "torch_compile": 1}
-        (found,) = told(ex, "pattern-lost")
+        (found,) = diagnostics_of(ex, "pattern-lost")
         assert "attention pattern 1 (1×)" in found.message
         assert "pointless" not in found.message
         ex.apply(found)
@@ -83,7 +83,7 @@ def test_pattern_counts_of_cached_code_are_unknown(cache, key, monkeypatch):
 
 def session_of(*, trace=None, region=None, full=None):
     """Return a session in which these patterns matched; None means not known."""
-    base = measured(trained())
+    base = measured(training_session())
     first, *others = base.graphs
     artifacts = {
         key: replace(made, compile=replace(made.compile, patterns=region)) for key, made in base.artifacts.items()

@@ -17,7 +17,7 @@ from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.torch_api import compile_notes
 from tests.insight.test_diagnose import simulate_times
-from tests.shared.checks import codes, told
+from tests.shared.checks import codes, diagnostics_of
 
 US = 1e-6
 KERNELS = (
@@ -158,7 +158,7 @@ WARNED = {
 def test_a_warning_of_inductor_is_a_finding_of_the_region(fn, args, config, text):
     ex = rx.explore(fn, args).mark("r", ops="*").configure("r", config)
     ex.compile(cold=True)
-    (found,) = told(ex, "inductor-warning")
+    (found,) = diagnostics_of(ex, "inductor-warning")
     assert text in found.message
     assert found.region == "r"
     assert found.where
@@ -179,7 +179,7 @@ def test_equal_partitions_report_a_warning_of_their_region_once():
 
     ex = rx.explore(f, (*complex_pair(), X))
     ex.compile(cold=True)
-    (found,) = told(ex, "inductor-warning")
+    (found,) = diagnostics_of(ex, "inductor-warning")
     assert found.region == "complex"
     assert "(2 partitions)" in found.message
 

@@ -42,7 +42,7 @@ from regional_explorer.record.roofline import (
 from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
 from tests.compiler.test_threads import WAITING, held_by_another_thread
 from tests.shared.checks import BEFORE_2_13
-from tests.shared.sessions import op, session, timing, trained
+from tests.shared.sessions import op, session, timing, training_session
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS
@@ -125,7 +125,7 @@ def test_share_intervals_have_nominal_coverage():
 
 def test_roofline_reports_the_measured_times():
     eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
-    measured = replace(trained(2), timings=(eager, regional, timing("full", 1.0, None)))
+    measured = replace(training_session(2), timings=(eager, regional, timing("full", 1.0, None)))
     (reach,) = phase_reaches(measured)
     assert (reach.share, reach.gain_s) == (HALF_EXACTLY, exactly(2.0))
     assert region_reaches(measured, reach) == ()

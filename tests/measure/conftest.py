@@ -1,4 +1,4 @@
-"""Variants that take exactly as long as they are told, on a clock that only moves with them."""
+"""Fake variants that take given times, on a clock that only they advance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import repeat
 import pytest
 
 from regional_explorer.measure.clock import TimedCall
-from tests.shared.fakes import FakeClock, Make
+from tests.shared.fakes import FakeClock, MakeFakeCall
 
 
 @pytest.fixture
@@ -17,13 +17,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def taking(clock: FakeClock) -> Make:
-    """Return a maker of variants that take given seconds: ``taking("eager", 0.25)``, or one number for each call."""
+def fake_call(clock: FakeClock) -> MakeFakeCall:
+    """A function that makes fake variants: ``fake_call("eager", 0.25)`` takes 0.25 s, or one number for each call."""
 
     def make(name: str, forward: float | Iterable[float], backward: float | None = None) -> TimedCall:
         durations: Iterator[float] = repeat(forward) if isinstance(forward, float) else iter(forward)
 
-        def run() -> str:
+        def forward_call() -> str:
             clock.log.append(name)
             clock.spend(next(durations))
             return name
@@ -32,6 +32,6 @@ def taking(clock: FakeClock) -> Make:
             assert outputs == name
             clock.spend(backward or 0.0)
 
-        return TimedCall(name, run, None if backward is None else back)
+        return TimedCall(name, forward_call, None if backward is None else back)
 
     return make

@@ -1,4 +1,4 @@
-"""Partitions measured alone: recorded inputs, equal ones once, what adds up, and what is withheld."""
+"""Partitions measured alone: recorded inputs, equal ones once, sums, and withheld speedups."""
 
 from dataclasses import replace
 from enum import Enum
@@ -31,17 +31,17 @@ DELAY_S = 0.005
 
 @pytest.fixture
 def stack():
-    """Three equal layers of 30 µs in each direction, half of that where compiled, and 20 µs around them."""
+    """Three equal layers of 30 µs in each direction, half of that if compiled, and 20 µs around them."""
     clock = FakeClock()
 
-    def spent(x: torch.Tensor, microseconds: int) -> torch.Tensor:
+    def spend_and_clone(x: torch.Tensor, microseconds: int) -> torch.Tensor:
         clock.spend(microseconds * 1e-6)
         return x.clone()
 
     def setup_context(ctx, inputs, output):
         ctx.microseconds = inputs[1]
 
-    spend = torch.library.custom_op("regional_explorer_tests::spend", mutates_args=())(spent)
+    spend = torch.library.custom_op("regional_explorer_tests::spend", mutates_args=())(spend_and_clone)
     spend.register_fake(lambda x, microseconds: torch.empty_like(x))
     spend.register_autograd(lambda ctx, grad: (spend(grad, ctx.microseconds), None), setup_context=setup_context)
 
@@ -62,14 +62,14 @@ def stack():
 
 
 @pytest.fixture
-def two():
+def two_regions():
     """Return an exploration of two regions, compiled."""
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile()
     return ex
 
 
-def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
+def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     ex, clock = stack
     before = torch.get_rng_state()
     with timed_by(clock):
@@ -124,18 +124,18 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     assert ex.region_timings.empty, "figures of artifacts that no longer run"
 
 
-def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setting(two):
-    ex, variants = two, ("aot_eager", "regional")
+def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions):
+    ex, variants = two_regions, ("aot_eager", "regional")
 
-    def benchmarks(names=variants, *, more=True):
-        """Measure, and return of how many benchmarks the samples are."""
+    def measure_and_count(names=variants, *, more=True):
+        """Measure; return the number of benchmarks that the samples come from."""
         ex.benchmark(names, budget_s=0.3, more=more)
         return ex.session.conditions.benchmarks
 
     with timed_by(TickingClock()):
-        assert benchmarks() == 1
+        assert measure_and_count() == 1
         first = ex.session
-        assert benchmarks() == 2
+        assert measure_and_count() == 2
         second = ex.session
         of_call = zip(first.timings, second.timings, strict=True)
         alone = zip(first.partition_timings, second.partition_timings, strict=True)
@@ -147,25 +147,25 @@ def test_measuring_more_adds_to_the_rounds_of_the_same_code_under_the_same_setti
         assert second.conditions.budget_s == 0.6
         assert "in 2 benchmarks" in timings_table(second).notes()[0]
         assert len(ex.runs) == 1
-        assert benchmarks() == 3
-        assert benchmarks(None) == 4, "by default the variants that were measured"
-        assert benchmarks(more=False) == 1
+        assert measure_and_count() == 3
+        assert measure_and_count(None) == 4, "by default the variants that were measured"
+        assert measure_and_count(more=False) == 1
         assert "All was measured again" not in ex.session.noise.sentence
-        assert benchmarks(("regional",)) == 1
+        assert measure_and_count(("regional",)) == 1
         assert "All was measured again: the benchmark before compared other variants" in ex.session.noise.sentence
         with torch_threads(torch.get_num_threads() + 1):
-            assert benchmarks(("regional",)) == 1
+            assert measure_and_count(("regional",)) == 1
             assert (
                 f"again: the benchmark before ran on {torch.get_num_threads() - 1} thread" in ex.session.noise.sentence
             )
         ex.disable("first")
-        assert benchmarks(("regional",)) == 1, "another plan"
+        assert measure_and_count(("regional",)) == 1, "another plan"
         ex.enable("first")
         assert ex.session.conditions.benchmarks == 1
 
 
-def test_a_slow_eager_piece_shows_up_as_a_gain(two):
-    ex, clock = two, TickingClock()
+def test_a_slow_eager_piece_shows_up_as_a_gain(two_regions):
+    ex, clock = two_regions, TickingClock()
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
     eager = second.piece.eager
     second.piece.eager = lambda *args: clock.spend(DELAY_S) or eager(*args)
@@ -177,8 +177,8 @@ def test_a_slow_eager_piece_shows_up_as_a_gain(two):
     assert "region-worth" not in codes(ex), "the whole call is not faster"
 
 
-def test_disabled_region_is_measured_eagerly(two):
-    ex = two.disable("first")
+def test_disabled_region_is_measured_eagerly(two_regions):
+    ex = two_regions.disable("first")
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
     assert ex.partition_timings.empty
     assert ex.reconciliation.empty
@@ -188,15 +188,15 @@ def test_disabled_region_is_measured_eagerly(two):
     assert row[["compiled_us", "speedup", "pays_off_after_calls"]].isna().all()
 
 
-def made_wrong(artifact, **changes):
-    """Return an artifact whose results are off by a hundredth."""
+def wrong_artifact(artifact, **changes):
+    """Return the artifact with results that are off by a hundredth."""
     return replace(artifact, call=lambda args: tuple(value * 1.01 for value in artifact.call(args)), **changes)
 
 
-def test_wrong_code_gets_no_speedup_and_no_cure(two):
-    ex, program, twins = two, two.live.program, []
+def test_wrong_code_gets_no_speedup_and_no_cure(two_regions):
+    ex, program, twins = two_regions, two_regions.live.program, []
     switch = program.switches[0]
-    key, wrong = switch.artifact.key, made_wrong(switch.artifact)
+    key, wrong = switch.artifact.key, wrong_artifact(switch.artifact)
     program.store.artifacts[key] = wrong
     program.twin = lambda _switch, config: twins.append(dict(config)) or wrong
     program.apply_artifacts()
@@ -211,14 +211,14 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two):
     assert "ex.disable('first')" in found.remedy
     assert {"emulate_precision_casts": True} in twins
     ex.disable("first")
-    assert "region-numerics" not in codes(ex), "that code no longer runs"
+    assert "region-numerics" not in codes(ex), "the code no longer runs"
 
 
-def test_refused_inputs_are_reported_not_timed(two):
-    ex, program = two, two.live.program
+def test_refused_inputs_are_reported_not_timed(two_regions):
+    ex, program = two_regions, two_regions.live.program
     switch = program.switches[0]
     artifact = switch.artifact
-    program.store.artifacts[artifact.key] = replace(artifact, call=Mock(side_effect=RuntimeError("planted")))
+    program.store.artifacts[artifact.key] = replace(artifact, call=Mock(side_effect=RuntimeError("injected")))
     program.apply_artifacts()
     context = MeasureContext.of(rx.Run(), ex.session.environment)
     benchmark_partitions(ex.live.variants, 0.2, context, results := benchmark.BenchmarkResults())
@@ -226,17 +226,17 @@ def test_refused_inputs_are_reported_not_timed(two):
     assert [timing is None for timing in compiled.values()] == [True, False]
     assert "first" in next(iter(compiled))
     assert {row.partition for row in results.partition_numerics} == {program.switches[1].partition.name}
-    assert "planted" in switch.refusal
+    assert "injected" in switch.refusal
     assert ex.partitions.state.tolist() == ["failed", "compiled"]
 
 
 def test_a_config_that_corrects_results_is_found():
-    """Where a twin refuses them the eager piece runs in its place, and gives of course what eager gives."""
+    """A twin that refuses the inputs is no cure, though the eager piece in its place gives eager's results."""
     ex = rx.explore(lambda x, y: F.gelu(x * y) * x + y, programs.pair(grad=False)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches
     right = switch.artifact
-    wrong = made_wrong(right, key="wrong")
+    wrong = wrong_artifact(right, key="wrong")
     refusing = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError))
     for twin, cure in ((right, {"emulate_precision_casts": True}), (refusing, None)):
         (recorded,) = record_inputs(ex.live.program, [[switch]])
@@ -246,26 +246,28 @@ def test_a_config_that_corrects_results_is_found():
         assert switch.artifact is right, "a check changes nothing that calls run"
 
 
-def test_random_piece_is_checked_on_a_twin():
+def test_a_piece_with_random_ops_is_checked_on_a_twin():
     ex = rx.explore(programs.with_dropout, programs.pair())
     ex.compile()
     before = torch.get_rng_state()
     program = ex.live.program
-    drawing = next(switch for switch in program.switches if switch.piece.is_random)
-    (recorded,) = record_inputs(program, [[drawing]])
-    put_back, seen = drawing.known_workpiece.restorer(recorded.args), []
+    random_switch = next(switch for switch in program.switches if switch.piece.is_random)
+    (recorded,) = record_inputs(program, [[random_switch]])
+    restore, outputs = random_switch.known_workpiece.restorer(recorded.args), []
     for _ in range(2):
-        put_back()
-        seen.append(drawing.piece.eager(list(recorded.args))[0])
-    assert torch.equal(*seen)
+        restore()
+        outputs.append(random_switch.piece.eager(list(recorded.args))[0])
+    assert torch.equal(*outputs)
     torch.set_rng_state(before)
-    check = check_partition(drawing.known_workpiece, recorded.args, drawing.artifact, partial(program.twin, drawing))
+    check = check_partition(
+        random_switch.known_workpiece, recorded.args, random_switch.artifact, partial(program.twin, random_switch)
+    )
     assert check.verdict == "ok"
     assert all("fallback_random" in row.note for row in check.rows)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_inputs_are_those_of_the_call_not_copies():
+def test_recorded_inputs_are_not_copied():
     x, y = programs.pair(grad=False)
     ex = rx.explore(lambda a, b: a * b + 1, (x.T, y)).mark("r", ops="*")
     (switch,) = ex.live.program.switches
@@ -285,7 +287,7 @@ def test_copied_views_of_one_storage_still_share_a_storage():
     assert again.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr(), "one copy of all that share it"
     base.data.zero_()
     (zeros,) = copied_tensors((base[4:8],), known)
-    assert torch.equal(zeros, torch.zeros(4)), "what was written since is not taken for what it was"
+    assert torch.equal(zeros, torch.zeros(4)), "a storage that was written since is copied again"
     assert torch.equal(part, torch.arange(4.0, 8.0))
 
 
@@ -309,7 +311,7 @@ def test_python_between_graphs_may_write_recorded_inputs():
     assert set(ex.region_timings.region) == {"r", "s"}
 
 
-def test_buffers_and_version_counters_stay():
+def test_buffers_and_version_counters_are_unchanged():
     norm = torch.nn.BatchNorm1d(4)
     mean = norm.running_mean.clone()
     ex = rx.explore(norm, (torch.randn(8, 4),)).mark("norm", ops="aten.*norm*")
@@ -323,12 +325,12 @@ def test_buffers_and_version_counters_stay():
 def test_autocast_casts_are_timed_and_nothing_is_retraced():
     with torch.autocast("cpu", torch.bfloat16):
         ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),)).mark("r", ops="*")
-        seat, frames = ex.live.variants.get(VariantName.EAGER), len(ex.live.capture.frames)
+        eager, frames = ex.live.variants.get(VariantName.EAGER), len(ex.live.capture.frames)
         casts = []
         for _ in range(3):
-            seat.before()
+            eager.before()
             with torch.profiler.profile() as profile:
-                seat.forward()
+                eager.forward()
             casts.append(sum(event.count for event in profile.key_averages() if event.key == "aten::_to_copy"))
         ex.benchmark(variants=("regional",), budget_s=0.1)
     assert casts[0] == casts[1] == casts[2] >= 2  # of the input, and of the weights
@@ -336,19 +338,19 @@ def test_autocast_casts_are_timed_and_nothing_is_retraced():
     assert set(ex.region_timings.numerics) == {"ok"}
 
 
-def one_of_two(x):
+def cond_of_two_branches(x):
     return torch.cond(x.sum() > 0, lambda a: a.sin() * 2 + 1, lambda a: a.cos() - 1, (x,))
 
 
-def of_sizes_that_nobody_knows(x):
+def cond_of_unbacked_size(x):
     return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (x.nonzero().float(),))
 
 
 @pytest.mark.parametrize(
     ("function", "ops", "runs"),
     [
-        (one_of_two, ["aten.sin*", "aten.mul*", "aten.cos*"], [0, 1]),
-        (of_sizes_that_nobody_knows, ["aten.mul*", "aten.cos*"], [0]),
+        (cond_of_two_branches, ["aten.sin*", "aten.mul*", "aten.cos*"], [0, 1]),
+        (cond_of_unbacked_size, ["aten.mul*", "aten.cos*"], [0]),
     ],
 )
 def test_branch_not_taken_is_reported_not_timed(function, ops, runs):
@@ -358,8 +360,8 @@ def test_branch_not_taken_is_reported_not_timed(function, ops, runs):
     assert sorted(ex.partition_timings.runs) == runs
 
 
-def test_cancel_keeps_results(two):
-    ex, steps = two, []
+def test_cancel_keeps_results(two_regions):
+    ex, steps = two_regions, []
 
     def benchmark_until(text):
         run = rx.Run(lambda: any(text in doing for doing, _ in steps), lambda *step: steps.append(step))
@@ -383,13 +385,13 @@ def test_cancel_keeps_results(two):
     ("at", "budget_s", "measured"),
     [("round", 10.0, 0), ("alone: warming up", 0.4, 0), ("dispatch", 0.4, 2)],  # on a busy machine 0.4 s is one round
 )
-def test_interrupt_keeps_results_and_is_raised(two, at, budget_s, measured):
-    ex, seen = two, []
-    threads = InterruptedWhen(lambda: seen and at in seen[-1])
-    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=threads)
+def test_interrupt_keeps_results_and_is_raised(two_regions, at, budget_s, measured):
+    ex, tasks = two_regions, []
+    threads = InterruptedWhen(lambda: tasks and at in tasks[-1])
+    run = rx.Run(progress=lambda doing, _: tasks.append(doing), threads=threads)
     with pytest.raises(KeyboardInterrupt):
         ex.benchmark(("regional",), budget_s, run=run)
-    assert at in seen[-1], "nothing comes after it"
+    assert at in tasks[-1], "no step comes after it"
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == measured
     assert ex.compiled(*programs.pair(grad=False)) is not None
@@ -403,8 +405,8 @@ def test_regional_without_regions_is_not_timed():
 
 
 @pytest.mark.parametrize(("as_eager", "verdict"), [(False, "not comparable"), (True, "failed")])
-def test_a_wrong_result_of_a_random_op_is_found_with_the_same_seed(as_eager, verdict, monkeypatch):
-    """Of ``full`` a twin draws as eager does, unless this torch may change the order; ``upstream`` has none."""
+def test_wrong_results_of_random_ops_fail_with_equal_numbers(as_eager, verdict, monkeypatch):
+    """The twin of ``full`` has eager's random numbers, unless this torch may reorder them; ``upstream`` has no twin."""
     monkeypatch.setattr(
         benchmark, "compare_results", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)
     )
@@ -416,7 +418,7 @@ def test_a_wrong_result_of_a_random_op_is_found_with_the_same_seed(as_eager, ver
 
 
 def test_rounding_is_not_examined_for_other_random_numbers(monkeypatch):
-    monkeypatch.setattr(RoundingRun, "run_node", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(RoundingRun, "run_node", lambda *_: pytest.fail("rounding was examined"))
     ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
     ex.benchmark(("full",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()

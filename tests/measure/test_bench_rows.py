@@ -1,4 +1,4 @@
-"""The rows of ``make bench``: ratios turn by turn, with an interval that says how sure they are."""
+"""The rows of ``make bench``: ratios turn by turn, with their interval."""
 
 import sys
 from unittest.mock import Mock
@@ -27,7 +27,7 @@ def test_a_ratio_comes_with_its_interval() -> None:
     assert f"1.00 ({low:.2f}–{high:.2f})" in line(found)
 
 
-def test_a_result_whose_interval_includes_one_is_called_open() -> None:
+def test_a_result_whose_interval_includes_the_goal_is_not_sure() -> None:
     assert row(*[0.98, 0.99, 1.0] * 30).result == "met"
     assert row(*[1.1, 1.2, 1.3] * 30).result == "missed"
     assert row(0.9, 1.0, 1.2).result == "met, not sure"

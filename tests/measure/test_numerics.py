@@ -1,7 +1,7 @@
-"""What a comparison of two runs says of each tensor: every planted error is found, nothing right is called wrong.
+"""The verdict of a comparison on each tensor: every fake error is found, and no right result fails.
 
-What is a planted error is decided here, by a bound that knows nothing of the rule under test: element by element, ten
-times the tolerance of ``torch.testing``, times the root of the number of terms for reductions; or a quarter as a whole.
+An error exceeds a bound that does not know the rule under test: for each element ten times the tolerance of
+``torch.testing``, times the root of the number of terms for sums; or a quarter of the whole tensor.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from regional_explorer.measure.numerics import Reference, compare_results, run_o
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.measure.tolerances import Arithmetic, Values, arithmetic_of, as_dense
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict
-from tests.measure.planted import (
+from tests.measure.fake_variants import (
     MANY,
     PROGRAMS,
     RIGHT,
-    ROUNDED_OTHERWISE,
+    ROUNDED_DIFFERENTLY,
     WRONG,
     WRONG_BY_LITTLE,
     WRONG_TRACES,
-    Changed,
-    rounded,
+    ChangedValues,
+    fake_quantize,
 )
 
 # ------------------------------------------------------------------------------------------------------------- tensors
@@ -42,10 +42,10 @@ PAIRS = {
     "not a number": (torch.tensor(float("nan")), torch.tensor(float("nan")), True),
     "strides": (torch.zeros(2, 3).t(), torch.zeros(3, 2), True),
     "conjugate": (torch.tensor([1 + 1j]).conj(), torch.tensor([1 - 1j]), True),
-    "truth values": (torch.tensor([True, False]), torch.tensor([True, False]), True),
+    "booleans": (torch.tensor([True, False]), torch.tensor([True, False]), True),
     "nothing": (torch.zeros(0, 3), torch.zeros(0, 3), True),
-    "eight bits": (torch.ones(2).to(torch.float8_e5m2), torch.ones(2).to(torch.float8_e5m2), True),
-    "sign of zero in eight bits": (
+    "float8": (torch.ones(2).to(torch.float8_e5m2), torch.ones(2).to(torch.float8_e5m2), True),
+    "sign of zero in float8": (
         torch.tensor([-0.0]).to(torch.float8_e5m2), torch.tensor([0.0]).to(torch.float8_e5m2), False),
 }  # fmt: skip
 
@@ -58,8 +58,8 @@ def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor,
 
 
 @pytest.mark.parametrize(("dtype", "noise"), [(torch.bfloat16, True), (torch.float32, False)])
-def test_a_gradient_that_is_truly_zero_is_noise_at_the_scale_of_the_others(dtype: torch.dtype, *, noise: bool) -> None:
-    """Of the bias of attention's keys, or before a batch norm: what is left of it is how the others were rounded."""
+def test_a_zero_gradient_may_have_noise_of_other_gradients(dtype: torch.dtype, *, noise: bool) -> None:
+    """The gradient of a bias of attention's keys, or before a batch norm, is zero but for rounding."""
     large, first, second = torch.randn(64), torch.randn(64) / 500, torch.randn(64) / 500
     one, other = (Values((), (("large", large.to(dtype)), ("zero", left.to(dtype)))) for left in (first, second))
     rows = compare_results("eager", other, Reference(one, arithmetic=Arithmetic(64)))
@@ -84,7 +84,7 @@ def test_sparse_tensors_are_compared_as_dense_ones() -> None:
     assert (row.verdict, row.note) == ("not checked", "a sparse_coo tensor: its elements cannot be compared")
 
 
-# ------------------------------------------------------------------------------------------------------ planted errors
+# --------------------------------------------------------------------------------------------------------- fake errors
 
 TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
@@ -96,7 +96,7 @@ TOLERANCES = {
 
 
 @functools.cache
-def explored(name: str) -> tuple[rx.Exploration, Reference]:
+def explore_program(name: str) -> tuple[rx.Exploration, Reference]:
     torch.manual_seed(0)
     ex = rx.explore(PROGRAMS[name].function, PROGRAMS[name].arguments())
     reference = find_reference(ex.live.call, ex.live.program)
@@ -105,34 +105,34 @@ def explored(name: str) -> tuple[rx.Exploration, Reference]:
     return ex, reference
 
 
-def given(name: str, variant: Callable[..., Any] | Changed) -> tuple[Values, Reference]:
-    """Return what a variant of a program gives, and what it is compared with."""
-    ex, reference = explored(name)
+def values_and_reference(name: str, variant: Callable[..., Any] | ChangedValues) -> tuple[Values, Reference]:
+    """Return the values of a fake variant of a program, and the reference to compare them with."""
+    ex, reference = explore_program(name)
     torch.manual_seed(1)
-    if isinstance(variant, Changed):
+    if isinstance(variant, ChangedValues):
         return variant.change(reference.eager), reference
     return run_once(ex.live.call, variant), reference
 
 
-def beyond(values: Values, eager: Values, terms: int) -> bool:
+def exceeds_bound(values: Values, eager: Values, terms: int) -> bool:
     pairs = zip((*values.outputs, *values.gradients), (*eager.outputs, *eager.gradients), strict=True)
-    return any(_beyond(mine, theirs, terms) for (_, mine), (_, theirs) in pairs)
+    return any(_tensor_exceeds_bound(mine, theirs, terms) for (_, mine), (_, theirs) in pairs)
 
 
-def right(values: Values, reference: Reference, terms: int) -> bool:
-    """Tell whether all elements are within the bound, of eager or of float64: narrow dtypes round what cancels."""
+def is_within_bound(values: Values, reference: Reference, terms: int) -> bool:
+    """Return whether all elements are within the bound of eager, or of float64, as narrow dtypes round what cancels."""
     exact = reference.exact
     assert exact is not None
 
-    def rounded(tensors: Any, like: Any) -> Any:
+    def cast(tensors: Any, like: Any) -> Any:
         return tuple((name, tensor.to(other.dtype)) for (name, tensor), (_, other) in zip(tensors, like, strict=True))
 
     eager = reference.eager
-    truth = Values(rounded(exact.outputs, eager.outputs), rounded(exact.gradients, eager.gradients))
-    return not (beyond(values, eager, terms) and beyond(values, truth, terms))
+    truth = Values(cast(exact.outputs, eager.outputs), cast(exact.gradients, eager.gradients))
+    return not (exceeds_bound(values, eager, terms) and exceeds_bound(values, truth, terms))
 
 
-def _beyond(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) -> bool:
+def _tensor_exceeds_bound(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) -> bool:
     if mine is None or theirs is None or mine.dtype is not theirs.dtype or mine.shape != theirs.shape:
         return mine is not theirs
     if theirs.dtype not in TOLERANCES:
@@ -144,17 +144,19 @@ def _beyond(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) 
     return not within or bool(difference.norm() > few.norm() + exact.norm() / 4)
 
 
-def test_enough_wrong_results_are_planted() -> None:
+def test_fake_variants_have_distinct_names() -> None:
     assert (len(WRONG), len(WRONG_BY_LITTLE), len(WRONG_TRACES)) == (101, 15, 12)
-    assert (len(RIGHT), len(ROUNDED_OTHERWISE)) == (65, 19)
+    assert (len(RIGHT), len(ROUNDED_DIFFERENTLY)) == (65, 19)
 
 
 @pytest.mark.parametrize("name", [*WRONG, *WRONG_BY_LITTLE])
 def test_wrong_results_are_found(name: str) -> None:
     program, variant = (WRONG | WRONG_BY_LITTLE)[name]
-    values, reference = given(program, variant)
-    assert name in WRONG_BY_LITTLE or beyond(values, reference.eager, PROGRAMS[program].terms), "not planted well"
-    assert verdict(compare_results("planted", values, reference)) == "failed"
+    values, reference = values_and_reference(program, variant)
+    assert name in WRONG_BY_LITTLE or exceeds_bound(values, reference.eager, PROGRAMS[program].terms), (
+        "not wrong enough"
+    )
+    assert verdict(compare_results("fake", values, reference)) == "failed"
 
 
 @pytest.mark.parametrize("name", WRONG_TRACES)
@@ -170,26 +172,26 @@ def test_wrong_trace_is_reported(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_results_are_not_called_wrong(name: str) -> None:
+def test_right_results_do_not_fail(name: str) -> None:
     program, variant = RIGHT[name]
-    values, reference = given(program, variant)
-    assert right(values, reference, PROGRAMS[program].terms), "not right"
-    rows = compare_results("planted", values, reference)
+    values, reference = values_and_reference(program, variant)
+    assert is_within_bound(values, reference, PROGRAMS[program].terms), "not right"
+    rows = compare_results("fake", values, reference)
     assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_largest_reduction_is_found(name: str) -> None:
-    _, reference = explored(name)
+    _, reference = explore_program(name)
     assert PROGRAMS[name].terms / 4 <= reference.arithmetic.reduction <= 4 * PROGRAMS[name].terms
 
 
-EIGHT_BITS = torch.zeros(32, 16).to(torch.float8_e4m3fn)
+FLOAT8 = torch.zeros(32, 16).to(torch.float8_e4m3fn)
 
 SUMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]] = {
-    "product of eight bits": (
+    "product of float8": (
         lambda a, b, scale: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale + 1, out_dtype=torch.bfloat16),
-        (EIGHT_BITS, EIGHT_BITS.t(), torch.tensor(1.0)),
+        (FLOAT8, FLOAT8.t(), torch.tensor(1.0)),
         16,
     ),
     "product with itself": (lambda bias, x: torch.addmm(bias, x, x), (torch.zeros(1), torch.zeros(8, 8)), 8),
@@ -206,30 +208,30 @@ def test_the_terms_of_a_sum_are_counted(
     assert arithmetic_of(live.gm for live in ex.live.program.capture.live).reduction == terms
 
 
-@pytest.mark.parametrize("name", ROUNDED_OTHERWISE)
-def test_different_rounding_is_not_called_wrong(name: str) -> None:
-    program, variant, expected = ROUNDED_OTHERWISE[name]
-    rows = compare_results("planted", *given(program, variant))
+@pytest.mark.parametrize("name", ROUNDED_DIFFERENTLY)
+def test_different_rounding_does_not_fail(name: str) -> None:
+    program, variant, expected = ROUNDED_DIFFERENTLY[name]
+    rows = compare_results("fake", *values_and_reference(program, variant))
     assert verdict(rows) == expected, rows
     assert verdict(rows).withholds_speedup is (expected == "chaotic")
     assert all("rounds differently" in row.note for row in rows if row.verdict == "not comparable")
 
 
 def test_sequential_sums_are_farther_off() -> None:
-    """As in the gradient of a bias before a mean: each addition rounds the same way, and eager sums pairwise."""
-    program, variant, _ = ROUNDED_OTHERWISE["equal terms, one after the other"]
-    (row,) = compare_results("planted", *given(program, variant))
+    """In the gradient of a bias before a mean each addition rounds the same way, while eager sums pairwise."""
+    program, variant, _ = ROUNDED_DIFFERENTLY["equal terms, one after the other"]
+    (row,) = compare_results("fake", *values_and_reference(program, variant))
     assert row.variant_error is not None
     assert row.eager_error is not None
-    assert row.variant_error > 20 * row.eager_error, "or the test shows nothing"
+    assert row.variant_error > 20 * row.eager_error, "otherwise nothing is tested"
 
 
-def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
-    ex, _ = explored("quantized")
+def test_the_search_for_an_explanation_can_be_cancelled() -> None:
+    ex, _ = explore_program("quantized")
     cancelled = Mock(side_effect=[False, False, True])
     found = find_reference(ex.live.call, ex.live.program, cancelled)
     with pytest.raises(CancelledError):
-        compare_results("planted", run_once(ex.live.call, lambda x: rounded(x) * 1.25), found)
+        compare_results("fake", run_once(ex.live.call, lambda x: fake_quantize(x) * 1.25), found)
     assert cancelled.call_count == 3
 
 
@@ -243,7 +245,7 @@ def test_a_compiled_region_before_a_rounding_step_is_measured() -> None:
     ex = rx.explore(step, (torch.randn(MANY // 2).bfloat16(),))
     ex.benchmark(("regional",), budget_s=0.3)
     regional = ex.numerics[ex.numerics.variant == "regional"]
-    assert set(regional.bitwise) == {False}, "Inductor rounded as eager does: the test shows nothing"
+    assert set(regional.bitwise) == {False}, "Inductor rounded as eager does: nothing is tested"
     assert set(regional.verdict) == {"not comparable"}
     (timing,) = ex.timings[ex.timings.variant == "regional"].to_dict("records")
     enough = timing["samples"] >= LEAST_SAMPLES  # a busy machine may have time for fewer

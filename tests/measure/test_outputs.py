@@ -1,4 +1,4 @@
-"""Outputs inside objects: found, compared, differentiated; what cannot be looked into is listed."""
+"""Outputs inside objects: found, compared, differentiated; those that cannot be compared are listed."""
 
 import itertools
 
@@ -23,7 +23,7 @@ class Cache:
         self.seen = 3
 
 
-class Slotted:
+class SlottedObject:
     __slots__ = ("__private", "held", "unset")
 
     def __init__(self, held, private=None):
@@ -31,42 +31,42 @@ class Slotted:
         self.__private = private
 
 
-def cached(x):
+def with_caches(x):
     with rx.region("r"):
         y = x.sin() * 2
     return {"out": y + 1, "caches": [Cache(y, x.cos())]}
 
 
 def test_tensors_inside_objects_are_compared_under_their_attribute_names():
-    one = Cache(torch.ones(1), (torch.zeros(2), Slotted(torch.ones(3))))
+    one = Cache(torch.ones(1), (torch.zeros(2), SlottedObject(torch.ones(3))))
     one.itself = one
     assert [name for name, _ in tensors_in(one, "o")] == ["o.keys", "o.values[0]", "o.values[1].held"]
     assert not list(opaque_in(one))
-    assert [name for name, _ in tensors_in(Slotted(None, torch.ones(3)))] == ["._Slotted__private"]
+    assert [name for name, _ in tensors_in(SlottedObject(None, torch.ones(3)))] == ["._SlottedObject__private"]
     value = {"module": nn.Linear(2, 2), "some": iter([torch.ones(1)]), "text": "x", "kind": Cache}
     assert list(opaque_in(value, "o")) == [("o.module", "Linear"), ("o.some", "list_iterator")]
     assert not list(tensors_in(value))
 
 
 def test_a_wrong_cache_is_found():
-    ex = rx.explore(cached, (torch.randn(8, 8),))
+    ex = rx.explore(with_caches, (torch.randn(8, 8),))
     reference = find_reference(ex.live.call, ex.live.program)
 
-    def wrong(x):
-        found = cached(x)
+    def wrong_keys(x):
+        found = with_caches(x)
         found["caches"][0].keys = found["caches"][0].keys * 1.01
         return found
 
     assert verdict(compare_results("regional", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
-    rows = compare_results("regional", run_once(ex.live.call, wrong), reference)
+    rows = compare_results("regional", run_once(ex.live.call, wrong_keys), reference)
     assert [row.tensor for row in rows if row.verdict == "failed"] == ["output.caches[0].keys"]
 
-    def forgets(x):
-        found = cached(x)
+    def without_keys(x):
+        found = with_caches(x)
         del found["caches"][0].keys
         return found
 
-    rows = compare_results("regional", run_once(ex.live.call, forgets), reference)
+    rows = compare_results("regional", run_once(ex.live.call, without_keys), reference)
     assert any("output.caches[0].keys is missing" in row.note for row in rows)
 
 
@@ -125,26 +125,26 @@ def test_retracing_variant_gets_no_verdict():
     def label():
         return f"call {next(turns)}"
 
-    def traced_anew(x):
+    def traced_each_time(x):
         y = x.sin() + 1
         return y.cos() * (2 if label() != "" else 3)
 
-    def timed(ex, variant):
+    def verdict_and_warnings(ex, variant):
         with timed_by(TickingClock()):  # as many rounds however busy the machine is
             row = ex.benchmark((variant,), 0.1).set_index("variant").loc[variant]
         return row.verdict, row.warnings
 
-    ex = rx.explore(traced_anew, (torch.randn(8),))
+    ex = rx.explore(traced_each_time, (torch.randn(8),))
     for variant, gave_up in (("full", "runs in plain Python"), ("aot_eager", "")):
-        verdict, warnings = timed(ex, variant)
+        verdict, warnings = verdict_and_warnings(ex, variant)
         assert verdict == "no verdict"
         assert "traced the call again" in warnings
         assert variant == "aot_eager" or "the samples include compiles" in warnings
-        verdict, warnings = timed(ex, variant)
+        verdict, warnings = verdict_and_warnings(ex, variant)
         assert verdict == "no verdict", "Dynamo gave up on it: nothing new was traced"
         assert gave_up in warnings
-    assert len(ex.live.capture.frames) > 2, "or nothing is shown here"
-    verdict, warnings = timed(rx.explore(lambda x: x.sin().cos(), (torch.randn(64),)), "full")
+    assert len(ex.live.capture.frames) > 2, "otherwise nothing is tested"
+    verdict, warnings = verdict_and_warnings(rx.explore(lambda x: x.sin().cos(), (torch.randn(64),)), "full")
     assert verdict == "no difference"
     assert "traced the call again" not in warnings
 

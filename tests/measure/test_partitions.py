@@ -1,4 +1,4 @@
-"""Regions as sums of their partitions, how they add up to the call, and what that advises."""
+"""Regions as sums of their partitions, how they add up to the call, and the diagnostics of both."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
 from regional_explorer.style.formats import speedup
 from regional_explorer.tables.benchmark import region_timings_table
-from tests.shared.sessions import alone, measured, measured_alone, timing
+from tests.shared.sessions import measured, measured_alone, partition_timing, timing
 
 
-def ends(figure: Figure | None) -> tuple[float | None, ...]:
-    """Return a figure's value and the ends of its interval."""
+def value_and_bounds(figure: Figure | None) -> tuple[float | None, ...]:
+    """Return a figure's value and the bounds of its interval."""
     assert figure is not None
     return figure.value, figure.low, figure.high
 
 
-def step(session: Session) -> RegionTiming:
+def step_timing(session: Session) -> RegionTiming:
     return region_timings_of_whole_call(session)["mlp"]
 
 
-def with_part(part: PartitionTiming, number: int = 0) -> Session:
-    """Return ``measured_alone()`` with another timing of one of its partitions."""
+def session_with_timing(part: PartitionTiming, number: int = 0) -> Session:
+    """Return ``measured_alone()`` with this timing of one of its partitions."""
     base = measured_alone()
     parts = [part if place == number else other for place, other in enumerate(base.partition_timings)]
     return replace(base, partition_timings=tuple(parts))
@@ -56,8 +56,8 @@ def with_part(part: PartitionTiming, number: int = 0) -> Session:
 FIRST, SECOND, *_ = measured_alone().partition_timings
 
 
-def of_a_call(speedup: float, verdict: Verdict = Verdict.FASTER) -> Session:
-    """Return a session whose step takes 1 ms eagerly."""
+def session_with_speedup(speedup: float, verdict: Verdict = Verdict.FASTER) -> Session:
+    """Return a session whose step takes 1 ms eagerly, and has this speedup under the plan."""
     eager = timing("eager", 1e-3, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE)
     regional = timing("regional", 1e-3 / speedup, speedup, phase=Phase.STEP, verdict=verdict)
     return replace(measured_alone(), timings=(eager, regional))
@@ -74,52 +74,56 @@ def test_partitions_add_up_by_phase_as_often_as_they_run() -> None:
         (whole.speedup, (2.0, 1.8, 2.2)),
         (whole.gain_s, (3e-4, 6e-4 - 6e-4 / 1.8, 6e-4 - 6e-4 / 2.2)),
     ):
-        assert ends(figure) == pytest.approx(expected)
+        assert value_and_bounds(figure) == pytest.approx(expected)
     assert (whole.partitions, whole.measured) == (4, 2)
-    assert step(measured_alone(runs=3)).eager_s.value == pytest.approx(18e-4)
+    assert step_timing(measured_alone(runs=3)).eager_s.value == pytest.approx(18e-4)
 
 
 def test_compile_pays_off_after_cost_over_gain() -> None:
-    whole = step(of_a_call(1 / 0.7))  # the call gains as much as the region alone
+    whole = step_timing(session_with_speedup(1 / 0.7))  # the call gains as much as the region alone
     assert whole.compile_s == pytest.approx(3.0)  # one artifact for each phase, 1.5 s each
     assert whole.cache == "cold"
     assert whole.pays_off_after_calls == 10_000
     base = measured_alone()
     warm = ArtifactRecord(ArtifactCompile(1.5, CacheResult.HIT))
-    mixed = step(replace(base, artifacts={**base.artifacts, "artifact-0/forward": warm}))
+    mixed = step_timing(replace(base, artifacts={**base.artifacts, "artifact-0/forward": warm}))
     assert (mixed.compile_warm_s, mixed.compile_cold_s, mixed.cache) == (1.5, 1.5, "cold+warm")
     for verdict in (Verdict.SLOWER, Verdict.SAME):
         gains_nothing = measured_alone(verdict=verdict, speedup=Figure(0.9, 0.8, 1.1))
-        assert step(gains_nothing).pays_off_after_calls == math.inf
-    assert step(of_a_call(1 / 0.9)).pays_off_after_calls == 30_000, "wrappers and borders take their part"
-    assert step(of_a_call(0.62, Verdict.SLOWER)).pays_off_after_calls is None, "the call is not faster"
-    assert step(measured_alone()).pays_off_after_calls is None, "the call was not measured"
+        assert step_timing(gains_nothing).pays_off_after_calls == math.inf
+    assert step_timing(session_with_speedup(1 / 0.9)).pays_off_after_calls == 30_000, (
+        "wrappers and borders take some of the gain"
+    )
+    assert step_timing(session_with_speedup(0.62, Verdict.SLOWER)).pays_off_after_calls is None, (
+        "the call is not faster"
+    )
+    assert step_timing(measured_alone()).pays_off_after_calls is None, "the call was not measured"
     for unsure in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE, Verdict.BUSY):
-        assert step(measured_alone(verdict=unsure)).pays_off_after_calls is None, unsure
+        assert step_timing(measured_alone(verdict=unsure)).pays_off_after_calls is None, unsure
 
 
 def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
     failed = {"numerics": NumericsVerdict.FAILED, "speedup": None, "worst_tensor": "mm1"}
-    whole = step(with_part(alone(SECOND.partition, 2e-4, 1e-4, **failed), 1))
+    whole = step_timing(session_with_timing(partition_timing(SECOND.partition, 2e-4, 1e-4, **failed), 1))
     assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.WITHHELD)
     assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")
 
 
-def test_the_worst_tensor_of_a_region_is_one_that_has_its_numerics_verdict() -> None:
+def test_worst_tensor_of_a_region_has_its_numerics_verdict() -> None:
     for verdict in (NumericsVerdict.FAILED, NumericsVerdict.CHAOTIC, NumericsVerdict.NOT_COMPARABLE):
-        first = alone(FIRST.partition, 2e-4, 1e-4, worst_tensor="mm")
-        second = alone(SECOND.partition, 2e-4, 1e-4, numerics=verdict, worst_tensor="mm1")
-        base = with_part(first)
+        first = partition_timing(FIRST.partition, 2e-4, 1e-4, worst_tensor="mm")
+        second = partition_timing(SECOND.partition, 2e-4, 1e-4, numerics=verdict, worst_tensor="mm1")
+        base = session_with_timing(first)
         parts = tuple(second if part.partition == second.partition else part for part in base.partition_timings)
-        whole = step(replace(base, partition_timings=parts))
+        whole = step_timing(replace(base, partition_timings=parts))
         assert (whole.numerics, whole.worst_tensor) == (verdict, "mm1")
 
 
 def test_uncompiled_partitions_count_as_eager() -> None:
-    base = with_part(replace(FIRST, compiled=None))
-    whole = step(replace(base, partitions=(replace(base.partitions[0], artifact=None), *base.partitions[1:])))
-    assert ends(whole.compiled_s)[0] == pytest.approx(3.5e-4)
-    assert ends(whole.speedup)[0] == pytest.approx(6 / 3.5)
+    base = session_with_timing(replace(FIRST, compiled=None))
+    whole = step_timing(replace(base, partitions=(replace(base.partitions[0], artifact=None), *base.partitions[1:])))
+    assert value_and_bounds(whole.compiled_s)[0] == pytest.approx(3.5e-4)
+    assert value_and_bounds(whole.speedup)[0] == pytest.approx(6 / 3.5)
 
 
 @pytest.mark.parametrize(
@@ -128,21 +132,21 @@ def test_uncompiled_partitions_count_as_eager() -> None:
         # Verdicts that differ need the bounds of the sum, which is faster all the same.
         (Figure(0.5, 0.4, 0.6), Verdict.SLOWER, Verdict.FASTER),
         (Figure(0.5, 0.4, 0.6), Verdict.BUSY, Verdict.FASTER),
-        # Beside other work a region is undecided if its sum is and a part was.
+        # Beside other work a region has no verdict if its sum and a partition have none.
         (Figure(0.2, 0.1, 3.0), Verdict.BUSY, Verdict.BUSY),
         (Figure(0.2, why="the machine was too busy"), Verdict.BUSY, Verdict.BUSY),
     ],
 )
 def test_verdict_of_a_sum_with_a_slower_part(speedup: Figure, verdict: Verdict, of_sum: Verdict) -> None:
-    part = alone(FIRST.partition, 1e-4, 2e-4, speedup=speedup, verdict=verdict)
-    assert step(with_part(part)).verdict is of_sum
-    assert step(measured_alone(verdict=Verdict.BUSY)).verdict is Verdict.BUSY
+    part = partition_timing(FIRST.partition, 1e-4, 2e-4, speedup=speedup, verdict=verdict)
+    assert step_timing(session_with_timing(part)).verdict is of_sum
+    assert step_timing(measured_alone(verdict=Verdict.BUSY)).verdict is Verdict.BUSY
 
 
 def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
     eager = replace(timing("eager", 1e-4, None), median_s=Figure(1e-4, why="too few"))
-    session = with_part(replace(FIRST, eager=eager))
-    whole, table = step(session), region_timings_table(session)
+    session = session_with_timing(replace(FIRST, eager=eager))
+    whole, table = step_timing(session), region_timings_table(session)
     assert (whole.eager_s.bounds, whole.eager_s.why) == (None, "too few")
     assert table.text().count("Without interval: eager (too few).") == 1
     assert 'title="too few"' in to_html(*table.nodes())
@@ -155,7 +159,7 @@ def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
 VARIANTS = {"eager": 10e-4, "aot_eager": 12e-4, "regional": 9e-4, "full": 7e-4}
 
 
-def variants() -> list[Timing]:
+def variant_timings() -> list[Timing]:
     return [timing(name, seconds, None, phase=Phase.STEP) for name, seconds in VARIANTS.items()]
 
 
@@ -164,12 +168,12 @@ def cut_rounds() -> RoundsResult:
     return RoundsResult("aot_eager", 5.0, samples, {}, {}, 9, 1, 1.0, StopReason.BUDGET)
 
 
-def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, ReconciliationRow]:
-    return {row.part: row for row in reconcile(variants(), regions, cut)}
+def rows_by_part(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, ReconciliationRow]:
+    return {row.part: row for row in reconcile(variant_timings(), regions, cut)}
 
 
 def test_steps_between_totals_add_up() -> None:
-    found = rows(region_timings(measured_alone()), cut_rounds())
+    found = rows_by_part(region_timings(measured_alone()), cut_rounds())
     assert list(found) == ["eager", WRAPPER, "aot_eager", DISPATCH, "mlp", REST, "regional", BORDERS, "full"]
     between = {name: row.seconds.value for name, row in found.items() if not row.total}
     expected = {WRAPPER: 2e-4, DISPATCH: 0.5e-4, "mlp": -3e-4, REST: -0.5e-4, BORDERS: -2e-4}
@@ -178,7 +182,7 @@ def test_steps_between_totals_add_up() -> None:
 
 
 def test_mismatched_total_is_reported() -> None:
-    eager, aot_eager, *others = variants()
+    eager, aot_eager, *others = variant_timings()
     for median_s, note in ((12.2e-4, ""), (13e-4, "the rows above add up to 1.20 ms: the machine was not the same")):
         uneven = [eager, replace(aot_eager, median_s=exactly(median_s)), *others]
         found = {row.part: row.note for row in reconcile(uneven, region_timings(measured_alone()), cut_rounds())}
@@ -188,8 +192,8 @@ def test_mismatched_total_is_reported() -> None:
 
 
 def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
-    found = rows(region_timings(measured_alone()), None)
-    value, low, high = (end or 0.0 for end in ends(found["mlp"].seconds))
+    found = rows_by_part(region_timings(measured_alone()), None)
+    value, low, high = (end or 0.0 for end in value_and_bounds(found["mlp"].seconds))
     assert low < value < high < 0.0
     assert found[REST].seconds.bounds is None
     assert found[REST].seconds.why == "the rest of several runs"
@@ -200,7 +204,7 @@ def test_difference_has_no_interval_if_a_total_has_none() -> None:
     why = "the machine was too busy"
     busy = [
         replace(row, median_s=Figure(row.median_s.value, why=why)) if row.variant == "aot_eager" else row
-        for row in variants()
+        for row in variant_timings()
     ]
     cut = dataclasses.replace(cut_rounds(), noise=Noise(rounds=30, disturbed=25))
     found = {row.part: row.seconds for row in reconcile(busy, region_timings(measured_alone()), cut)}
@@ -209,18 +213,18 @@ def test_difference_has_no_interval_if_a_total_has_none() -> None:
     assert found[BORDERS].bounds is not None
 
 
-def test_a_region_with_a_withheld_gain_is_named_in_the_rest() -> None:
-    found = rows(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
+def test_the_rest_names_a_region_with_a_withheld_gain() -> None:
+    found = rows_by_part(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
     assert "mlp" not in found
     assert "mlp, whose gain is unknown" in found[REST].note
     base = measured_alone(compiled_s=None)
     base = replace(base, partitions=tuple(replace(part, artifact=None) for part in base.partitions))
-    assert rows(region_timings(base), None)["mlp"].seconds == exactly(0.0)
+    assert rows_by_part(region_timings(base), None)["mlp"].seconds == exactly(0.0)
 
 
-def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
+def test_parts_longer_than_the_whole_are_not_added_up() -> None:
     regions = [replace(row, eager_s=exactly(15e-4)) for row in region_timings(measured_alone())]
-    found = reconcile(variants(), regions, cut_rounds())
+    found = reconcile(variant_timings(), regions, cut_rounds())
     assert [row.part for row in found] == ["eager", "aot_eager", "regional", "full"]
     assert all(row.total for row in found)
     assert [row.note.partition(":")[0] for row in found] == ["parts withheld", *[""] * (len(found) - 1)]
@@ -228,7 +232,7 @@ def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
 
 
 def test_reconciliation_skips_the_steps_of_unmeasured_variants() -> None:
-    some = [row for row in variants() if row.variant in ("eager", "regional")]
+    some = [row for row in variant_timings() if row.variant in ("eager", "regional")]
     assert [row.part for row in reconcile(some, region_timings(measured_alone()), None)] == ["eager", "regional"]
 
 
@@ -240,7 +244,7 @@ def test_reconciliation_skips_the_steps_of_unmeasured_variants() -> None:
             "'mlp' saves 300 µs in each call, its cold compile of 3.00 s pays off after 10,000 calls",
             "they save the step 300 µs, 1.43× (1.40–1.46).",
         ),
-        (  # wrappers and borders take their part
+        (  # wrappers and borders take some of the gain
             1 / 0.9,
             "'mlp' saves 100 µs in each call, its cold compile of 3.00 s pays off after 30,000 calls (10,000 by",
             "they save the step 100 µs, 1.11× (1.08–1.14); measured alone, they save 300 µs",
@@ -248,18 +252,18 @@ def test_reconciliation_skips_the_steps_of_unmeasured_variants() -> None:
     ],
 )
 def test_gaining_region_is_reported_with_its_cost(speedup: float, price: str, saved: str) -> None:
-    (found,) = region_diagnostics(of_a_call(speedup))
+    (found,) = region_diagnostics(session_with_speedup(speedup))
     assert found.code == "region-worth"
     assert price in found.message
     assert saved in found.message
 
 
 def test_slower_plan_is_reported_with_its_ratio() -> None:
-    (found,) = plan_diagnostics(of_a_call(0.62, Verdict.SLOWER))
+    (found,) = plan_diagnostics(session_with_speedup(0.62, Verdict.SLOWER))
     assert (found.code, found.severity) == ("plan-slower", Severity.WARNING)
     assert found.message == "The plan is slower than eager: 0.62× (0.59–0.65)."
     assert found.remedy == "Mark larger regions: none is slower alone, but the code around each costs time, too."
-    faster = of_a_call(1.25)
+    faster = session_with_speedup(1.25)
     assert plan_diagnostics(faster) == []
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
     upstream = timing("upstream", 1.03e-3, 0.97, phase=Phase.STEP, verdict=Verdict.SLOWER)
@@ -280,7 +284,7 @@ def test_disturbed_measurements_are_all_reported(quiet: str) -> None:
     results = BenchmarkResults(conditions=replace(base.conditions, noise=of_call))
     results.add_noise(of_partition)
     assert results.conditions
-    assert results.conditions.noise == of_call, "what the verdicts on the call depend on"
+    assert results.conditions.noise == of_call, "the verdicts on the call depend on it"
     assert replace(base, conditions=results.conditions).noise == busy
 
 
@@ -298,49 +302,49 @@ def test_slower_region_is_reported_with_a_remedy() -> None:
         assert region_diagnostics(without_data) == []
 
 
-def of_one_region(call: Session, **changes: Any) -> Session:
-    """Return the session with each graph cut to one partition's ops: every op is in the region."""
+def reduce_to_one_region(call: Session, **changes: Any) -> Session:
+    """Return the session with only the ops of one partition in each graph, so that the region has all ops."""
     cut = {part.graph: part for part in reversed(call.partitions)}
     graphs = tuple(replace(g, nodes=tuple(n for n in g if n.name in cut[g.id].nodes)) for g in call.graphs)
     timings = tuple(t for t in call.partition_timings if t.partition in {part.id for part in cut.values()})
     return replace(call, graphs=graphs, partitions=tuple(cut.values()), partition_timings=timings, **changes)
 
 
-def with_trace(speedup: float, verdict: Verdict, traced_s: float = 3e-3, eager_s: float = 1e-3) -> Session:
-    """Return a session whose traced ops take three times as long as the program, neither compiled."""
-    base = of_a_call(speedup, verdict)
+def session_with_slow_trace(speedup: float, verdict: Verdict, traced_s: float = 3e-3, eager_s: float = 1e-3) -> Session:
+    """Return a session whose traced ops take longer than the program, by default three times, both eager."""
+    base = session_with_speedup(speedup, verdict)
     eager = timing("eager", eager_s, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE)
     traced = timing("aot_eager", traced_s, eager_s / traced_s, phase=Phase.STEP, verdict=Verdict.SLOWER)
     return replace(base, timings=(eager, traced, base.timings[1]))
 
 
-def test_larger_region_is_not_advised_if_all_ops_are_in_one() -> None:
-    (found,) = plan_diagnostics(of_one_region(with_trace(0.62, Verdict.SLOWER)))
+def test_no_larger_region_is_advised_if_one_has_all_ops() -> None:
+    (found,) = plan_diagnostics(reduce_to_one_region(session_with_slow_trace(0.62, Verdict.SLOWER)))
     assert "arger region" not in found.remedy
     assert found.remedy.startswith("One region has all ops already, so none can be larger.")
     assert "2.00 ms (2.00 ms to 2.00 ms) of each call: guards, AOTAutograd's wrappers" in found.remedy
-    without_trace = of_one_region(of_a_call(0.62, Verdict.SLOWER))
+    without_trace = reduce_to_one_region(session_with_speedup(0.62, Verdict.SLOWER))
     (found,) = plan_diagnostics(without_trace)
-    assert "The difference is: guards" in found.remedy, "no figure that was not measured"
+    assert "The difference is: guards" in found.remedy, "the figure was not measured"
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
-    faster = of_one_region(of_a_call(1.25))
+    faster = reduce_to_one_region(session_with_speedup(1.25))
     (found,) = plan_diagnostics(replace(faster, timings=(*faster.timings, full)))
     assert "The difference is 400 µs (400 µs to 400 µs) of each call: the code that calls the region" in found.remedy
     assert found.remedy.endswith("Use plain torch.compile for this call.")
 
 
-def test_slower_whole_region_is_not_enlarged() -> None:
+def test_slower_region_of_all_ops_is_not_enlarged() -> None:
     slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
-    (found,) = region_diagnostics(of_one_region(slower))
+    (found,) = region_diagnostics(reduce_to_one_region(slower))
     assert found.remedy == "ex.disable('mlp'): one region has all ops already, so none can be larger."
-    with_call = replace(of_a_call(0.62, Verdict.SLOWER), partition_timings=slower.partition_timings)
-    (found,) = plan_diagnostics(of_one_region(with_call))
+    with_call = replace(session_with_speedup(0.62, Verdict.SLOWER), partition_timings=slower.partition_timings)
+    (found,) = plan_diagnostics(reduce_to_one_region(with_call))
     assert found.remedy.endswith("Or ex.disable('mlp').")
 
 
 @pytest.mark.parametrize("change", ["two partitions", "an op outside", "a later call"])
 def test_a_region_of_every_op_is_recognized(change: str) -> None:
-    whole = of_one_region(measured_alone())
+    whole = reduce_to_one_region(measured_alone())
     assert is_one_region(whole)
     first = whole.partitions[0]
     changed = {
@@ -355,10 +359,10 @@ def late_graph() -> Graph:
     return replace(measured_alone().graphs[0], id="1/forward")
 
 
-def test_a_speedup_over_a_slow_trace_is_labelled() -> None:
-    over = with_trace(1.25, Verdict.FASTER, eager_s=5e-4)  # its regions take 600 µs eagerly, alone
-    assert step(over).over_trace
-    assert speedup(step(over)) == "2.00× over the trace"
+def test_a_speedup_over_a_slow_trace_says_so() -> None:
+    over = session_with_slow_trace(1.25, Verdict.FASTER, eager_s=5e-4)  # its regions take 600 µs eagerly, alone
+    assert step_timing(over).over_trace
+    assert speedup(step_timing(over)) == "2.00× over the trace"
     table = region_timings_table(over)
     assert "2.00× over the trace" in table.text()
     assert "The speedup of mlp is over traced ops, not over the program" in " ".join(table.text().split())
@@ -368,8 +372,8 @@ def test_a_speedup_over_a_slow_trace_is_labelled() -> None:
 
 
 def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
-    costly = with_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
-    assert not step(costly).over_trace
+    costly = session_with_slow_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
+    assert not step_timing(costly).over_trace
     note = "Traced, the call takes 200 µs (200 µs to 200 µs) longer than the program's own"
     assert note in " ".join(region_timings_table(costly).text().split())
     assert note in region_diagnostics(costly)[0].message
@@ -377,7 +381,7 @@ def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
 
 @pytest.mark.parametrize("why", ["cheap", "not slower", "not measured", "of another plan", "no region gains"])
 def test_a_trace_without_cost_is_not_mentioned(why: str) -> None:
-    session = with_trace(1.25, Verdict.FASTER, traced_s=1.1e-3 if why == "cheap" else 3e-3, eager_s=1e-3)
+    session = session_with_slow_trace(1.25, Verdict.FASTER, traced_s=1.1e-3 if why == "cheap" else 3e-3, eager_s=1e-3)
     eager, traced, regional = session.timings
     session = {
         "cheap": session,
@@ -387,8 +391,8 @@ def test_a_trace_without_cost_is_not_mentioned(why: str) -> None:
         "no region gains": replace(session, partition_timings=measured_alone(verdict=Verdict.SAME).partition_timings),
     }[why]
     assert "Traced" not in region_timings_table(session).text()
-    assert not step(session).over_trace
-    assert speedup(step(session)) == "2.00×"
+    assert not step_timing(session).over_trace
+    assert speedup(step_timing(session)) == "2.00×"
 
 
 def conditions() -> Conditions:

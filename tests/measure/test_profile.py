@@ -1,4 +1,4 @@
-"""Where the time goes: eager time op by op, its sums, its budget, and what it keeps."""
+"""The profile: eager time op by op, its sums, its budget, and what an early end keeps."""
 
 import json
 import weakref
@@ -15,7 +15,7 @@ from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
 from tests.shared import programs
-from tests.shared.fakes import FakeClock, TickingClock, plant_op_times
+from tests.shared.fakes import FakeClock, TickingClock, fake_op_times
 
 ATEN = torch.ops.aten
 
@@ -28,7 +28,7 @@ def stack():
     return ex
 
 
-def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
+def test_op_times_are_summed_by_module_line_and_op(stack):
     found, frame = stack.session.profile, stack.op_times
     graphs = {graph.id: graph for graph in stack.session.graphs}
     timed = {(op.graph, op.node) for op in found.ops}
@@ -36,7 +36,7 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
     assert timed >= expected
     for kind in ("line", "op"):
         rows = frame[frame.by == kind]
-        assert rows.ops.sum() == len(found.ops), "each op stands in one row"
+        assert rows.ops.sum() == len(found.ops), "each op is in one row"
         assert rows.eager_us.sum() == pytest.approx(found.seconds.value * 1e6)
     outside = frame[frame.by == "around"]
     assert len(outside) == 4, "before and after the graph of the forward, and that of the backward"
@@ -63,7 +63,7 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
 
 def test_equal_layers_are_one_row_as_in_the_panel(monkeypatch):
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
-    plant_op_times(monkeypatch, lambda _: 1e-4)
+    fake_op_times(monkeypatch, lambda _: 1e-4)
     frame = ex.profile(0.1)
     modules = frame[frame.by == "module"].set_index("name")
     shares = ex.session.time_shares.by(ProfileKind.MODULE)
@@ -81,9 +81,9 @@ def test_equal_layers_are_one_row_as_in_the_panel(monkeypatch):
         assert "layers.1.up" not in shown
 
 
-def test_layers_of_other_classes_are_rows_of_their_own(monkeypatch):
+def test_layers_of_different_classes_have_one_row_each(monkeypatch):
     ex = rx.explore(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), (torch.randn(64, 16),))
-    plant_op_times(monkeypatch, lambda _: 1e-4)
+    fake_op_times(monkeypatch, lambda _: 1e-4)
     frame = ex.profile(0.1)
     assert sorted(frame[frame.by == "module"].name) == ["0", "1"]
     assert set(frame.layers) == {1}
@@ -92,10 +92,10 @@ def test_layers_of_other_classes_are_rows_of_their_own(monkeypatch):
 
 def test_short_ops_are_summed(monkeypatch):
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
-    plant_op_times(monkeypatch, lambda name: 5e-6 if name.startswith("t_") else 1e-4)
+    fake_op_times(monkeypatch, lambda name: 5e-6 if name.startswith("t_") else 1e-4)
     ex.profile(0.1)
     found = ex.session.profile
-    assert {op.node.rstrip("0123456789") for op in found.short_ops} == {"t_"}, "less than ten times what a mark costs"
+    assert {op.node.rstrip("0123456789") for op in found.short_ops} == {"t_"}, "less than ten times the cost of a stamp"
     (short,) = [row for row in found.by(ProfileKind.OP) if row.name.startswith("ops shorter than")]
     assert short.name == "ops shorter than 10.0 µs each"
     assert short.ops == len(found.short_ops)
@@ -193,8 +193,8 @@ def test_timer_computes_the_graph_and_frees_values():
     timer.run([x])
     (runs,) = timer.calls
     assert len(runs) == 2, "a graph may run more than once in a call"
-    for marks in runs:
-        assert [name for name, _ in timer.spans(marks)] == ["sin_default", "note", "look"]
+    for stamps in runs:
+        assert [name for name, _ in timer.spans(stamps)] == ["sin_default", "note", "look"]
     assert overhead_s(CpuClock()) > 0
 
 
@@ -213,8 +213,8 @@ def test_op_times_add_up_to_the_graph():
     assert overhead_s(clock) == 1.0
 
 
-def test_time_around_graphs_is_named_and_adds_up():
-    runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
+def test_times_around_graphs_have_names_and_add_up():
+    runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # in the order of the graphs, not of the runs
     found = list(spans_around_graphs(FakeClock(), (0.0, 5.0, 10.0), runs))
     assert [name.partition(":")[0] for name, _ in found] == [
         "before the first graph",
@@ -229,7 +229,7 @@ def test_time_around_graphs_is_named_and_adds_up():
     assert [seconds for _, seconds in spans_around_graphs(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
-def test_graph_size_follows_its_trace(monkeypatch):
+def test_moved_bytes_follow_the_traced_sizes(monkeypatch):
     monkeypatch.setattr("regional_explorer.measure.profile.LEAST_OVERHEADS", 0)  # no op is too short for a row
 
     def sizes(x, table):
@@ -275,13 +275,13 @@ def test_the_copy_bandwidth_says_how_it_was_measured():
 
 
 def test_copy_time_does_not_exceed_the_op(monkeypatch):
-    """As 113.5 µs beside 51.9 µs, when the rate was that of large copies to memory that is new."""
+    """The rate of large copies to new memory gave a copy of 113.5 µs for an op of 51.9 µs."""
 
-    class Slow(Rates):
+    class SlowRates(Rates):
         def measure(self, works, limit_s):
             self.fastest = dict.fromkeys((("copy", step) for step in STEPS), 1.0)
 
-    monkeypatch.setattr("regional_explorer.measure.profile.rates_of", Slow)
+    monkeypatch.setattr("regional_explorer.measure.profile.rates_of", SlowRates)
     ex = rx.explore(torch.nn.GELU(), (torch.randn(256, 256),))
     found = ex.profile(0.1)
     ops = found[found["by"] == "op"]

@@ -1,4 +1,4 @@
-"""A call, its samples and its rounds, on a clock that only moves when told to; the machine around them."""
+"""Calls, their samples and their rounds on a fake clock; the machine around them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Session
 from regional_explorer.tables.benchmark import memory_table
-from tests.shared.fakes import FakeClock, Make
+from tests.shared.fakes import FakeClock, MakeFakeCall
 from tests.shared.sessions import ENVIRONMENT
 from tests.shared.work import torch_threads
 
@@ -63,14 +63,14 @@ LONGER = 2 * LONG
 """Seconds of a call that is too long for calls between samples."""
 
 WARMUP = FIRST_CALLS + 2
-"""Calls of a steady, long variant before its first round: the first ones, and two that are equally quick."""
+"""Calls of a steady, long variant before its first round: the first calls, and two that take equally long."""
 
 Rounds = Callable[..., RoundsResult]
 
 
 @pytest.fixture
 def rounds(clock: FakeClock) -> Rounds:
-    """Return a function that measures variants for 4 s: ``rounds(taking("eager", 0.25), …)``."""
+    """Return a function that measures variants for 4 s: ``rounds(fake_call("eager", 0.25), …)``."""
 
     def run(*calls: TimedCall, budget_s: float = 4.0, seed: int = 0, context: Run | None = None) -> RoundsResult:
         return run_rounds(calls, budget_s, seed=seed, clock=clock, context=context)
@@ -78,14 +78,14 @@ def rounds(clock: FakeClock) -> Rounds:
     return run
 
 
-def noisy(taking: Make) -> TimedCall:
-    """Return a variant of which no CI is narrow within a budget."""
-    noise = np.random.default_rng(0).uniform(0.5, 1.5, 10_000)
-    return taking("full", (float(seconds) for seconds in LONG * noise))
+def noisy_call(fake_call: MakeFakeCall, name: str, seconds: float) -> TimedCall:
+    """Return a fake variant whose intervals do not get narrow within a budget."""
+    noise = np.random.default_rng(len(name)).uniform(0.5, 1.5, 10_000)
+    return fake_call(name, (float(factor * seconds) for factor in noise))
 
 
-def raising(error: BaseException, clock: FakeClock | None = None, after: int = 0) -> Callable[[], None]:
-    """Return what raises ``error`` in each call, or once it took ``LONGER`` on the clock in ``after`` calls."""
+def failing_call(error: BaseException, clock: FakeClock | None = None, after: int = 0) -> Callable[[], None]:
+    """Return a function that raises ``error``, after ``after`` calls that take ``LONGER`` on the clock."""
     calls = iter(range(after))
 
     def call() -> None:
@@ -100,11 +100,11 @@ def raising(error: BaseException, clock: FakeClock | None = None, after: int = 0
 # ------------------------------------------------------------------------------------------------------------- samples
 
 
-def test_a_sample_is_its_typical_call_with_all_phases_from_the_same_calls(clock: FakeClock, taking: Make) -> None:
-    assert taking("eager", 0.25).sample(clock, 4) == {FORWARD: 0.25}
-    assert taking("eager", [0.25, 9.0, 0.25]).sample(clock, 3) == {FORWARD: 0.25}
+def test_a_sample_is_its_typical_call_with_all_its_phases(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    assert fake_call("eager", 0.25).sample(clock, 4) == {FORWARD: 0.25}
+    assert fake_call("eager", [0.25, 9.0, 0.25]).sample(clock, 3) == {FORWARD: 0.25}
     clock.log.clear()
-    assert taking("eager", 0.25, 0.5).sample(clock, 3) == {FORWARD: 0.25, BACKWARD: 0.5, STEP: 0.75}
+    assert fake_call("eager", 0.25, 0.5).sample(clock, 3) == {FORWARD: 0.25, BACKWARD: 0.5, STEP: 0.75}
     assert clock.log == ["eager"] * 3
 
 
@@ -121,7 +121,7 @@ def test_restoring_selecting_and_flushing_are_not_timed(clock: FakeClock) -> Non
     assert clock.flushes == 2
 
 
-def test_outputs_and_gradients_are_freed_outside_of_the_clock(clock: FakeClock) -> None:
+def test_outputs_and_gradients_are_freed_outside_timed_spans(clock: FakeClock) -> None:
     class Tensor:
         pass
 
@@ -167,7 +167,7 @@ def test_the_garbage_collector_is_paused_in_a_sample_and_restored(clock: FakeClo
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A CUDA device on paper: what is asked of it is written down, its events tick 2 ms each."""
+    """The log of a fake CUDA device, whose events are 2 ms apart."""
     log: list[str] = []
     ticks_ms = count(2.0, 2.0)
 
@@ -177,7 +177,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         def record(self, stream: str) -> None:
             assert stream == "stream of cuda:1"
-            log.append("mark")
+            log.append("event")
             self.at_ms = next(ticks_ms)
 
         def elapsed_time(self, other: Event) -> float:
@@ -208,12 +208,12 @@ def test_the_device_chooses_the_clock(device: list[str]) -> None:
     assert device == ["scratch of 2000 bytes on cuda:1"]
 
 
-def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: list[str]) -> None:
+def test_cuda_synchronizes_once_per_sample_and_flushes_outside_timed_spans(device: list[str]) -> None:
     clock = CudaClock("cuda:1")
     device.clear()
     timed_call = TimedCall("full", lambda: device.append("forward"), lambda _: device.append("backward"))
     figures = timed_call.sample(clock, 2)
-    call = ["flush", "mark", "forward", "mark", "backward", "mark"]
+    call = ["flush", "event", "forward", "event", "backward", "event"]
     assert device == [*call, *call, "wait for cuda:1"]
     assert figures == {FORWARD: 0.002, BACKWARD: 0.002, STEP: 0.004}
     assert clock.now() > 0.0
@@ -229,54 +229,57 @@ def test_invalid_budget_is_refused(budget: object) -> None:
     assert repr(budget) in str(caught.value)
 
 
-def test_rounds_stop_when_precise_or_out_of_budget(rounds: Rounds, taking: Make) -> None:
-    result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16.0)
+def test_rounds_stop_when_precise_or_out_of_budget(rounds: Rounds, fake_call: MakeFakeCall) -> None:
+    result = rounds(fake_call("eager", LONG), fake_call("full", LONG), budget_s=16.0)
     assert result.stopped is StopReason.PRECISE
     assert result.spent_s == pytest.approx(1.0, abs=0.1)  # a sixteenth of the budget
-    result = rounds(taking("eager", LONG), noisy(taking))
+    result = rounds(fake_call("eager", LONG), noisy_call(fake_call, "full", LONG))
     assert result.stopped is StopReason.BUDGET
     assert 3.9 < result.spent_s <= 4.05
-    result = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
+    result = rounds(fake_call("eager", 8.0), fake_call("full", 4.0), budget_s=1.0)
     assert (result.rounds, result.stopped) == (1, StopReason.BUDGET), "one round is always made"
-    assert result.samples["full"][FORWARD] == (4.0,)
+    assert result.samples["full"][FORWARD] == pytest.approx((4.0,))
 
 
-def test_waiting_for_a_turn_costs_no_budget(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
-    class Queue(SameThread):
-        """A place where every turn has to be waited for."""
+def test_waiting_for_a_turn_costs_no_budget(clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall) -> None:
+    class QueueThreads(SameThread):
+        """Timed work has to wait 16 s for its turn."""
 
         def run_timed(self, work: Callable[[], T]) -> T:
             clock.spend(16.0)
             return work()
 
     at_once, queued = (
-        rounds(taking("eager", LONG), noisy(taking), context=Run(threads=threads)) for threads in (SAME_THREAD, Queue())
+        rounds(fake_call("eager", LONG), noisy_call(fake_call, "full", LONG), context=Run(threads=threads))
+        for threads in (SAME_THREAD, QueueThreads())
     )
     assert at_once.rounds == queued.rounds > 50
     assert at_once.spent_s == pytest.approx(queued.spent_s)
 
 
-def test_first_calls_are_not_charged_and_made_until_the_variant_is_steady(rounds: Rounds, taking: Make) -> None:
-    result = rounds(taking("eager", LONG), taking("full", chain([1024.0], repeat(LONG))))  # it compiles
+def test_uncharged_first_calls_repeat_until_the_variant_is_steady(rounds: Rounds, fake_call: MakeFakeCall) -> None:
+    result = rounds(fake_call("eager", LONG), fake_call("full", chain([1024.0], repeat(LONG))))  # it compiles
     assert result.spent_s < 4.0
     assert set(result.samples["full"][FORWARD]) == {LONG}
-    cooling = taking("full", chain((LONG * 2**step for step in (6, 5, 4, 3, 2, 1)), repeat(LONG)))
-    assert set(rounds(taking("eager", LONG), cooling, budget_s=64.0).samples["full"][FORWARD]) == {LONG}
+    cooling = fake_call("full", chain((LONG * 2**step for step in (6, 5, 4, 3, 2, 1)), repeat(LONG)))
+    assert set(rounds(fake_call("eager", LONG), cooling, budget_s=64.0).samples["full"][FORWARD]) == {LONG}
 
 
-def test_short_calls_share_a_sample_and_long_ones_leave_room_for_rounds(rounds: Rounds, taking: Make) -> None:
+def test_only_short_calls_share_a_sample(rounds: Rounds, fake_call: MakeFakeCall) -> None:
     short = 2.0**-13
-    result = rounds(taking("eager", 8 * short), taking("full", short), budget_s=1.0)
+    result = rounds(fake_call("eager", 8 * short), fake_call("full", short), budget_s=1.0)
     assert result.calls_per_sample == 9  # nine of 122 us are the first to last a millisecond
     assert set(result.samples["full"][FORWARD]) == {short}
-    result = rounds(taking("eager", 2.0**-4), taking("full", 2.0**-12), budget_s=8.0)
+    result = rounds(fake_call("eager", 2.0**-4), fake_call("full", 2.0**-12), budget_s=8.0)
     assert result.calls_per_sample == 1
     assert result.rounds > 10
 
 
-def test_every_round_has_every_variant_in_an_order_of_its_own(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+def test_every_round_has_every_variant_in_random_order(
+    clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall
+) -> None:
     names = ["eager", "aot_eager", "regional", "full"]
-    result = rounds(*(taking(name, LONGER) for name in names), budget_s=8.0, seed=3)
+    result = rounds(*(fake_call(name, LONGER) for name in names), budget_s=8.0, seed=3)
     measured = clock.log[len(names) * WARMUP :]
     orders = [tuple(measured[start : start + 5]) for start in range(0, len(measured), 5)]
     assert len(orders) == result.rounds
@@ -284,7 +287,7 @@ def test_every_round_has_every_variant_in_an_order_of_its_own(clock: FakeClock, 
     assert len(set(orders)) > 4
 
     clock.log.clear()
-    rounds(*(taking(name, LONGER) for name in names), budget_s=8.0, seed=3)
+    rounds(*(fake_call(name, LONGER) for name in names), budget_s=8.0, seed=3)
     assert clock.log[len(names) * WARMUP :] == measured
 
 
@@ -299,25 +302,27 @@ def test_no_variant_is_favoured_by_following_itself(names: tuple[str, ...], cloc
     assert {seconds for phases in samples for seconds in phases[FORWARD]} == {LONG}
 
 
-def test_long_calls_are_not_called_between_samples(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+def test_long_calls_are_not_called_between_samples(clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall) -> None:
     assert LONG < COLD_MATTERS_S < LONGER
-    result = rounds(taking("eager", LONGER), taking("full", LONGER))
+    result = rounds(fake_call("eager", LONGER), fake_call("full", LONGER))
     assert len(clock.log) == 2 * WARMUP + 3 * result.rounds
 
 
-def test_the_control_is_there_when_the_budget_has_room(rounds: Rounds, taking: Make) -> None:
+def test_control_samples_need_room_in_the_budget(rounds: Rounds, fake_call: MakeFakeCall) -> None:
     def control(budget_s: float) -> object:
-        return rounds(taking("eager", LONG), taking("full", LONG), budget_s=budget_s).control
+        return rounds(fake_call("eager", LONG), fake_call("full", LONG), budget_s=budget_s).control
 
     assert control(4.0)
     assert control(24 * LONG), "wherever there are rounds enough for a verdict"
     assert not control(16 * LONG)
-    assert not rounds(taking("eager", LONG)).control
+    assert not rounds(fake_call("eager", LONG)).control
 
 
-def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
-    failing = raising(RuntimeError("out of luck"), clock, after=WARMUP + 5)
-    result = rounds(taking("eager", LONGER), TimedCall("full", failing))
+def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(
+    clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall
+) -> None:
+    failing = failing_call(RuntimeError("out of luck"), clock, after=WARMUP + 5)
+    result = rounds(fake_call("eager", LONGER), TimedCall("full", failing))
     assert result.dropped == {"full": "'full' raised RuntimeError in round 6: out of luck"}
     assert len(result.samples["eager"][FORWARD]) == result.rounds > 5
     ratios = result.ratios("full", FORWARD)
@@ -325,47 +330,48 @@ def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, 
     assert len(ratios) == len(result.samples["full"][FORWARD]) == 5
 
 
-def test_failing_calls_are_dropped(rounds: Rounds, taking: Make) -> None:
+def test_failing_calls_are_dropped(rounds: Rounds, fake_call: MakeFakeCall) -> None:
     for raises, runs in (("full", "eager"), ("eager", "full")):
-        result = rounds(TimedCall(raises, raising(ValueError("bad shape"))), taking(runs, LONG))
+        result = rounds(TimedCall(raises, failing_call(ValueError("bad shape"))), fake_call(runs, LONG))
         assert {name: set(phases[FORWARD]) for name, phases in result.samples.items()} == {runs: {LONG}}
         assert result.dropped == {
             raises: f"{raises!r} raised ValueError before the first round was complete: bad shape"
         }
         assert result.ratios("full", FORWARD) is None
     assert result.control_ratios(FORWARD) is None
-    for calls, why in (((TimedCall("full", raising(ValueError("bad shape"))),), "'full' raised.*bad shape"), ((), "")):
+    for calls, why in (
+        ((TimedCall("full", failing_call(ValueError("bad shape"))),), "'full' raised.*bad shape"),
+        ((), ""),
+    ):
         with pytest.raises(MeasureError, match=f"No variant could be measured.*{why}"):
             rounds(*calls)
 
 
-def test_an_interrupt_keeps_the_complete_rounds_and_none_while_warming_up(
-    clock: FakeClock, rounds: Rounds, taking: Make
-) -> None:
-    interrupted = raising(KeyboardInterrupt(), clock, after=WARMUP + 7)
-    result = rounds(taking("eager", LONGER), TimedCall("full", interrupted))
+def test_an_interrupt_keeps_only_complete_rounds(clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall) -> None:
+    interrupted = failing_call(KeyboardInterrupt(), clock, after=WARMUP + 7)
+    result = rounds(fake_call("eager", LONGER), TimedCall("full", interrupted))
     assert (result.stopped, result.rounds) == (StopReason.INTERRUPTED, 7)
     assert [len(phases[FORWARD]) for phases in (*result.samples.values(), result.control)] == [7, 7, 7]
-    result = rounds(TimedCall("eager", raising(KeyboardInterrupt())))
+    result = rounds(TimedCall("eager", failing_call(KeyboardInterrupt())))
     assert (result.stopped, result.rounds, dict(result.samples)) == (StopReason.INTERRUPTED, 0, {})
 
 
-def test_cancelling_is_seen_between_samples(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+def test_a_run_can_be_cancelled_between_samples(clock: FakeClock, rounds: Rounds, fake_call: MakeFakeCall) -> None:
     wanted = 2 * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
     context = Run(cancelled=lambda: len(clock.log) == wanted)
-    result = rounds(taking("eager", LONGER), taking("full", LONGER), context=context)
+    result = rounds(fake_call("eager", LONGER), fake_call("full", LONGER), context=context)
     assert (result.stopped, result.rounds) == (StopReason.CANCELLED, 7)
     assert len(clock.log) == wanted
 
 
-def test_progress_is_reported(rounds: Rounds, taking: Make) -> None:
+def test_progress_is_reported(rounds: Rounds, fake_call: MakeFakeCall) -> None:
     reports: list[tuple[str, float]] = []
     context = Run(progress=lambda doing, fraction: reports.append((doing, fraction)))
     context.part(0.5, 1.0).part(0.0, 0.5, "mlp alone: ").progress("round 1", 0.5)
     assert reports == [("mlp alone: round 1", 0.625)], "parts of a run report their share"
     reports.clear()
     # A budget with no room for a control.
-    result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16 * LONG, context=context)
+    result = rounds(fake_call("eager", LONG), fake_call("full", LONG), budget_s=16 * LONG, context=context)
     first = ["first calls of eager", "first calls of full", "warming up eager", "warming up full"]
     assert [doing for doing, _ in reports[:4]] == first
     assert reports[0] == ("first calls of eager", 0.0)
@@ -375,7 +381,7 @@ def test_progress_is_reported(rounds: Rounds, taking: Make) -> None:
     assert all(earlier <= later <= 1.0 for (_, earlier), (_, later) in pairwise(reports))
 
 
-def test_a_call_has_its_parts_from_the_call_of_median_time(clock: FakeClock, rounds: Rounds) -> None:
+def test_parts_of_a_sample_come_from_its_median_call(clock: FakeClock, rounds: Rounds) -> None:
     took = cycle([LONG, 9 * LONG, 2 * LONG])
     calls: list[float] = []
 
@@ -383,8 +389,8 @@ def test_a_call_has_its_parts_from_the_call_of_median_time(clock: FakeClock, rou
         calls.append(next(took))
         clock.spend(calls[-1])
 
-    def parts(number: int, marks: Sequence[float]) -> dict[str, float]:
-        assert clock.seconds(marks[0], marks[-1]) == calls[number]
+    def parts(number: int, stamps: Sequence[float]) -> dict[str, float]:
+        assert clock.seconds(stamps[0], stamps[-1]) == calls[number]
         return {"third": calls[number] / 4, "rest": 3 * calls[number] / 4}
 
     timed_call = TimedCall("marked", call, select=calls.clear, parts=parts)
@@ -397,8 +403,8 @@ def test_a_call_has_its_parts_from_the_call_of_median_time(clock: FakeClock, rou
     assert list(rounds(TimedCall("eager", call)).parts) == []
 
 
-def test_times_and_ratios_are_exact_on_a_steady_clock(rounds: Rounds, taking: Make) -> None:
-    result = rounds(taking("eager", LONG), taking("full", LONG / 4))
+def test_times_and_ratios_are_exact_on_a_steady_clock(rounds: Rounds, fake_call: MakeFakeCall) -> None:
+    result = rounds(fake_call("eager", LONG), fake_call("full", LONG / 4))
     assert result.samples["full"][FORWARD] == (LONG / 4,) * result.rounds
     control = result.control_ratios(FORWARD)
     assert control is not None
@@ -408,18 +414,20 @@ def test_times_and_ratios_are_exact_on_a_steady_clock(rounds: Rounds, taking: Ma
     assert result.ratio("lite", FORWARD) is None
     busy = dataclasses.replace(result, noise=Noise(rounds=30, disturbed=25))
     assert busy.ratio("full", FORWARD) == Figure(4.0, why="the machine was too busy")
-    few = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
+    few = rounds(fake_call("eager", 8.0), fake_call("full", 4.0), budget_s=1.0)
     assert few.time("full", FORWARD) == Figure(4.0, why="too few rounds (1)")
-    trained = rounds(taking("eager", LONG, LONG), taking("full", LONG / 2, LONG))
+    trained = rounds(fake_call("eager", LONG, LONG), fake_call("full", LONG / 2, LONG))
     assert [trained.ratio("full", phase) for phase in Phase] == [exactly(2.0), exactly(1.0), exactly(4 / 3)]
 
 
-def test_work_between_rounds_is_not_charged(clock: FakeClock, taking: Make) -> None:
+def test_work_between_rounds_is_not_charged(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     def between() -> None:
         clock.log.append("between")
         clock.spend(100.0)
 
-    result = run_rounds([taking("eager", LONG), noisy(taking)], 4.0, clock=clock, between=between)
+    result = run_rounds(
+        [fake_call("eager", LONG), noisy_call(fake_call, "full", LONG)], 4.0, clock=clock, between=between
+    )
     assert result.rounds > 50
     assert 3.9 < result.spent_s <= 4.05
     places = [number for number, name in enumerate(clock.log) if name == "between"]
@@ -428,8 +436,8 @@ def test_work_between_rounds_is_not_charged(clock: FakeClock, taking: Make) -> N
     assert all(later - earlier > 10 for earlier, later in pairwise(places))
 
 
-def test_the_number_of_first_calls_can_be_reduced(clock: FakeClock, taking: Make) -> None:
-    run_rounds([taking("eager", 8.0)], 4.0, clock=clock, first_calls=1)
+def test_first_calls_sets_the_number_of_first_calls(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    run_rounds([fake_call("eager", 8.0)], 4.0, clock=clock, first_calls=1)
     assert clock.log == ["eager"] * 3, "one first call, one that warms up, and a round"
 
 
@@ -441,7 +449,7 @@ HOT = DeviceState(1400, 83, 12 * GIB, 80 * GIB)
 
 
 class DeviceClock(FakeClock):
-    """A device that is done ``behind_s`` after the host."""
+    """A device that is done ``behind_s`` later than the host."""
 
     behind_s = 0.0
 
@@ -469,39 +477,39 @@ def test_unknown_load_of_other_processes_is_none(tmp_path: Path) -> None:
 
 
 @dataclass
-class Disturbed:
-    """Fixed work, and calls, that take ``times`` as long in some rounds."""
+class DisturbedMachine:
+    """A machine on which fixed work and calls take longer in some rounds, by ``factors``."""
 
     clock: FakeClock
-    times: Iterator[float]
+    factors: Iterator[float]
     factor: float = 1.0
 
     @cached_property
-    def fixed(self) -> Sentinel:
-        """The fixed work; the machine changes before each look at it."""
+    def sentinel(self) -> Sentinel:
+        """The fixed work; the factor changes before each look at it."""
         disturbed = self
 
         class Changing(Sentinel):
             def time_s(self, clock: Clock[Any]) -> float:
-                disturbed.factor = next(disturbed.times)
+                disturbed.factor = next(disturbed.factors)
                 return super().time_s(clock)
 
         return Changing(TimedCall("fixed work", lambda: self.clock.spend(1e-4 * self.factor)))
 
-    def taking(self, name: str, seconds: float) -> TimedCall:
-        """Return a call that takes longer while the machine is disturbed, and never quite as long as the last time."""
+    def fake_call(self, name: str, seconds: float) -> TimedCall:
+        """Return a call that takes longer while the machine is disturbed, and never twice the same time."""
         spread = np.random.default_rng(len(name))
         return TimedCall(name, lambda: self.clock.spend(seconds * self.factor * spread.uniform(1.0, 1.3)))
 
     def run(self, earlier: RoundsResult | None = None) -> RoundsResult:
-        calls = [self.taking("eager", LONGER), self.taking("full", LONGER / 2)]
+        calls = [self.fake_call("eager", LONGER), self.fake_call("full", LONGER / 2)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: self.fixed)
+            patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: self.sentinel)
             return run_rounds(calls, 8.0, clock=self.clock, earlier=earlier)
 
 
 def test_disturbed_rounds_are_left_out_and_counted(clock: FakeClock) -> None:
-    result = Disturbed(clock, cycle([1.0, 1.0, 1.0, 1.0, 3.0])).run()
+    result = DisturbedMachine(clock, cycle([1.0, 1.0, 1.0, 1.0, 3.0])).run()
     assert result.noise.rounds == result.rounds
     assert result.noise.disturbed == result.noise.left_out == pytest.approx(0.4 * result.rounds, abs=2), (
         "the round before a disturbance counts, too: it may have begun in it"
@@ -514,7 +522,7 @@ def test_disturbed_rounds_are_left_out_and_counted(clock: FakeClock) -> None:
 
 
 def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) -> None:
-    result = Disturbed(clock, cycle([*[1.0] * 3, *[3.0] * 6])).run()
+    result = DisturbedMachine(clock, cycle([*[1.0] * 3, *[3.0] * 6])).run()
     assert result.noise.left_out == 0
     assert result.noise.is_too_much
     assert result.verdict("full", FORWARD) is Verdict.BUSY
@@ -522,33 +530,31 @@ def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) 
     assert "disturbed and kept, as too few would be left without them" in result.noise.sentence
 
 
-def others_using(cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let other processes use so many cores."""
+def let_others_use(cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let other processes use this many cores."""
     monkeypatch.setattr("regional_explorer.measure.machine.Watch._other_cores", lambda _: cores)
 
 
-def test_never_quiet_machine_is_compared_with_earlier_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If nine of ten rounds are disturbed, so is the quickest fifth of them."""
-    others_using(1.8, monkeypatch)
-    blind = Disturbed(clock, chain([3.0], cycle([3.0, 3.1, 3.2]))).run()
-    assert blind.noise.disturbed == 0, "without an earlier run nothing tells"
+def test_a_never_quiet_machine_is_compared_with_earlier_runs(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If nine of ten rounds are disturbed, so is the quickest fifth."""
+    let_others_use(1.8, monkeypatch)
+    blind = DisturbedMachine(clock, chain([3.0], cycle([3.0, 3.1, 3.2]))).run()
+    assert blind.noise.disturbed == 0, "without an earlier run it cannot be seen"
     for fastest in ([1.0], []):  # in this run, or in one before
-        sentinel = Disturbed(clock, chain(fastest, cycle([3.0, 3.1, 3.2])))
+        machine = DisturbedMachine(clock, chain(fastest, cycle([3.0, 3.1, 3.2])))
         if not fastest:
-            sentinel.fixed.fastest_s = 1e-4
-        busy = sentinel.run()
+            machine.sentinel.fastest_s = 1e-4
+        busy = machine.run()
         assert busy.noise.is_too_much
         assert busy.verdict("full", FORWARD) is Verdict.BUSY
         assert busy.time("full", FORWARD).why == "the machine was too busy"
 
 
-def test_a_processor_that_became_slower_is_not_taken_for_other_work(
-    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slower_processor_alone_is_no_disturbance(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, disturbed in ((0.1, False), (None, False), (0.6, True)):
-        others_using(cores, monkeypatch)  # type: ignore[arg-type]
-        machine = Disturbed(clock, repeat(1.0))
-        machine.fixed.fastest_s = 1e-4 / 1.6
+        let_others_use(cores, monkeypatch)  # type: ignore[arg-type]
+        machine = DisturbedMachine(clock, repeat(1.0))
+        machine.sentinel.fastest_s = 1e-4 / 1.6
         assert (machine.run().noise.disturbed > 0) is disturbed
 
 
@@ -568,14 +574,14 @@ def test_fixed_work_is_remembered_by_device_and_threads() -> None:
         assert fixed_work(CpuClock()) is not one
 
 
-def test_fixed_work_of_a_call_in_inference_mode_serves_every_later_one() -> None:
+def test_fixed_work_of_inference_mode_serves_later_calls() -> None:
     with torch_threads(torch.get_num_threads() + 1):
         with torch.inference_mode():
             fixed_work(CpuClock())
         assert fixed_work(CpuClock()).time_s(CpuClock()) > 0.0
 
 
-def test_noise_of_two_runs_counts_by_their_rounds() -> None:
+def test_noise_of_two_runs_is_weighted_by_rounds() -> None:
     long, short = Noise(rounds=300, disturbed=30, others=0.1, cores=2), Noise(rounds=100, others=1.7, cores=2)
     assert replace(long + short, others=None) == Noise(rounds=400, disturbed=30, cores=2)
     assert (long + short).others == pytest.approx(0.5)
@@ -584,7 +590,7 @@ def test_noise_of_two_runs_counts_by_their_rounds() -> None:
 
 
 def test_a_quiet_machine_is_not_mentioned(clock: FakeClock) -> None:
-    result = Disturbed(clock, repeat(1.0)).run()
+    result = DisturbedMachine(clock, repeat(1.0)).run()
     assert (result.noise.disturbed, result.noise.left_out) == (0, 0)
     assert replace(result.noise, others=None).sentence == ""
 
@@ -600,12 +606,12 @@ def test_gpu_state_is_reported() -> None:
 
 
 @pytest.mark.parametrize("states", [(COOL, HOT), (None, None)], ids=["gpu", "cpu"])
-def test_fallen_clock_is_reported(
-    clock: FakeClock, taking: Make, states: tuple[DeviceState | None, ...], monkeypatch: pytest.MonkeyPatch
+def test_a_drop_of_the_gpu_clock_is_reported(
+    clock: FakeClock, fake_call: MakeFakeCall, states: tuple[DeviceState | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timings, "device_state", Mock(side_effect=states))
     context = MeasureContext(Run(), ENVIRONMENT, clock)
-    calls = [taking("eager", LONGER), taking("regional", LONG)]
+    calls = [fake_call("eager", LONGER), fake_call("regional", LONG)]
     rounds = measure_rounds(calls, 4.0, context, baseline="eager")
     found, conditions = timings_of(rounds), conditions_of(rounds, ENVIRONMENT)
     fell = "Throttling: the SM clock fell from 1980 to 1400 MHz" in conditions.noise.sentence
@@ -618,13 +624,13 @@ def test_fallen_clock_is_reported(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_failure_after_gpu_rounds_loses_none(
-    error: type[BaseException], clock: FakeClock, taking: Make, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_after_gpu_rounds_loses_no_round(
+    error: type[BaseException], clock: FakeClock, fake_call: MakeFakeCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timings, "device_state", Mock(return_value=COOL))
     monkeypatch.setattr("regional_explorer.measure.machine.launch_share", Mock(side_effect=error))
     context = MeasureContext(Run(), ENVIRONMENT, clock)
-    rounds = measure_rounds([taking("eager", LONGER), taking("regional", LONG)], 4.0, context, baseline="eager")
+    rounds = measure_rounds([fake_call("eager", LONGER), fake_call("regional", LONG)], 4.0, context, baseline="eager")
     assert rounds.verdict("regional", FORWARD) is Verdict.FASTER
     assert (rounds.stopped is StopReason.INTERRUPTED) is (error is KeyboardInterrupt)
     assert not rounds.warnings
@@ -633,9 +639,9 @@ def test_failure_after_gpu_rounds_loses_none(
 # --------------------------------------------------------------------------------------------------------- more rounds
 
 
-def test_two_benchmarks_are_as_precise_as_one_of_twice_the_time(clock: FakeClock, taking: Make) -> None:
+def test_two_benchmarks_are_as_precise_as_a_double_one(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     def calls() -> list[TimedCall]:
-        return [noisy_by(taking, "eager", LONGER), noisy_by(taking, "full", LONGER)]
+        return [noisy_call(fake_call, "eager", LONGER), noisy_call(fake_call, "full", LONGER)]
 
     def width(result: RoundsResult) -> float:
         low, high = (result.ratio("full", FORWARD) or Figure(0.0)).bounds or (0.0, 9.0)
@@ -651,32 +657,36 @@ def test_two_benchmarks_are_as_precise_as_one_of_twice_the_time(clock: FakeClock
     assert width(twice) < width(half)
 
 
-def test_rounds_are_added_to_those_of_the_same_variants_alone(clock: FakeClock, taking: Make) -> None:
-    first = run_rounds([taking("eager", LONG), taking("full", LONG / 2)], 2.0, clock=clock)
+def test_rounds_are_added_only_to_those_of_the_same_variants(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    first = run_rounds([fake_call("eager", LONG), fake_call("full", LONG / 2)], 2.0, clock=clock)
     failed = run_rounds(
-        [taking("eager", LONGER), TimedCall("full", raising(ValueError("x"), clock, 9))], 2.0, clock=clock
+        [fake_call("eager", LONGER), TimedCall("full", failing_call(ValueError("x"), clock, 9))], 2.0, clock=clock
     )
     for earlier, names in ((first, ("eager",)), (first, ("eager", "full", "regional")), (failed, ("eager", "full"))):
-        later = run_rounds([taking(name, LONG) for name in names], 2.0, clock=clock, earlier=earlier)
+        later = run_rounds([fake_call(name, LONG) for name in names], 2.0, clock=clock, earlier=earlier)
         assert later.benchmarks == 1
         assert set(later.samples) == set(names)
         assert len({len(phases[FORWARD]) for phases in later.samples.values()}) == 1
 
 
-def test_a_cancelled_run_keeps_the_rounds_before_it(clock: FakeClock, taking: Make) -> None:
-    calls = [taking("eager", LONG), taking("full", LONG / 2)]
+def test_a_cancelled_run_keeps_the_rounds_before_it(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    calls = [fake_call("eager", LONG), fake_call("full", LONG / 2)]
     first = run_rounds(calls, 2.0, clock=clock)
     later = run_rounds(calls, 2.0, clock=clock, context=Run(cancelled=lambda: True), earlier=first)
     assert (later.samples, later.stopped) == (first.samples, StopReason.CANCELLED)
 
 
 @pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (1.01, False), (1.2, True), (0.8, True)])
-def test_a_machine_that_is_another_by_then_changes_times_and_is_told_but_no_ratio(
-    clock: FakeClock, taking: Make, slower: float, drifts: bool
+def test_a_drifted_machine_is_reported_and_changes_no_ratio(
+    clock: FakeClock, fake_call: MakeFakeCall, slower: float, drifts: bool
 ) -> None:
     def calls(factor: float) -> list[TimedCall]:
-        """Return calls of which one keeps a run from ending early."""
-        return [taking("eager", factor * LONG), taking("full", factor * LONG / 2), noisy_by(taking, "lite", LONG)]
+        """Return two calls, and a noisy one so that the run does not end early."""
+        return [
+            fake_call("eager", factor * LONG),
+            fake_call("full", factor * LONG / 2),
+            noisy_call(fake_call, "lite", LONG),
+        ]
 
     later = run_rounds(calls(slower), 2.0, clock=clock, earlier=run_rounds(calls(1.0), 2.0, clock=clock))
     assert (later.ratio("full", FORWARD) or Figure(0.0)).value == pytest.approx(2.0)
@@ -684,19 +694,19 @@ def test_a_machine_that_is_another_by_then_changes_times_and_is_told_but_no_rati
     assert bool(later.noise.added) is drifts
     assert later.noise.sentence == later.noise.added
     again = run_rounds(calls(slower), 2.0, clock=clock, earlier=later)
-    assert again.noise.added or not drifts, "it stays told"
+    assert again.noise.added or not drifts, "it stays reported"
 
 
-def test_rounds_among_which_disturbed_ones_were_kept_are_not_added_nor_added_to(clock: FakeClock) -> None:
+def test_runs_with_kept_disturbed_rounds_are_not_combined(clock: FakeClock) -> None:
     quiet, busy = repeat(1.0), [*[1.0] * 3, *[3.0] * 6]
-    calm = Disturbed(clock, quiet).run()
-    after_calm = Disturbed(clock, cycle(busy)).run(calm)
+    calm = DisturbedMachine(clock, quiet).run()
+    after_calm = DisturbedMachine(clock, cycle(busy)).run(calm)
     assert (after_calm.samples, after_calm.rounds, after_calm.benchmarks) == (calm.samples, calm.rounds, 1)
     assert NOT_ADDED in after_calm.noise.sentence
-    assert NOT_ADDED not in Disturbed(clock, quiet).run(after_calm).noise.sentence
-    noisy = Disturbed(clock, cycle(busy)).run()
+    assert NOT_ADDED not in DisturbedMachine(clock, quiet).run(after_calm).noise.sentence
+    noisy = DisturbedMachine(clock, cycle(busy)).run()
     assert noisy.noise.has_kept
-    again = Disturbed(clock, quiet).run(noisy)
+    again = DisturbedMachine(clock, quiet).run(noisy)
     assert again.benchmarks == 1
     assert again.verdict("full", FORWARD) is Verdict.FASTER
 
@@ -716,7 +726,7 @@ class FakeGauge(AllocatorGauge):
         return next(self._peaks)
 
 
-def test_a_peak_is_the_median_of_as_many_calls_as_its_interval_needs() -> None:
+def test_a_peak_is_a_median_of_enough_calls() -> None:
     work = Mock()
     found = measure_peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
     assert (found.variant, found.peak_bytes, found.how) == ("regional", Figure(110, 100, 140), "allocator")
@@ -753,7 +763,7 @@ def test_measuring_a_peak_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) ->
 def test_memory_is_read_in_a_part_of_the_budget(
     calls_s: dict[str, float], read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It took 16 s beside 3 s of timing; a call that takes long is left out, and that is said."""
+    """Without the limit it took 16 s beside 3 s of timing; variants that take too long are left out, with a note."""
     clock, budget_s = FakeClock(), 3.0
     monkeypatch.setattr(time, "perf_counter", clock.now)
     monkeypatch.setattr(benchmark, "gauge_for", lambda _device: FakeGauge(*[64] * 99))
@@ -778,7 +788,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
 
 
 @linux
-def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
+def test_a_peak_includes_short_lived_tensors() -> None:
     gauge = gauge_for("cpu")
     assert isinstance(gauge, ResidentGauge)
     found = measure_peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
@@ -787,8 +797,8 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
     assert found.least_bytes >= LEAST_RESIDENT
 
 
-def test_no_gauge_without_resettable_mark() -> None:
-    """Samples of the resident set would miss what lives for a moment, and so say less than there was."""
+def test_no_gauge_without_a_resettable_peak() -> None:
+    """Samples of the resident set would miss short-lived tensors, and so give too small a peak."""
     assert gauge_for("cpu", reset=lambda: False) is None
 
 
@@ -796,19 +806,17 @@ def test_no_gauge_without_resettable_mark() -> None:
 
 
 def slower_than_eager(result: RoundsResult) -> list[str]:
-    """Return the variants that take longer than eager by the rounds so far."""
+    """Return the variants whose median over the rounds so far is longer than eager's."""
     medians = {name: float(np.median(phases[FORWARD])) for name, phases in result.samples.items()}
     return [name for name, median in medians.items() if median > medians["eager"]]
 
 
-def noisy_by(taking: Make, name: str, seconds: float) -> TimedCall:
-    """Return a variant of which no CI gets narrow within a budget."""
-    noise = np.random.default_rng(len(name)).uniform(0.5, 1.5, 10_000)
-    return taking(name, (float(factor * seconds) for factor in noise))
-
-
-def test_pruned_variant_gives_its_time_to_others(clock: FakeClock, taking: Make) -> None:
-    calls = [noisy_by(taking, "eager", LONGER), noisy_by(taking, "slow", 4 * LONGER), noisy_by(taking, "quick", LONG)]
+def test_pruned_variant_gives_its_time_to_others(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    calls = [
+        noisy_call(fake_call, "eager", LONGER),
+        noisy_call(fake_call, "slow", 4 * LONGER),
+        noisy_call(fake_call, "quick", LONG),
+    ]
     whole = run_rounds(calls, 16.0, clock=clock)
     pruned = run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager)
     assert (whole.pruned, pruned.pruned) == ((), ("slow",))
@@ -818,11 +826,11 @@ def test_pruned_variant_gives_its_time_to_others(clock: FakeClock, taking: Make)
     assert len(pruned.control[FORWARD]) == len(pruned.samples["eager"][FORWARD]) == pruned.rounds
 
 
-def test_samples_before_and_after_pruning_have_as_many_calls(clock: FakeClock, taking: Make) -> None:
+def test_samples_before_and_after_pruning_have_equally_many_calls(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     blocks: list[int] = []
 
     def short(name: str, seconds: float) -> TimedCall:
-        call = noisy_by(taking, name, seconds)
+        call = noisy_call(fake_call, name, seconds)
         return dataclasses.replace(call, select=lambda: blocks.append(len(clock.log)))
 
     calls = [short("eager", 1e-4), short("slow", 1e-3), short("quick", 0.8e-4)]
@@ -833,22 +841,22 @@ def test_samples_before_and_after_pruning_have_as_many_calls(clock: FakeClock, t
     assert sizes <= {result.calls_per_sample, 1}, "one call stands between two samples of the same variant"
 
 
-def test_a_run_ends_when_all_but_the_baseline_are_pruned(clock: FakeClock, taking: Make) -> None:
-    calls = [noisy_by(taking, "eager", LONG), noisy_by(taking, "slow", 4 * LONG)]
+def test_a_run_ends_when_all_but_the_baseline_are_pruned(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    calls = [noisy_call(fake_call, "eager", LONG), noisy_call(fake_call, "slow", 4 * LONG)]
     result = run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager)
     assert result.stopped is StopReason.DECIDED
     assert result.spent_s < 2.0
 
 
-def test_baseline_cannot_be_pruned(clock: FakeClock, taking: Make) -> None:
+def test_baseline_cannot_be_pruned(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     result = run_rounds(
-        [taking("eager", LONG), taking("quick", LONG / 2)], 4.0, clock=clock, prune=lambda _: ["eager", "other"]
+        [fake_call("eager", LONG), fake_call("quick", LONG / 2)], 4.0, clock=clock, prune=lambda _: ["eager", "other"]
     )
     assert result.pruned == ()
     assert result.stopped is StopReason.PRECISE
 
 
-def test_pruned_variant_is_not_waited_for(clock: FakeClock, taking: Make) -> None:
-    calls = [taking("eager", LONG), taking("quick", LONG / 2), noisy_by(taking, "slow", 4 * LONG)]
+def test_a_pruned_variant_need_not_become_precise(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    calls = [fake_call("eager", LONG), fake_call("quick", LONG / 2), noisy_call(fake_call, "slow", 4 * LONG)]
     assert run_rounds(calls, 16.0, clock=clock).stopped is StopReason.BUDGET
     assert run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager).stopped is StopReason.PRECISE

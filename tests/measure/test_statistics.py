@@ -1,4 +1,4 @@
-"""Statistics, exact on what one can count by hand and right as often as they claim; what is said of samples."""
+"""Statistics: exact where one can count by hand, and right as often as they claim; the record made of samples."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from regional_explorer.record.statistics import (
     verdict_of,
 )
 from regional_explorer.record.statistics import VERDICT_CONFIDENCE as CONFIDENCE
-from tests.shared.fakes import FakeClock, Make
+from tests.shared.fakes import FakeClock, MakeFakeCall
 from tests.shared.sessions import ENVIRONMENT
 
 
-def counted(n: int) -> Floats:
+def integers_to(n: int) -> Floats:
     return np.arange(1.0, n + 1.0)
 
 
-def noise(seed: int, runs: int, rounds: int) -> Floats:
-    """Ratios of equal things: skewed samples, one in ten disturbed, and a machine that drifts for both alike."""
+def ratios_of_equals(seed: int, runs: int, rounds: int) -> Floats:
+    """Return ratios of two equal calls: skewed samples, one in ten disturbed, on a machine that drifts for both."""
     generator = np.random.default_rng(seed)
     drift = np.linspace(1.0, 1.3, rounds)
     samples = drift * np.exp(generator.gamma(1.0, 0.03, (2, runs, rounds)))
@@ -55,7 +55,7 @@ def noise(seed: int, runs: int, rounds: int) -> Floats:
     return np.asarray(samples[0] / samples[1], dtype=np.float64)
 
 
-def test_medians_and_ratios_of_the_rounds_that_both_have() -> None:
+def test_ratios_use_the_rounds_that_both_have() -> None:
     assert (iqr([4.0, 1.0, 2.0, 3.0, 5.0]), iqr([7.0])) == (2.0, 0.0)
     assert paired_ratios([2.0, 4.0, 8.0], [1.0, 8.0]).tolist() == [2.0, 0.5]
     assert np.isfinite(paired_ratios([0.0, 0.0], [0.0, 1.0])).all()
@@ -63,43 +63,43 @@ def test_medians_and_ratios_of_the_rounds_that_both_have() -> None:
 
 def test_the_interval_is_binomial() -> None:
     # P(at most 1 of 10 heads) = 11/1024 and P(at most 2) = 56/1024: at 95 %, 2.5 % a side, the second from each end.
-    assert confidence_interval(counted(10), 0.95) == (2.0, 9.0)
+    assert confidence_interval(integers_to(10), 0.95) == (2.0, 9.0)
     # P(no head in 10) = 1/1024: at 99.8 % the ends themselves, and nine are too few.
-    assert confidence_interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
-    assert confidence_interval(counted(9), CONFIDENCE) is None
-    assert confidence_interval(counted(0), CONFIDENCE) is None
+    assert confidence_interval(integers_to(10)[::-1], CONFIDENCE) == (1.0, 10.0)
+    assert confidence_interval(integers_to(9), CONFIDENCE) is None
+    assert confidence_interval(integers_to(0), CONFIDENCE) is None
     # A hundred: 40 and 61 at 95 %, as tables of the sign test have it; and far more values than 2.0**n can count.
-    assert confidence_interval(counted(100), 0.95) == (40.0, 61.0)
-    low, high = confidence_interval(counted(5001), 0.95) or (0.0, 0.0)
+    assert confidence_interval(integers_to(100), 0.95) == (40.0, 61.0)
+    low, high = confidence_interval(integers_to(5001), 0.95) or (0.0, 0.0)
     assert low + high == 5002.0
     assert high - low == pytest.approx(1.96 * np.sqrt(5001), abs=2)
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
 def test_intervals_cover_the_true_median(rounds: int) -> None:
-    found = [median_figure(ratios) for ratios in noise(rounds, 1000, rounds)]
+    found = [median_figure(ratios) for ratios in ratios_of_equals(rounds, 1000, rounds)]
     covered = [low <= 1.0 <= high for low, high in (figure.bounds or (9.0, 0.0) for figure in found)]
     assert np.mean(covered) >= 0.985
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
 def test_interval_of_quotient_keeps_its_coverage(rounds: int) -> None:
-    pairs = zip(noise(rounds, 1000, rounds), noise(rounds + 1, 1000, rounds), strict=True)
+    pairs = zip(ratios_of_equals(rounds, 1000, rounds), ratios_of_equals(rounds + 1, 1000, rounds), strict=True)
     found = [median_figure(above).over(median_figure(below)).bounds or (9.0, 0.0) for above, below in pairs]
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.985
 
 
 def test_figure_has_bounds_or_a_reason() -> None:
     assert median_figure([1.0, 2.0, 3.0]) == Figure(2.0, why="too few rounds (3)")
-    assert median_figure(counted(8)) == Figure(4.5, 1.0, 8.0)
+    assert median_figure(integers_to(8)) == Figure(4.5, 1.0, 8.0)
     even = Figure(1.0, 0.5, 2.0)
     quotient = even.over(even)
     assert (quotient.value, quotient.low, quotient.high) == pytest.approx((1.0, 2.0 ** -(2**0.5), 2.0 ** (2**0.5)))
     assert Figure(1.0, why="measured once").over(Figure(2.0, 1.0, 4.0)) == Figure(0.5, why="measured once")
 
 
-def test_early_stopping_rarely_calls_equals_different() -> None:
-    runs, rounds = noise(7, 2000, 320), 320
+def test_early_stopping_rarely_finds_equals_different() -> None:
+    runs, rounds = ratios_of_equals(7, 2000, 320), 320
     wrong = 0
     for ratios in runs:
         for look in (20, 40, 80, 160, rounds):
@@ -111,9 +111,9 @@ def test_early_stopping_rarely_calls_equals_different() -> None:
 
 
 @pytest.mark.parametrize("budget_of_all", [320, 1600])
-def test_measuring_more_until_there_is_a_verdict_rarely_calls_equals_different(budget_of_all: int) -> None:
-    """Each of up to five benchmarks is looked at as often as one that may stop early, and so are all before it."""
-    runs, rounds = noise(17, 2000, budget_of_all), budget_of_all // 5
+def test_measuring_until_a_verdict_rarely_finds_equals_different(budget_of_all: int) -> None:
+    """The verdict over up to five benchmarks is read as often as early stopping reads that of each."""
+    runs, rounds = ratios_of_equals(17, 2000, budget_of_all), budget_of_all // 5
     wrong = 0
     for ratios in runs:
         looks = (
@@ -127,7 +127,7 @@ def test_measuring_more_until_there_is_a_verdict_rarely_calls_equals_different(b
 
 
 def test_a_three_per_cent_difference_is_found_with_its_sign() -> None:
-    ratios, control = noise(11, 200, 320), noise(12, 200, 320)
+    ratios, control = ratios_of_equals(11, 200, 320), ratios_of_equals(12, 200, 320)
     floors = [floor_of(equal) for equal in control]
     for factor, wanted in ((1.03, Verdict.FASTER), (1 / 1.03, Verdict.SLOWER)):
         pairs = zip(ratios * factor, floors, strict=True)
@@ -144,7 +144,7 @@ def test_verdict_needs_samples_significance_and_size() -> None:
     assert verdict_of(steady[:9], 0.005) is Verdict.UNKNOWN
 
 
-def test_a_wide_interval_is_inconclusive_and_not_called_no_difference() -> None:
+def test_a_wide_interval_is_inconclusive() -> None:
     generator = np.random.default_rng(0)
     assert verdict_of(np.linspace(0.5, 2.0, 20), 0.005) is Verdict.INCONCLUSIVE
     assert verdict_of(generator.uniform(0.8, 18.0, 12), 20.0) is Verdict.INCONCLUSIVE
@@ -201,33 +201,33 @@ TOO_BUSY = Noise(rounds=100, disturbed=80)
         ),
     ],
 )
-def test_each_rule_that_withholds_a_verdict_says_so_with_its_figure(
+def test_each_rule_that_withholds_a_verdict_gives_its_figure(
     ratios: Floats, floor: float, noise: Noise, benchmarks: int, why: str
 ) -> None:
     assert verdict_and_reason(ratios, floor, noise, benchmarks) == (verdict_of(ratios, floor, noise, benchmarks), why)
     assert verdict_of(ratios, floor, noise, benchmarks).is_unsure
 
 
-def test_a_reason_is_given_where_there_is_no_conclusion_and_nowhere_else() -> None:
-    seen = Counter[Verdict]()
+def test_only_verdicts_without_a_conclusion_have_a_reason() -> None:
+    counts = Counter[Verdict]()
     for run, factor, rounds in zip(
-        noise(31, 300, 60), np.repeat((0.9, 1.0, 1.02, 1.1), 75), cycle((8, 20, 60)), strict=False
+        ratios_of_equals(31, 300, 60), np.repeat((0.9, 1.0, 1.02, 1.1), 75), cycle((8, 20, 60)), strict=False
     ):
         verdict, why = verdict_and_reason(run[:rounds] * factor, 0.01)
         assert bool(why) is verdict.is_unsure
-        seen[verdict] += 1
-    assert seen.keys() == {*CONCLUSIONS, Verdict.INCONCLUSIVE, Verdict.UNKNOWN}
+        counts[verdict] += 1
+    assert counts.keys() == {*CONCLUSIONS, Verdict.INCONCLUSIVE, Verdict.UNKNOWN}
 
 
-def test_the_fewest_rounds_of_a_verdict_are_those_that_give_an_interval() -> None:
+def test_fewest_rounds_of_a_verdict_give_an_interval() -> None:
     for benchmarks in range(1, 9):
         confidence = verdict_confidence(benchmarks)
         fewest = fewest_values(confidence)
-        assert confidence_interval(counted(fewest - 1), confidence) is None
-        assert confidence_interval(counted(fewest), confidence) is not None
+        assert confidence_interval(integers_to(fewest - 1), confidence) is None
+        assert confidence_interval(integers_to(fewest), confidence) is not None
 
 
-def test_the_floor_is_the_reach_of_the_control() -> None:
+def test_the_floor_is_how_far_eager_differs_from_itself() -> None:
     assert floor_of(None) == MIN_FLOOR
     assert floor_of(np.full(5, 1.5)) == MIN_FLOOR
     assert floor_of(np.full(50, 1.001)) == MIN_FLOOR
@@ -235,10 +235,10 @@ def test_the_floor_is_the_reach_of_the_control() -> None:
     assert floor_of(np.full(50, 0.8)) == 0.25
 
 
-def test_the_smallest_difference_is_one_that_is_found_nine_times_in_ten() -> None:
+def test_the_smallest_difference_is_found_nine_times_in_ten() -> None:
     assert smallest_difference(np.full(9, 1.0), MIN_FLOOR) is None
     assert smallest_difference(np.full(50, 1.0), MIN_FLOOR) == MIN_FLOOR
-    runs = noise(13, 400, 200)
+    runs = ratios_of_equals(13, 400, 200)
     claimed = float(np.median([smallest_difference(run, MIN_FLOOR) or 0.0 for run in runs]))
     found = [verdict_of(run * (1.0 + claimed), MIN_FLOOR) is Verdict.FASTER for run in runs]
     assert 0.8 < np.mean(found) < 0.97
@@ -251,8 +251,8 @@ def test_significant_trend_is_reported() -> None:
     assert trend(np.ones(90)) == 0.0
     assert trend(np.array([1.0, 1.3] * 20)) == 0.0
     assert trend(np.linspace(1.0, 2.0, 8)) == 0.0
-    told = [trend(generator.normal(1.0, 0.1, 60)) != 0.0 for _ in range(500)]
-    assert np.mean(told) < 0.01
+    reported = [trend(generator.normal(1.0, 0.1, 60)) != 0.0 for _ in range(500)]
+    assert np.mean(reported) < 0.01
 
 
 def test_quiet_rounds_have_undisturbed_fixed_work() -> None:
@@ -261,10 +261,10 @@ def test_quiet_rounds_have_undisturbed_fixed_work() -> None:
     assert len(quiet_rounds([])) == 0
 
 
-def hidden(seed: int, rounds: int, share: float) -> tuple[Floats, Floats]:
-    """Return samples of two equal calls, and of the fixed work; in some rounds other work, unseen, slows all three.
+def disturbed_samples(seed: int, rounds: int, share: float) -> tuple[Floats, Floats]:
+    """Return samples of two equal calls, and of the fixed work; in some rounds hidden other work slows all three.
 
-    It slows each call by an amount of its own, and the fixed work does not notice every tenth.
+    It slows each call by another factor, and the fixed work misses every tenth such round.
     """
     chance = np.random.default_rng(seed)
     busy = chance.random(rounds) < share
@@ -275,29 +275,29 @@ def hidden(seed: int, rounds: int, share: float) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.45])
-def test_equal_calls_are_not_called_different_under_a_hidden_disturbance(share: float) -> None:
+def test_a_hidden_disturbance_makes_equal_calls_no_different(share: float) -> None:
     wrong = 0
     for seed in range(1000):
-        samples, work = hidden(seed, 160, share)
+        samples, work = disturbed_samples(seed, 160, share)
         quiet = quiet_rounds(work)
         wrong += verdict_of((samples[0] / samples[1])[quiet], MIN_FLOOR) in (Verdict.FASTER, Verdict.SLOWER)
     assert wrong / 1000 <= 0.01
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
-def test_the_time_of_a_call_is_that_of_the_quiet_machine(rounds: int) -> None:
+def test_the_interval_of_a_time_covers_the_quiet_machine(rounds: int) -> None:
     truth, covered = float(np.exp(0.02 * np.log(2.0))), []
     for seed in range(1000):
-        samples, work = hidden(seed, 2 * rounds, 0.3)
+        samples, work = disturbed_samples(seed, 2 * rounds, 0.3)
         found = median_figure(samples[0][quiet_rounds(work)][:rounds]).bounds
         covered += [found[0] <= truth <= found[1]] if found else []
     assert np.mean(covered) >= 0.985
 
 
 def disturbed_parts(seed: int, rounds: int) -> Floats:
-    """Return parts of a call in rounds that the fixed work calls quiet; one in 25 is not, and any part may pause."""
+    """Return parts of a call in rounds with quiet fixed work; one in 25 is disturbed, and any part may pause."""
     chance = np.random.default_rng(seed)
-    _, work = hidden(seed, 3 * rounds, 0.3)
+    _, work = disturbed_samples(seed, 3 * rounds, 0.3)
     shape = (6, 3 * rounds)
     slowed = np.where(work > QUIET_LIMIT, chance.uniform(1.2, 4.0, shape), 1.0)
     slowed *= np.where(chance.random(3 * rounds) < 0.04, chance.uniform(1.2, 4.0, 3 * rounds), 1.0)
@@ -311,7 +311,7 @@ TYPICAL = np.array([1.0, 2.0, 3.0, 0.5, 0.2, 5.0])
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
 def test_parts_add_up_and_intervals_cover(rounds: int) -> None:
-    """That of the mean, by drawing the rounds again and again, did in 87 to 90 % of all runs of 20 rounds."""
+    """A bootstrap interval of the mean covered it in only 87 to 90 % of runs of 20 rounds."""
     truth, covered = np.median(disturbed_parts(999, 40_000), axis=1), []
     assert truth == pytest.approx(TYPICAL * np.exp(0.02 * np.log(2.0)), rel=0.01), "as on a quiet machine"
     for seed in range(300):
@@ -335,27 +335,27 @@ def test_means_over_middle_rounds_add_up() -> None:
     seconds[3] += 1000.0
     assert Parts(dict(enumerate(seconds.T))).mean(range(10)) == pytest.approx(15.0), "a disturbed round does not count"
     assert Parts({"a": np.array([3.0])}).figure("a") == Figure(3.0, why="too few rounds (1)")
-    assert Parts({"a": counted(20)}).mean([]) == 0.0
+    assert Parts({"a": integers_to(20)}).mean([]) == 0.0
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.05])
-def test_disturbance_hides_no_five_percent(slower: float) -> None:
+def test_a_disturbance_hides_no_difference_of_five_percent(slower: float) -> None:
     found = []
     for seed in range(200):
-        samples, work = hidden(5000 + seed, 300, 0.3)
+        samples, work = disturbed_samples(5000 + seed, 300, 0.3)
         found.append(verdict_of((slower * samples[0] / samples[1])[quiet_rounds(work)], MIN_FLOOR))
     assert Verdict.SLOWER not in found
     assert found.count(Verdict.FASTER) >= 190 if slower > 1 else Verdict.FASTER not in found
 
 
-ONE = math.exp(0.02 * math.log(2.0))
-"""The time of a call of ``beside_others`` on a quiet machine: the median of its samples."""
+QUIET_TIME = math.exp(0.02 * math.log(2.0))
+"""The time of a call of ``rounds_beside_other_work`` on a quiet machine: the median of its samples."""
 
 
-def beside_others(seed: int, rounds: int, share: float, cores: float, slower: float = 1.0) -> RoundsResult:
-    """Return the rounds of two calls beside work that comes and goes, four rounds long, and uses so many cores.
+def rounds_beside_other_work(seed: int, rounds: int, share: float, cores: float, slower: float = 1.0) -> RoundsResult:
+    """Return rounds of two calls beside other work of ``cores`` cores, which lasts four rounds at a time.
 
-    The machine was quiet once, so that the least that the fixed work takes is known; it misses every twentieth round.
+    The least time of the fixed work is known from a quiet machine; it misses every twentieth disturbed round.
     """
     chance = np.random.default_rng(seed)
     busy, now = np.zeros(rounds + 1, dtype=np.bool_), chance.random() < share
@@ -370,28 +370,31 @@ def beside_others(seed: int, rounds: int, share: float, cores: float, slower: fl
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Watch, "_other_cores", lambda _: cores)
         quiet, noise = watch.used_rounds(rounds)
-    return replace(seen({"eager": eager[quiet].tolist(), "full": (slower * full[quiet]).tolist()}), noise=noise)
+    return replace(result_of({"eager": eager[quiet].tolist(), "full": (slower * full[quiet]).tolist()}), noise=noise)
 
 
-def shares_of_runs(share: float, cores: float) -> tuple[float, float, float, float]:
-    """Return how often equal calls are called different and get no verdict; a time covers; and 5 % are found."""
-    equal = [beside_others(seed, 160, share, cores) for seed in range(200)]
+def error_shares(share: float, cores: float) -> tuple[float, float, float, float]:
+    """Return the shares of runs that find equals different, give no verdict, cover the time, and find 5 %."""
+    equal = [rounds_beside_other_work(seed, 160, share, cores) for seed in range(200)]
     verdicts = [run.verdict("full", Phase.FORWARD) for run in equal]
     times = [bounds for run in equal if (bounds := run.time("full", Phase.FORWARD).bounds)]
-    slower = [beside_others(5000 + seed, 300, share, cores, 1.05).verdict("full", Phase.FORWARD) for seed in range(50)]
-    assert set(slower) <= {Verdict.SLOWER, Verdict.BUSY}, "never that there is none, or the wrong way round"
+    slower = [
+        rounds_beside_other_work(5000 + seed, 300, share, cores, 1.05).verdict("full", Phase.FORWARD)
+        for seed in range(50)
+    ]
+    assert set(slower) <= {Verdict.SLOWER, Verdict.BUSY}, "never no difference, nor the wrong sign"
     return (
         sum(verdict in (Verdict.FASTER, Verdict.SLOWER) for verdict in verdicts) / len(equal),
         verdicts.count(Verdict.BUSY) / len(equal),
-        sum(low <= ONE <= high for low, high in times) / len(times) if times else 1.0,
+        sum(low <= QUIET_TIME <= high for low, high in times) / len(times) if times else 1.0,
         slower.count(Verdict.SLOWER) / len(slower),
     )
 
 
 @pytest.mark.parametrize("cores", [0.2, 1.5], ids=["the quickest fifth", "the least so far"])
 @pytest.mark.parametrize("share", [0.1, 0.3])
-def test_other_work_hides_no_five_percent(share: float, cores: float) -> None:
-    wrong, unknown, covered, found = shares_of_runs(share, cores)
+def test_other_work_hides_no_difference_of_five_percent(share: float, cores: float) -> None:
+    wrong, unknown, covered, found = error_shares(share, cores)
     assert wrong <= 0.01
     assert unknown == 0.0
     assert covered >= 0.98, "98.5 %, and the standard error of two hundred runs"
@@ -399,9 +402,9 @@ def test_other_work_hides_no_five_percent(share: float, cores: float) -> None:
 
 
 def test_constantly_busy_machine_gives_no_verdict() -> None:
-    """The quickest fifth of the rounds is disturbed, too: held against it, times are wrong in nearly every run."""
-    assert shares_of_runs(0.7, 1.5) == (0.0, 1.0, 1.0, 0.0)
-    assert shares_of_runs(0.7, 0.2)[2] < 0.1
+    """The quickest fifth of the rounds is disturbed, too: with it as reference, times are wrong in nearly every run."""
+    assert error_shares(0.7, 1.5) == (0.0, 1.0, 1.0, 0.0)
+    assert error_shares(0.7, 0.2)[2] < 0.1
 
 
 @pytest.mark.parametrize(("limit", "verdicts", "covers"), [(1.1, False, True), (1.5, True, True), (3.0, True, False)])
@@ -409,7 +412,7 @@ def test_disturbance_limit_is_selective(
     limit: float, verdicts: bool, covers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "QUIET_LIMIT", limit)
-    wrong, unknown, covered, _ = shares_of_runs(0.3, 1.5)
+    wrong, unknown, covered, _ = error_shares(0.3, 1.5)
     assert wrong <= 0.01
     assert (unknown < 0.01) is verdicts
     assert (covered >= 0.98) is covers
@@ -420,7 +423,7 @@ def test_disturbance_limit_is_selective(
 LONG = 2.0**-6
 
 
-def seen(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) -> RoundsResult:
+def result_of(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) -> RoundsResult:
     return RoundsResult(
         baseline="eager",
         budget_s=4.0,
@@ -440,12 +443,12 @@ def timing_of(
     numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED,
 ) -> Timing:
     """Return the timing of a variant in a run, or in samples of one phase."""
-    result = run if isinstance(run, RoundsResult) else seen(run)
+    result = run if isinstance(run, RoundsResult) else result_of(run)
     return next(timing for timing in timings_of(result, {variant: numerics}) if timing.variant == variant)
 
 
-def test_measured_rounds_give_timings_and_conditions(clock: FakeClock, taking: Make) -> None:
-    timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
+def test_measured_rounds_give_timings_and_conditions(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+    timed_calls = [fake_call("eager", LONG, LONG), fake_call("regional", LONG / 4, LONG), fake_call("full", LONG, LONG)]
     result = run_rounds(timed_calls, 4.0, clock=clock)
     timings, conditions = timings_of(result, {"regional": NumericsVerdict.OK}), conditions_of(result, ENVIRONMENT)
     assert [(timing.variant, timing.phase) for timing in timings] == [
@@ -481,7 +484,7 @@ def test_too_few_samples_give_no_ratio_and_no_spread() -> None:
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 13, 40])
-def test_intervals_cover_the_median_as_often_as_they_say(rounds: int) -> None:
+def test_intervals_cover_the_median_as_often_as_they_claim(rounds: int) -> None:
     random = np.random.default_rng(0)
     covered = []
     for _ in range(1000):
@@ -501,8 +504,8 @@ def test_a_wrong_result_has_no_speedup() -> None:
     assert (full.median_s, full.numerics) == (exactly(1.0), NumericsVerdict.FAILED)
 
 
-def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict() -> None:
-    alone, few = seen({"full": [1.0] * 20}), seen({"eager": [2.0] * 9, "full": [1.0] * 9})
+def test_a_speedup_needs_eager_and_a_verdict_needs_samples() -> None:
+    alone, few = result_of({"full": [1.0] * 20}), result_of({"eager": [2.0] * 9, "full": [1.0] * 9})
     assert [(one.speedup, one.verdict) for one in timings_of(alone)] == [(None, Verdict.UNKNOWN)]
     assert (timing_of(few).speedup, timing_of(few).verdict) == (exactly(2.0), Verdict.UNKNOWN)
     assert timing_of(few).warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
@@ -512,7 +515,7 @@ def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict() -> 
 def test_differing_control_raises_the_floor() -> None:
     samples = {"eager": [1.02] * 20, "full": [1.0] * 20}
     assert timing_of(samples).verdict is Verdict.FASTER
-    unsteady = seen(samples, control=[0.98] * 20)
+    unsteady = result_of(samples, control=[0.98] * 20)
     assert timing_of(unsteady).verdict is Verdict.SAME
     assert timing_of(unsteady, "eager").warnings == (
         "the baseline differs from itself (1.041 to 1.041): small differences mean nothing here",
@@ -541,21 +544,23 @@ def test_contradicting_medians_are_reported() -> None:
     assert disagreement(0.534, Figure(0.528)) == "", "equal as they are shown"
 
 
-def test_too_busy_run_has_no_intervals() -> None:
-    quiet = seen({"eager": [2.0] * 40, "full": [1.0] * 40}, control=[2.0] * 40)
+def test_run_on_a_busy_machine_has_no_intervals() -> None:
+    quiet = result_of({"eager": [2.0] * 40, "full": [1.0] * 40}, control=[2.0] * 40)
     assert (timing_of(quiet).speedup, timing_of(quiet).verdict) == (exactly(2.0), Verdict.FASTER)
     busy_noise, why = Noise(rounds=100, disturbed=80), "the machine was too busy"
     busy = timing_of(replace(quiet, noise=busy_noise))
     assert (busy.median_s, busy.speedup) == (Figure(1.0, why=why), Figure(2.0, why=why))
     assert (busy.verdict, busy.warnings) == (Verdict.BUSY, ())
     ragged = {"eager": [1.0] * 29 + [2.0] * 31, "full": [1.0] * 31 + [2.0] * 29}
-    grey = timing_of(replace(seen(ragged), noise=busy_noise))
-    assert grey.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×"), "a grey figure agrees, or it is said"
+    grey = timing_of(replace(result_of(ragged), noise=busy_noise))
+    assert grey.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×"), (
+        "a grey figure that disagrees has a warning"
+    )
 
 
 def test_raising_variant_keeps_its_rounds() -> None:
     text = "'full' raised RuntimeError in round 21: out of luck"
-    result = replace(seen({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
+    result = replace(result_of({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
     full = timing_of(result)
     assert (full.speedup, full.verdict, len(full.samples_s)) == (exactly(2.0), Verdict.FASTER, 20)
     assert full.warnings == (f"stopped early: {text}",)

@@ -1,4 +1,4 @@
-"""What a call writes in place or assigns is compared like its outputs: buffers, statistics, caches, ``out=``."""
+"""Tensors that a call writes or assigns are compared like its outputs: buffers, statistics, caches, ``out=``."""
 
 import pytest
 import torch
@@ -12,12 +12,12 @@ from regional_explorer.tables.benchmark import numerics_table
 from tests.shared.checks import codes
 
 
-def judged(ex, variant=None):
-    """Return the verdicts of a variant, or of the graphs as captured, by tensor."""
+def verdicts_by_tensor(ex, variant=None):
+    """Return the verdicts of a variant, by default of the captured graphs, by tensor."""
     call = ex.live.call
     found = find_reference(call, ex.live.program)
     assert not found.diagnostics
-    rows = compare_results("planted", run_once(call, variant or ex.live.capture.run), found)
+    rows = compare_results("fake", run_once(call, variant or ex.live.capture.run), found)
     return {row.tensor: str(row.verdict) for row in rows}
 
 
@@ -28,20 +28,20 @@ def test_a_call_that_only_writes_is_checked(called_before):
     def step(x):
         buf.copy_(F.gelu(x @ w))
 
-    def wrong(x):
+    def write_wrong(x):
         buf.copy_(F.gelu(x @ w) * 1.001)
 
-    def forgets(x):
+    def write_nothing(x):
         F.gelu(x @ w)
 
     if called_before:
         step(x)
     before = buf.clone()
     ex = rx.explore(step, (x,))
-    assert judged(ex) == {"written buf": "ok"}
-    assert judged(ex, wrong) == {"written buf": "failed"}
-    assert called_before or judged(ex, forgets) == {"written buf": "failed"}
-    assert torch.equal(buf, before), "put back"
+    assert verdicts_by_tensor(ex) == {"written buf": "ok"}
+    assert verdicts_by_tensor(ex, write_wrong) == {"written buf": "failed"}
+    assert called_before or verdicts_by_tensor(ex, write_nothing) == {"written buf": "failed"}
+    assert torch.equal(buf, before), "restored"
 
 
 def test_call_without_outputs_is_not_ok():
@@ -65,7 +65,7 @@ def test_running_statistics_are_compared(dtype):
     model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.ReLU()).to(dtype)
     x = torch.randn(64, 16).to(dtype)
     ex = rx.explore(model, (x,))
-    found = judged(ex)
+    found = verdicts_by_tensor(ex)
     assert set(found) >= STATISTICS
     assert set(found.values()) == {"ok"}
 
@@ -76,7 +76,7 @@ def test_running_statistics_are_compared(dtype):
         finally:
             model[1].momentum = 0.1
 
-    found = judged(ex, other_momentum)
+    found = verdicts_by_tensor(ex, other_momentum)
     assert {name for name in found if found[name] == "failed"} == STATISTICS - {"written 1.num_batches_tracked"}
 
 
@@ -89,43 +89,43 @@ def test_compiled_running_statistics_are_ok(grad):
     ex.benchmark(("regional",), budget_s=0.1, regions=False)
     written = ex.numerics[ex.numerics.tensor.str.startswith("written")]
     assert len(written) == 3
-    assert not written.bitwise.all(), "rounded as in eager: the test shows nothing"
+    assert not written.bitwise.all(), "rounded as in eager: nothing is tested"
     assert set(written.verdict) == {"ok"}
     assert written[written.tensor.str.contains("running")].eager_rms_error_f64.notna().all()
 
 
-def write(cache, position, x, w):
+def write_row(cache, position, x, w):
     cache[:, position : position + 1] = (x @ w).sin()
     return (cache.float().sum(1) > 0).int()
 
 
 @pytest.mark.parametrize("unwritten", ["zeros", "garbage", "written before"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_of_a_cache_is_compared_whatever_the_others_hold(dtype, unwritten):
+def test_a_written_row_of_a_cache_is_compared_alone(dtype, unwritten):
     cache = torch.full((4, 512, 32), 1e30 if unwritten == "garbage" else 0.0, dtype=dtype)
     x, w = torch.randn(4, 1, 64, dtype=dtype), torch.randn(64, 32, dtype=dtype) / 8
     if unwritten == "written before":
-        write(cache, 7, x, w)
-    ex = rx.explore(lambda x: write(cache, 7, x, w), (x,))
-    ours = {name: found for name, found in judged(ex).items() if name.startswith("written")}
+        write_row(cache, 7, x, w)
+    ex = rx.explore(lambda x: write_row(cache, 7, x, w), (x,))
+    ours = {name: found for name, found in verdicts_by_tensor(ex).items() if name.startswith("written")}
     assert ours == {"written cache": "ok"}
     # A fused kernel rounds once, and sums in another order.
     halves = lambda x: ((x[..., :32].float() @ w[:32].float() + x[..., 32:].float() @ w[32:].float()).sin()).to(dtype)  # noqa: E731
 
-    def fused(x):
+    def write_fused(x):
         cache[:, 7:8] = halves(x)
         return (cache.float().sum(1) > 0).int()
 
-    def elsewhere(x):
-        return write(cache, 8, x, w)
+    def write_next_row(x):
+        return write_row(cache, 8, x, w)
 
-    def wrong(x):
+    def write_wrong(x):
         cache[:, 7:8] = halves(x) * (1.0 + (0.1 if dtype is torch.bfloat16 else 1e-3))
         return (cache.float().sum(1) > 0).int()
 
-    assert judged(ex, fused)["written cache"] == "ok"
-    assert judged(ex, elsewhere)["written cache"] == "failed"
-    assert judged(ex, wrong)["written cache"] == "failed"
+    assert verdicts_by_tensor(ex, write_fused)["written cache"] == "ok"
+    assert verdicts_by_tensor(ex, write_next_row)["written cache"] == "failed"
+    assert verdicts_by_tensor(ex, write_wrong)["written cache"] == "failed"
 
 
 class Recurrent(nn.Module):
@@ -156,11 +156,11 @@ def test_assigned_tensors_are_compared():
         return model(x)
 
     ex = rx.explore(step, (torch.randn(8),))
-    found = judged(ex)
+    found = verdicts_by_tensor(ex)
     assert set(found) >= {"output", "written model.state", "written linear.bias", "written cache.keys[0]"}
     assert "written model.table" not in found, "made by the first call alone"
     assert set(found.values()) == {"ok"}
-    wrong = judged(ex, lambda x: step(x, 1.01))
+    wrong = verdicts_by_tensor(ex, lambda x: step(x, 1.01))
     assert [name for name in wrong if wrong[name] == "failed"] == ["written cache.keys[0]"]
 
 
@@ -188,8 +188,8 @@ class Growing(nn.Module):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("kind", [Accumulating, Growing])
-def test_a_call_that_keeps_its_outputs_is_run_again_and_measured(kind):
-    """A second one, from the state that the first left, has other outputs or another autograd graph behind it."""
+def test_a_call_that_keeps_its_outputs_can_be_measured(kind):
+    """A second call, from the state that the first left, has other outputs or another autograd graph."""
     model, x = kind(), torch.randn(8)
     ex = rx.explore(model, (x,)).mark("all", ops="*")
     ex.benchmark(budget_s=0.05)
@@ -214,13 +214,13 @@ def test_writes_and_random_numbers_are_compared_across_a_graph_break():
 
     ex = rx.explore(step, (torch.randn(8, 8),))
     assert len(ex.live.capture.frames) == 2
-    assert judged(ex) == {"output": "ok", "written out": "ok", "written noise": "ok", "written buf": "ok"}
+    assert verdicts_by_tensor(ex) == {"output": "ok", "written out": "ok", "written noise": "ok", "written buf": "ok"}
     rows = compare_results("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program))
     followed = [row for row in rows if row.tensor in ("output", "written buf")]
     assert not any(row.judged_by_eager or row.eager_error is None for row in followed), "float64 follows the writes"
 
 
-def test_a_trace_that_does_not_write_is_another_program():
+def test_a_trace_that_does_not_write_is_reported():
     buf = torch.zeros(8)
 
     def step(x):
@@ -234,16 +234,16 @@ def test_a_trace_that_does_not_write_is_another_program():
     assert "written buf" in found.message
 
 
-def test_versions_of_all_tensors_that_share_a_written_storage_stay():
+def test_versions_of_tensors_of_a_written_storage_are_unchanged():
     linear, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
 
-    def averaged(x):
+    def scale_weight(x):
         with rx.region("r"):
             y = linear(x).relu()
         linear.weight.data.mul_(0.99)
         return y.sum()
 
     pending = linear(torch.randn(2, 4, requires_grad=True)).sum()
-    ex = rx.explore(averaged, (x,))
+    ex = rx.explore(scale_weight, (x,))
     ex.benchmark(variants=["regional"], budget_s=0.1)
-    pending.backward()  # raises if a version is another
+    pending.backward()  # raises if a version has changed

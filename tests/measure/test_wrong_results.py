@@ -1,4 +1,4 @@
-"""Variants whose results are wrong, or that rounding decides: found, told with their cause, kept in the plan's file."""
+"""Variants with wrong results, or results that rounding decides: reported with their cause, also in the plan's file."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ from regional_explorer.record.plan_file import ExplorationRecord, wrong_when_exp
 from regional_explorer.torch_api import graphs
 from regional_explorer.torch_api.dynamo import compile_isolated
 from regional_explorer.torch_api.torch_config import settings_text, under_config
-from tests.measure.planted import logistic
+from tests.measure.fake_variants import logistic
 from tests.shared import diagnostics_programs, sessions
 from tests.shared.checks import change_code, codes, only
 
@@ -35,25 +35,25 @@ pytestmark = pytest.mark.compiles
 CODE = "variant-wrong"
 
 
-def planted(function: Callable[..., Any], content: Any) -> CompiledVariant:
-    """Return what a compile would, of another function, which Inductor never sees."""
-    return CompiledVariant(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
+def fake_variant(function: Callable[..., Any], content: Any) -> CompiledVariant:
+    """Return what a compile returns, for another function, which is not compiled by Inductor."""
+    return CompiledVariant(compile_isolated(function, "eager"), CompileCost("fake", 0.1, "warm"), content)
 
 
-def plant_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
+def fake_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
     """Let ``full`` run another function."""
-    ex.live.variants._compiled[VariantName.FULL] = planted(function, (settings_text(), None))
+    ex.live.variants._compiled[VariantName.FULL] = fake_variant(function, (settings_text(), None))
     return ex
 
 
-def plant_twin(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
+def fake_twin(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:
     """Let the twin of ``full`` run another function."""
     with under_config(RANDOM_AS_EAGER):
-        ex.live.variants._twin = planted(function, settings_text())
+        ex.live.variants._twin = fake_variant(function, settings_text())
     return ex
 
 
-def measured(ex: rx.Exploration, *variants: str, **options: Any) -> rx.Exploration:
+def measure(ex: rx.Exploration, *variants: str, **options: Any) -> rx.Exploration:
     ex.benchmark(variants, 0.1, regions=False, **options)
     return ex
 
@@ -65,12 +65,12 @@ def verdicts(ex: rx.Exploration, variant: str = "full") -> set[str]:
 # ----------------------------------------------------------------------------------------------------------- full alone
 
 
-def two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def product_and_sign(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x.sin() * y, (x > 0).int()
 
 
-def with_one(tensor: torch.Tensor, index: int, value: float) -> torch.Tensor:
-    """Return a tensor with another value in one place."""
+def replace_one(tensor: torch.Tensor, index: int, value: float) -> torch.Tensor:
+    """Return the tensor with another value of one element."""
     return torch.where(torch.arange(tensor.numel()).view(tensor.shape) == index, value, tensor)
 
 
@@ -86,54 +86,54 @@ class WrongGradient(torch.autograd.Function):
 
 WRONG = {
     "forward alone": (
-        lambda x, y: (two(x, y)[0].detach() * 0.01 + two(x, y)[0], two(x, y)[1]),
+        lambda x, y: (product_and_sign(x, y)[0].detach() * 0.01 + product_and_sign(x, y)[0], product_and_sign(x, y)[1]),
         "output[0]: 0.00",
         "grad",
     ),
-    "gradient alone": (lambda x, y: two(WrongGradient.apply(x), y), "grad args[0]: 0.", "output"),
+    "gradient alone": (lambda x, y: product_and_sign(WrongGradient.apply(x), y), "grad args[0]: 0.", "output"),
     "not a number": (
-        lambda x, y: (with_one(two(x, y)[0], 3, float("nan")), two(x, y)[1]),
+        lambda x, y: (replace_one(product_and_sign(x, y)[0], 3, float("nan")), product_and_sign(x, y)[1]),
         "output[0]: infinite or not a number where eager is not, or the reverse",
         "output[1]",
     ),
     "one element": (
-        lambda x, y: (two(x, y)[0] + with_one(torch.zeros(64, 64), 3, 1e-5), two(x, y)[1]),
+        lambda x, y: (product_and_sign(x, y)[0] + replace_one(torch.zeros(64, 64), 3, 1e-5), product_and_sign(x, y)[1]),
         "output[0]: one element off by 1e-05, ",
         "output[1]",
     ),
-    "whole numbers": (
-        lambda x, y: (two(x, y)[0], two(x, y)[1] * 2),
+    "integers": (
+        lambda x, y: (product_and_sign(x, y)[0], product_and_sign(x, y)[1] * 2),
         "output[1]: off by up to 1, and has to be equal",
         "grad",
     ),
     "no gradient": (
-        lambda x, y: (x.detach().sin() * y, two(x, y)[1]),
+        lambda x, y: (x.detach().sin() * y, product_and_sign(x, y)[1]),
         "grad args[0]: either eager or the variant has no gradient",
         "output",
     ),
     "another dtype": (
-        lambda x, y: (two(x, y)[0].double(), two(x, y)[1]),
+        lambda x, y: (product_and_sign(x, y)[0].double(), product_and_sign(x, y)[1]),
         "output[0]: torch.float64 [64, 64], not torch.float32 [64, 64]",
         "output[1]",
     ),
 }
 
 
-def pair() -> tuple[torch.Tensor, torch.Tensor]:
+def arguments() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     return torch.rand(64, 64, requires_grad=True), torch.rand(64, 64, requires_grad=True)
 
 
-@pytest.mark.parametrize(("function", "said", "unsaid"), WRONG.values(), ids=WRONG)
-def test_a_wrong_full_is_found_with_its_first_tensors_and_their_errors(
-    function: Callable[..., Any], said: str, unsaid: str
+@pytest.mark.parametrize(("function", "expected", "unexpected"), WRONG.values(), ids=WRONG)
+def test_a_wrong_full_is_reported_with_its_first_tensors(
+    function: Callable[..., Any], expected: str, unexpected: str
 ) -> None:
-    ex = measured(plant_full(rx.explore(two, pair()), function), "aot_eager", "full")
+    ex = measure(fake_full(rx.explore(product_and_sign, arguments()), function), "aot_eager", "full")
     found = only(ex, CODE)
     assert found.severity is Severity.ERROR
     assert found.message.startswith("The results of plain torch.compile (full) are wrong: ")
-    assert said in found.message
-    assert unsaid not in found.message
+    assert expected in found.message
+    assert unexpected not in found.message
     assert "The results of aot_eager are right." in found.message
     assert "ex.mark('r', ops='*')" in found.remedy
     rows = ex.timings[ex.timings.variant == "full"]
@@ -145,22 +145,24 @@ def test_a_wrong_full_is_found_with_its_first_tensors_and_their_errors(
 
 
 def test_a_right_full_gives_no_finding() -> None:
-    assert CODE not in codes(measured(plant_full(rx.explore(two, pair()), two), "aot_eager", "full"))
+    assert CODE not in codes(
+        measure(fake_full(rx.explore(product_and_sign, arguments()), product_and_sign), "aot_eager", "full")
+    )
 
 
-def test_first_wrong_tensors_are_named() -> None:
+def test_the_message_names_the_first_wrong_tensors() -> None:
     def many(x: torch.Tensor) -> list[torch.Tensor]:
         return [x.sin() * factor for factor in range(1, 9)]
 
-    ex = plant_full(rx.explore(many, (torch.rand(8),)), lambda x: [value * 2 for value in many(x)])
-    message = only(measured(ex, "full"), CODE).message
+    ex = fake_full(rx.explore(many, (torch.rand(8),)), lambda x: [value * 2 for value in many(x)])
+    message = only(measure(ex, "full"), CODE).message
     assert message.count("output[") == 3
     assert "; and 5 more of 8 tensors" in message
 
 
 def test_chaotic_rounding_is_one_finding() -> None:
     ex = rx.explore(logistic, (torch.rand(1000),))
-    measured(plant_full(ex, lambda x: logistic(x) * 0.5), "aot_eager", "full")
+    measure(fake_full(ex, lambda x: logistic(x) * 0.5), "aot_eager", "full")
     found = only(ex, CODE)
     assert found.severity is Severity.WARNING
     assert "It is unknown whether the results of plain torch.compile (full) are right" in found.message
@@ -172,16 +174,16 @@ def test_chaotic_rounding_is_one_finding() -> None:
 
 
 def test_a_right_plan_is_the_remedy_for_a_wrong_full() -> None:
-    ex = rx.explore(two, pair()).mark("r", ops="aten.sin*")
-    found = only(measured(plant_full(ex, lambda x, y: two(x * 2, y)), "aot_eager", "regional", "full"), CODE)
+    ex = rx.explore(product_and_sign, arguments()).mark("r", ops="aten.sin*")
+    found = only(measure(fake_full(ex, lambda x, y: product_and_sign(x * 2, y)), "aot_eager", "regional", "full"), CODE)
     assert "The results of aot_eager and regional are right." in found.message
     assert found.remedy == "The plan is right: run it with rx.compile(fn, ex.save_plan('plan.json'))."
     ex.mark("s", ops="aten.mul*")
-    assert "The results of aot_eager are right." in only(ex, CODE).message, "of this plan nothing is known"
+    assert "The results of aot_eager are right." in only(ex, CODE).message, "this plan was not checked"
 
 
-def test_the_program_of_the_page_shows_a_write_that_inductor_loses(tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[CODE], tmp_path)
+def test_the_documented_program_shows_a_lost_write(tmp_path: Path) -> None:
+    ex = diagnostics_programs.run_page_program(diagnostics_programs.measured_programs()[CODE], tmp_path)
     if verdicts(ex) == {"ok"}:
         pytest.skip("this torch compiles it right")
     assert "written args[0]: " in only(ex, CODE).message
@@ -192,7 +194,7 @@ def test_the_program_of_the_page_shows_a_write_that_inductor_loses(tmp_path: Pat
 # --------------------------------------------------------------------------------------------------------- the plan
 
 
-def halved(right: Callable[..., Any]) -> Callable[..., Any]:
+def halve_results(right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda args: tuple(value * 0.5 for value in right(args))
 
 
@@ -206,8 +208,8 @@ def marked(x: torch.Tensor) -> torch.Tensor:
 def wrong_plan() -> rx.Exploration:
     ex = rx.explore(marked, (torch.rand(64, 64),))
     ex.compile()
-    change_code(ex, halved)
-    return measured(ex, "aot_eager", "regional")
+    change_code(ex, halve_results)
+    return measure(ex, "aot_eager", "regional")
 
 
 def test_wrong_plan_and_its_cure_are_found(wrong_plan: rx.Exploration) -> None:
@@ -225,15 +227,15 @@ def test_wrong_plan_and_its_cure_are_found(wrong_plan: rx.Exploration) -> None:
     assert {CODE, "region-numerics"}.isdisjoint(codes(ex))
 
 
-def test_no_region_is_blamed_if_all_are_right_alone(wrong_plan: rx.Exploration) -> None:
+def test_the_remedy_names_no_region_if_all_are_right_alone(wrong_plan: rx.Exploration) -> None:
     session = wrong_plan.session
     alone = Numerics("compiled", "mul", verdict=NumericsVerdict.OK, partition=session.partitions[0].id)
     (found,) = wrong_variant_diagnostics(replace(session, partition_numerics=(alone,)), ())
     assert found.remedy.startswith("No region is wrong alone")
 
 
-def warned(work: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """Return what ``work`` returns, and the warnings about wrong results."""
+def result_and_warnings(work: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """Return the result of ``work``, and its warnings about wrong results."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         result = work()
@@ -246,10 +248,10 @@ def test_wrong_plan_is_reported_everywhere(
     wrong_plan: rx.Exploration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ex, x = wrong_plan, torch.rand(64, 64)
-    path, said = warned(lambda: ex.save_plan(tmp_path / "plan.json"))
-    assert len(said) == 1
-    assert said[0].startswith("The results of the plan (regional) are wrong: output: ")
-    assert "The plan was saved anyway." in said[0]
+    path, messages = result_and_warnings(lambda: ex.save_plan(tmp_path / "plan.json"))
+    assert len(messages) == 1
+    assert messages[0].startswith("The results of the plan (regional) are wrong: output: ")
+    assert "The plan was saved anyway." in messages[0]
     explored = json.loads(path.read_text())["explored"]
     assert (explored["numerics"], explored["wrong"].partition(":")[0]) == ("failed", "output")
     assert ex.to_source().startswith("# The results of the plan (regional) are wrong: output: ")
@@ -257,12 +259,12 @@ def test_wrong_plan_is_reported_everywhere(
         assert "The results of your plan are wrong: no speed is given" in text
     assert "The results of the plan (regional) are wrong" in page_html(ex.session)
 
-    compiled, said = warned(lambda: rx.compile(marked, path))
-    assert len(said) == 1
-    assert f"[{CODE}] When it was explored, the results of the plan were wrong: output: " in said[0]
-    assert "ex." not in said[0]
+    compiled, messages = result_and_warnings(lambda: rx.compile(marked, path))
+    assert len(messages) == 1
+    assert f"[{CODE}] When it was explored, the results of the plan were wrong: output: " in messages[0]
+    assert "ex." not in messages[0]
     torch.testing.assert_close(compiled(x), marked(x))
-    assert warned(lambda: compiled(x))[1] == []
+    assert result_and_warnings(lambda: compiled(x))[1] == []
     assert [str(one.code) for one in rx.status(compiled).diagnostics].count(CODE) == 1
     assert f"[{CODE}]" in repr(rx.status(compiled))
     with pytest.raises(PlanError, match=r"results of the plan were wrong.*strict=True this is an error"):
@@ -272,7 +274,7 @@ def test_wrong_plan_is_reported_everywhere(
     assert only(here, CODE).message.startswith("When it was explored, the results of the plan were wrong")
     assert CODE not in codes(here.disable("r")), "that is another plan"
     assert CODE in codes(here.enable("r"))
-    measured(here, "regional")
+    measure(here, "regional")
     assert CODE not in codes(here), "here it is right"
 
     model = tmp_path / "model_of_mine.py"
@@ -293,21 +295,21 @@ def marked(x):
 
 
 def test_right_plan_gives_no_warning(tmp_path: Path) -> None:
-    ex = measured(rx.explore(marked, (torch.rand(64, 64),)), "regional")
-    path, said = warned(lambda: ex.save_plan(tmp_path / "plan.json"))
+    ex = measure(rx.explore(marked, (torch.rand(64, 64),)), "regional")
+    path, messages = result_and_warnings(lambda: ex.save_plan(tmp_path / "plan.json"))
     explored = json.loads(path.read_text())["explored"]
-    assert (said, explored["numerics"], explored.get("wrong", "")) == ([], "ok", "")
-    assert warned(lambda: rx.compile(marked, path, strict=True))[1] == []
+    assert (messages, explored["numerics"], explored.get("wrong", "")) == ([], "ok", "")
+    assert result_and_warnings(lambda: rx.compile(marked, path, strict=True))[1] == []
 
 
 def test_unchecked_plan_is_unknown(tmp_path: Path) -> None:
     path = rx.explore(marked, (torch.rand(64, 64),)).save_plan(tmp_path / "plan.json")
     assert json.loads(path.read_text())["explored"].get("numerics") is None
-    assert warned(lambda: rx.compile(marked, path, strict=True))[1] == []
+    assert result_and_warnings(lambda: rx.compile(marked, path, strict=True))[1] == []
 
 
 @pytest.mark.parametrize("numerics", NumericsVerdict)
-def test_a_plan_file_tells_of_results_that_withhold_the_speedup(numerics: NumericsVerdict) -> None:
+def test_a_plan_file_reports_results_that_withhold_the_speedup(numerics: NumericsVerdict) -> None:
     explored = ExplorationRecord("f", sessions.ENVIRONMENT, grad=False, numerics=numerics, wrong="output: 3 from eager")
     found = wrong_when_explored(explored)
     assert [str(one.severity) for one in found] == {"failed": ["error"], "chaotic": ["warning"]}.get(numerics, [])
@@ -329,32 +331,32 @@ def test_a_check_of_a_chaotic_plan_does_not_hold() -> None:
 # ------------------------------------------------------------------------------------------------ the trace, the call
 
 
-def differing(x: torch.Tensor) -> torch.Tensor:
+def wrong_when_traced(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         y = x.sin()
     return y * (2 if torch.compiler.is_compiling() else 3)
 
 
-def test_a_wrong_trace_is_not_blamed_on_a_compiler(tmp_path: Path) -> None:
-    ex = plant_full(rx.explore(differing, (torch.rand(64, 64),)), lambda x: x.sin() * 2)
-    measured(ex, "aot_eager", "regional", "full")
+def test_variants_of_a_wrong_trace_are_no_findings(tmp_path: Path) -> None:
+    ex = fake_full(rx.explore(wrong_when_traced, (torch.rand(64, 64),)), lambda x: x.sin() * 2)
+    measure(ex, "aot_eager", "regional", "full")
     assert verdicts(ex) == verdicts(ex, "regional") == {"failed"}
     assert codes(ex) == ["trace-differs"]
-    path, said = warned(lambda: ex.save_plan(tmp_path / "plan.json"))
-    assert len(said) == 1, "the plan is wrong all the same"
-    assert "trace-differs" in said[0]
+    path, messages = result_and_warnings(lambda: ex.save_plan(tmp_path / "plan.json"))
+    assert len(messages) == 1, "the plan is wrong all the same"
+    assert "trace-differs" in messages[0]
     with pytest.raises(PlanError, match="results of the plan were wrong"):
-        rx.compile(differing, path, strict=True)
+        rx.compile(wrong_when_traced, path, strict=True)
 
 
-def test_full_is_blamed_beyond_the_trace() -> None:
-    ex = plant_full(rx.explore(differing, (torch.rand(64, 64),)), lambda x: x.sin() * 5)
-    measured(ex, "aot_eager", "full")
+def test_full_is_reported_if_the_trace_does_not_explain_it() -> None:
+    ex = fake_full(rx.explore(wrong_when_traced, (torch.rand(64, 64),)), lambda x: x.sin() * 5)
+    measure(ex, "aot_eager", "full")
     assert set(codes(ex)) == {"trace-differs", CODE}
     assert "(full)" in only(ex, CODE).message
     assert "aot_eager" not in only(ex, CODE).message
-    measured(ex, "full")
-    assert codes(ex) == ["trace-differs"], "without aot_eager nobody knows what the trace explains"
+    measure(ex, "full")
+    assert codes(ex) == ["trace-differs"], "without aot_eager it is unknown what the trace explains"
 
 
 def row(variant: str, tensor: str, error: float, verdict: NumericsVerdict = NumericsVerdict.FAILED) -> Numerics:
@@ -382,24 +384,23 @@ def drift(x: torch.Tensor) -> torch.Tensor:
 untraced_drift: Any = torch.compiler.disable(drift)
 
 
-def test_a_nondeterministic_call_is_the_cause_of_all_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows in the check of the second variant; what the first was called does not stand beside that."""
+def test_a_nondeterministic_call_explains_all_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of the second variant finds it, and the verdict of the first is withdrawn."""
     ex = rx.explore(lambda x: untraced_drift(x.sin()) * 2, (torch.rand(8),)).mark("r", ops="*")
-    plant_full(ex, lambda x: x.sin() * 3)
+    fake_full(ex, lambda x: x.sin() * 3)
     changing = itertools.count()
-    looked = "regional_explorer.measure.benchmark.recheck_eager"
     from regional_explorer.measure.reference import recheck_eager
 
-    def looks(reference: Any, run_eager: Any) -> Any:
+    def recheck_and_drift(reference: Any, run_eager: Any) -> Any:
         if next(changing):
             monkeypatch.setattr(Drift, "added", itertools.repeat(1.0))
         return recheck_eager(reference, run_eager)
 
-    monkeypatch.setattr(looked, looks)
-    upstream = planted(lambda x: x.sin() * 4, None)
+    monkeypatch.setattr("regional_explorer.measure.benchmark.recheck_eager", recheck_and_drift)
+    upstream = fake_variant(lambda x: x.sin() * 4, None)
     monkeypatch.setattr(Variants, "compile", lambda self, name: self._compiled[name])
     ex.live.variants._compiled[VariantName.UPSTREAM] = upstream
-    measured(ex, "full", "upstream")
+    measure(ex, "full", "upstream")
     assert verdicts(ex) == verdicts(ex, "upstream") == {"not comparable"}
     assert "call-nondeterministic" in codes(ex)
     assert CODE not in codes(ex)
@@ -408,26 +409,26 @@ def test_a_nondeterministic_call_is_the_cause_of_all_differences(monkeypatch: py
 # ------------------------------------------------------------------------------------------------------ random numbers
 
 
-def dropped(x: torch.Tensor) -> torch.Tensor:
+def sin_with_dropout(x: torch.Tensor) -> torch.Tensor:
     return F.dropout(x.sin(), 0.5) * 2
 
 
 def other_mask(x: torch.Tensor) -> torch.Tensor:
-    """As Inductor does: another mask than eager's."""
+    """Drop other elements than eager does, as Inductor's code would."""
     torch.rand(3)
-    return dropped(x)
+    return sin_with_dropout(x)
 
 
-def drawing() -> rx.Exploration:
+def explore_with_other_mask() -> rx.Exploration:
     torch.manual_seed(0)
-    return plant_full(rx.explore(dropped, (torch.rand(64, 64, requires_grad=True),)), other_mask)
+    return fake_full(rx.explore(sin_with_dropout, (torch.rand(64, 64, requires_grad=True),)), other_mask)
 
 
 TWIN = "checked on a twin compiled with fallback_random"
 
 
 def test_full_is_checked_on_a_twin() -> None:
-    ex = measured(plant_twin(drawing(), dropped), "full")
+    ex = measure(fake_twin(explore_with_other_mask(), sin_with_dropout), "full")
     assert verdicts(ex) == {"ok"}
     assert set(ex.numerics.note) == {TWIN}
     assert codes(ex) == []
@@ -436,23 +437,26 @@ def test_full_is_checked_on_a_twin() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "tensor"),
-    [(lambda x: dropped(WrongGradient.apply(x)), "grad args[0]"), (lambda x: dropped(x) * 1.01, "output")],
+    [
+        (lambda x: sin_with_dropout(WrongGradient.apply(x)), "grad args[0]"),
+        (lambda x: sin_with_dropout(x) * 1.01, "output"),
+    ],
 )
 def test_a_twin_that_is_wrong_fails_full(wrong: Callable[..., Any], tensor: str) -> None:
-    ex = measured(plant_twin(drawing(), wrong), "full")
+    ex = measure(fake_twin(explore_with_other_mask(), wrong), "full")
     found = only(ex, CODE)
     assert f"(full) are wrong: {tensor}: " in found.message
     assert f"{TWIN.capitalize()}." in found.message
     assert set(ex.timings[ex.timings.variant == "full"].verdict) == {"withheld"}
 
 
-def test_a_twin_that_does_not_compile_leaves_full_not_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_is_not_comparable_if_its_twin_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(*_: Any) -> Any:
         raise RuntimeError("no room\nfor a twin")
 
-    ex = drawing()
+    ex = explore_with_other_mask()
     monkeypatch.setattr(Variants, "_first_run", raising)
-    measured(ex, "full")
+    measure(ex, "full")
     assert verdicts(ex) == {"not comparable"}
     (note,) = set(ex.numerics[ex.numerics.verdict != "ok"].note)
     assert note == "Inductor draws its own random numbers, and a twin with fallback_random fails: RuntimeError: no room"
@@ -461,8 +465,8 @@ def test_a_twin_that_does_not_compile_leaves_full_not_comparable(monkeypatch: py
 
 
 @contextmanager
-def counted_twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Yield what is compiled meanwhile; a twin is never Inductor's."""
+def record_compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Yield the list of what is compiled; no twin is compiled by Inductor."""
     compiled: list[str] = []
 
     def first_run(_variants: Any, what: str, function: Any, _backend: Any, _watched: Any) -> Any:
@@ -473,64 +477,66 @@ def counted_twins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield compiled
 
 
-def test_a_twin_is_an_extra_task_compiled_once_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex, tasks = drawing(), []
-    with counted_twins(monkeypatch) as compiled:
+def test_a_twin_is_compiled_once_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex, tasks = explore_with_other_mask(), []
+    with record_compiles(monkeypatch) as compiled:
         for _ in range(2):
-            measured(ex, "full", run=rx.Run(progress=lambda doing, _: tasks.append(doing)))
+            measure(ex, "full", run=rx.Run(progress=lambda doing, _: tasks.append(doing)))
     assert compiled == ["full, a twin that draws eager's random numbers"]
     assert tasks.count(f"compiling {compiled[0]}") == 2
     assert set(ex.timings.variant) == {"eager", "full"}
-    assert [cost.what for cost in ex.session.variant_costs] == ["planted", *compiled]
+    assert [cost.what for cost in ex.session.variant_costs] == ["fake", *compiled]
 
 
-def test_twin_with_other_draw_order_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(x: torch.Tensor) -> torch.Tensor:
-        return F.dropout(dropped(x), 0.5)
+def test_a_twin_that_reorders_random_numbers_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropout_twice(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(sin_with_dropout(x), 0.5)
 
-    def drawn(twin: Callable[..., Any]) -> set[str]:
-        ex = rx.explore(twice, (torch.rand(64, 64, requires_grad=True),))
-        return verdicts(measured(plant_twin(plant_full(ex, other_mask), twin), "full"))
+    def verdicts_with_twin(twin: Callable[..., Any]) -> set[str]:
+        ex = rx.explore(dropout_twice, (torch.rand(64, 64, requires_grad=True),))
+        return verdicts(measure(fake_twin(fake_full(ex, other_mask), twin), "full"))
 
     for in_order, verdict in ((True, "failed"), (False, "not comparable")):
         monkeypatch.setattr(graphs, "inductor_keeps_random_order", lambda in_order=in_order: in_order)
-        assert drawn(lambda x: F.dropout(dropped(x).flip(0), 0.5).flip(0)) == {verdict}
-        assert "failed" in drawn(lambda x: twice(WrongGradient.apply(x)))
-        assert "failed" in verdicts(measured(plant_twin(drawing(), lambda x: dropped(x) * 1.01), "full")), "one draw"
+        assert verdicts_with_twin(lambda x: F.dropout(sin_with_dropout(x).flip(0), 0.5).flip(0)) == {verdict}
+        assert "failed" in verdicts_with_twin(lambda x: dropout_twice(WrongGradient.apply(x)))
+        assert "failed" in verdicts(
+            measure(fake_twin(explore_with_other_mask(), lambda x: sin_with_dropout(x) * 1.01), "full")
+        ), "one random op"
 
 
-def test_no_twin_without_other_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted_twins(monkeypatch) as compiled:
+def test_full_with_eagers_random_numbers_needs_no_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    with record_compiles(monkeypatch) as compiled:
         with torch._inductor.config.patch(fallback_random=True):
-            ex = measured(drawing(), "full")  # planted under this setting
+            ex = measure(explore_with_other_mask(), "full")  # the fake is of this setting
             assert verdicts(ex) == {"failed"}
-        ex = rx.explore(two, pair())
-        measured(plant_full(ex, lambda x, y: two(x * 2, y)), "full")
+        ex = rx.explore(product_and_sign, arguments())
+        measure(fake_full(ex, lambda x, y: product_and_sign(x * 2, y)), "full")
         torch.manual_seed(0)
-        right = plant_full(rx.explore(dropped, (torch.rand(64, 64),)), dropped)
-        assert verdicts(measured(right, "full")) == {"ok"}, "as it may where only eager parts draw"
+        right = fake_full(rx.explore(sin_with_dropout, (torch.rand(64, 64),)), sin_with_dropout)
+        assert verdicts(measure(right, "full")) == {"ok"}, "as it may be if only eager parts have random ops"
     assert compiled == []
 
 
 def test_a_cancelled_benchmark_compiles_no_twin(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex, tasks = drawing(), []
+    ex, tasks = explore_with_other_mask(), []
     run = rx.Run(cancelled=lambda: "checking numerics: full" in tasks, progress=lambda doing, _: tasks.append(doing))
-    with counted_twins(monkeypatch) as compiled:
-        measured(ex, "full", run=run)
+    with record_compiles(monkeypatch) as compiled:
+        measure(ex, "full", run=run)
     assert compiled == []
     assert ex.timings.empty
 
 
-def test_a_mask_that_the_backward_draws_anew_is_found() -> None:
+def test_another_dropout_mask_in_the_backward_is_found() -> None:
     weight = torch.randn(64, 64, requires_grad=True)
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return (F.dropout((x @ weight).relu().sin(), 0.5).cos() * 2).sum()
 
     x = torch.randn(32, 64, requires_grad=True)
-    assert verdicts(measured(rx.explore(f, (x,)), "full")) == {"ok"}
+    assert verdicts(measure(rx.explore(f, (x,)), "full")) == {"ok"}
     with torch._functorch.config.patch(activation_memory_budget=0.1):
-        ex = measured(rx.explore(f, (x,)), "full")
+        ex = measure(rx.explore(f, (x,)), "full")
     if verdicts(ex) == {"ok"}:
         pytest.skip("this torch saves the mask, or its seed")
     message = only(ex, CODE).message

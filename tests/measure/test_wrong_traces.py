@@ -1,4 +1,4 @@
-"""Traces that fail or are not what the call does, and calls that do not repeat themselves: told, or repaired."""
+"""Traces that fail or differ from the call, and calls that differ from themselves: reported, or repaired."""
 
 import itertools
 import os
@@ -20,19 +20,19 @@ from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api import dynamo
 from tests.shared import programs
-from tests.shared.checks import change_code, codes, only, told
+from tests.shared.checks import change_code, codes, diagnostics_of, only
 from tests.shared.sessions import cells
 
 NOT_COMPARABLE = "not comparable"
 
 
-def differing(x):
+def wrong_when_traced(x):
     with rx.region("r"):
         y = x.sin()
     return y * (2 if torch.compiler.is_compiling() else 3)
 
 
-def difference(function, *args):
+def trace_difference(function, *args):
     ex = rx.explore(function, args)
     found = find_reference(ex.live.call, ex.live.program)
     (item,) = found.diagnostics
@@ -43,7 +43,7 @@ def difference(function, *args):
 
 @pytest.mark.compiles
 def test_no_variant_of_a_wrong_trace_is_ok():
-    ex = rx.explore(differing, (torch.randn(64, 64),))
+    ex = rx.explore(wrong_when_traced, (torch.randn(64, 64),))
     timings = ex.benchmark(budget_s=0.3)
     others = timings[timings.variant != "eager"]
     assert len(others) == 3
@@ -55,8 +55,8 @@ def test_no_variant_of_a_wrong_trace_is_ok():
     assert "The same under torch.compile(backend='eager')" in found.message
 
 
-class Counting(nn.Module):
-    """Counts its calls in a buffer."""
+class CallCounter(nn.Module):
+    """A module that counts its calls in a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ class Counting(nn.Module):
         return x.sin()
 
 
-def checkpointed(module):
+def checkpointed_call(module):
     def call(x):
         y = checkpoint(lambda x: module(x).relu(), x, use_reentrant=False)
         return (y * 2).sum()
@@ -75,7 +75,7 @@ def checkpointed(module):
     return call
 
 
-def several():
+def several_checkpoints():
     modules = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(3))
 
     def call(x):
@@ -89,20 +89,26 @@ def several():
 @pytest.mark.parametrize(
     ("function", "shape", "which", "ops", "tensors"),
     [
-        (checkpointed(nn.BatchNorm1d(8)), (4, 8), "The checkpoint at", "add_, torch.nn.functional.batch_norm", 3),
+        (checkpointed_call(nn.BatchNorm1d(8)), (4, 8), "The checkpoint at", "add_, torch.nn.functional.batch_norm", 3),
         (
-            checkpointed(nn.InstanceNorm1d(8, track_running_stats=True)),
+            checkpointed_call(nn.InstanceNorm1d(8, track_running_stats=True)),
             (4, 8, 3),
             "The checkpoint at",
             "torch.nn.functional.instance_norm",
             2,
         ),
-        (checkpointed(Counting()), (4, 8), "The checkpoint at", "add_", 1),
-        (several(), (4, 8), "Each of 3 checkpoints, the first at", "add_, torch.nn.functional.batch_norm", 9),
+        (checkpointed_call(CallCounter()), (4, 8), "The checkpoint at", "add_", 1),
+        (
+            several_checkpoints(),
+            (4, 8),
+            "Each of 3 checkpoints, the first at",
+            "add_, torch.nn.functional.batch_norm",
+            9,
+        ),
     ],
 )
-def test_double_write_of_checkpoint_is_named(function, shape, which, ops, tensors):
-    found = difference(function, torch.randn(shape, requires_grad=True))
+def test_the_message_names_the_double_write_of_a_checkpoint(function, shape, which, ops, tensors):
+    found = trace_difference(function, torch.randn(shape, requires_grad=True))
     assert f"{which} test_wrong_traces.py:" in found.message
     assert all(op in found.message for op in ops.split(", "))
     assert "a second time; the traced graphs write once" in found.message
@@ -114,19 +120,19 @@ def test_double_write_of_checkpoint_is_named(function, shape, which, ops, tensor
 
 
 def test_other_difference_in_checkpoint_is_no_double_write():
-    calls = Counting()
+    calls = CallCounter()
 
-    def scaled(x):
+    def scale_wrongly(x):
         calls(x)
         return x * (2 if torch.compiler.is_compiling() else 3)
 
-    found = difference(
-        lambda x: checkpoint(scaled, x, use_reentrant=False).sum(), torch.randn(4, 8, requires_grad=True)
+    found = trace_difference(
+        lambda x: checkpoint(scale_wrongly, x, use_reentrant=False).sum(), torch.randn(4, 8, requires_grad=True)
     )
     assert "second time" not in found.message
 
 
-def compared_with_the_trace(
+def benchmark_against_trace(
     monkeypatch, function, *args, variants=("aot_eager", "regional", "full"), change=lambda call: call
 ):
     monkeypatch.setattr(measured_timings, "LEAST_SAMPLES", 1)
@@ -138,9 +144,9 @@ def compared_with_the_trace(
 
 
 @pytest.mark.compiles
-def test_variants_with_the_results_of_the_trace_are_timed_against_it(monkeypatch, tmp_path):
+def test_variants_that_equal_the_trace_are_timed_against_it(monkeypatch, tmp_path):
     x = torch.randn(4, 8, requires_grad=True)
-    ex, compared = compared_with_the_trace(monkeypatch, checkpointed(nn.BatchNorm1d(8)), x)
+    ex, compared = benchmark_against_trace(monkeypatch, checkpointed_call(nn.BatchNorm1d(8)), x)
     assert compared.pop("eager") is None
     assert compared["aot_eager"].verdict == "baseline"
     assert {compared[name].numerics for name in ("regional", "full")} == {"ok"}
@@ -156,47 +162,47 @@ def test_variants_with_the_results_of_the_trace_are_timed_against_it(monkeypatch
 
 @pytest.mark.compiles
 def test_every_trace_that_differs_from_eager_is_a_baseline(monkeypatch):
-    _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64))
+    _, compared = benchmark_against_trace(monkeypatch, wrong_when_traced, torch.randn(64, 64))
     assert [name for name, comparison in compared.items() if comparison] == ["aot_eager", "regional", "full"]
 
 
 @pytest.mark.compiles
-def test_a_variant_with_results_of_its_own_is_not_timed_against_the_trace(monkeypatch):
-    def doubled(call):
+def test_a_variant_that_differs_is_not_timed_against_the_trace(monkeypatch):
+    def double_results(call):
         return lambda args: tuple(2 * result for result in call(args))
 
-    _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64), change=doubled)
+    _, compared = benchmark_against_trace(monkeypatch, wrong_when_traced, torch.randn(64, 64), change=double_results)
     assert compared["regional"] is None
     assert compared["full"] is not None
 
 
 @pytest.mark.compiles
 def test_comparison_with_trace_needs_the_trace(monkeypatch):
-    _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64), variants=("full",))
+    _, compared = benchmark_against_trace(monkeypatch, wrong_when_traced, torch.randn(64, 64), variants=("full",))
     assert set(compared.values()) == {None}
 
 
 @pytest.mark.compiles
 def test_right_trace_is_no_baseline(monkeypatch):
-    ex, compared = compared_with_the_trace(monkeypatch, lambda x: x.sin().relu(), torch.randn(64, 64))
+    ex, compared = benchmark_against_trace(monkeypatch, lambda x: x.sin().relu(), torch.randn(64, 64))
     assert set(compared.values()) == {None}
     assert "against trace" not in repr(ex)
 
 
-def in_the_middle(x):
+def wrong_in_the_middle(x):
     for i in range(20):
         x = torch.tanh(x) + (0.1 if i == 11 and torch.compiler.is_compiling() else 0.0)
     return x
 
 
-def lacking_an_op(x):
+def lacks_an_op(x):
     y = x.sin()
     if not torch.compiler.is_compiling():
         y = y.exp()
     return y.cos() + 1
 
 
-def without_a_gradient(x, y):
+def lacks_a_gradient(x, y):
     y = y.detach() if torch.compiler.is_compiling() else y
     return (x * y).sin()
 
@@ -204,20 +210,20 @@ def without_a_gradient(x, y):
 @pytest.mark.parametrize(
     ("function", "first_node", "message"),
     [
-        (in_the_middle, "add_11", ""),
-        (lacking_an_op, "cos", ""),  # where the input of the op that is lacking is used
-        (without_a_gradient, "", "grad args[1]"),
+        (wrong_in_the_middle, "add_11", ""),
+        (lacks_an_op, "cos", ""),  # the user of the missing op's result
+        (lacks_a_gradient, "", "grad args[1]"),
     ],
 )
 def test_first_difference_is_found_on_any_default_device(function, first_node, message):
     args = programs.pair() if message else (torch.randn(32),)
     with torch.device("meta"):
-        found = difference(function, *args)
+        found = trace_difference(function, *args)
     assert not first_node or found.nodes[0] == first_node
     assert message in found.message
 
 
-def test_other_ops_or_summation_order_with_close_results_are_no_difference():
+def test_close_results_of_other_ops_are_no_difference():
     turns = iter(range(100))
 
     def other_ops(x):
@@ -246,35 +252,35 @@ def test_wrong_decomposition_is_attributed_to_aot_autograd():
         mock.patch.dict(torch._decomp.decomposition_table, table),
         mock.patch.object(dynamo, "aot_autograd", decomposing),
     ):
-        found = difference(lambda x: op(x).sin(), torch.randn(8))
+        found = trace_difference(lambda x: op(x).sin(), torch.randn(8))
     assert "AOTAutograd makes the difference" in found.message
     assert found.nodes == ("mul",)
 
 
-def masked(x):
+def masked_by_numpy(x):
     return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
 
 
-def test_foreign_random_numbers_are_named():
-    found = difference(masked, torch.randn(8))
+def test_the_message_names_foreign_random_numbers():
+    found = trace_difference(masked_by_numpy, torch.randn(8))
     assert "where the random states differ" in found.message
     assert "NumPy" in found.message
     assert "torch._dynamo.config.use_numpy_random_stream = True" in found.remedy
     with torch._dynamo.config.patch(use_numpy_random_stream=True):
-        ex = rx.explore(masked, (torch.randn(8),))
+        ex = rx.explore(masked_by_numpy, (torch.randn(8),))
         ex.benchmark(("aot_eager",), budget_s=0.1)
     assert set(ex.numerics.verdict) == {"ok"}
 
 
-class Dropping(nn.Module):
-    """Drops layers behind graph breaks, as speech models do, after it drew a mask from NumPy."""
+class LayerDrop(nn.Module):
+    """Skips layers at random behind graph breaks, as speech models do, after a random mask from NumPy."""
 
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
 
     def forward(self, x):
-        x = masked(x)
+        x = masked_by_numpy(x)
         for layer in self.layers:
             if torch.rand([]) < 0.5:
                 continue
@@ -283,12 +289,12 @@ class Dropping(nn.Module):
 
 
 def test_layers_that_only_the_trace_drops_are_reported():
-    found = difference(Dropping(), torch.randn(4, 8))
+    found = trace_difference(LayerDrop(), torch.randn(4, 8))
     assert "(output: off by up to " in found.message
-    assert "; 7 of 7 tensors)" in found.message, "gradients of the layers that one of the two drops among them"
+    assert "; 7 of 7 tensors)" in found.message, "with the gradients of layers that only one of the two skips"
     assert "where the random states differ: the state of NumPy's generator" in found.message
     assert "The same under torch.compile(backend='eager')" in found.message
-    assert [line.function for line in found.where] == ["masked"]
+    assert [line.function for line in found.where] == ["masked_by_numpy"]
 
 
 @torch.compiler.disable
@@ -312,16 +318,16 @@ def test_a_nondeterministic_call_is_not_comparable():
 
 
 @torch.compiler.disable
-def tripled_in_place(y):
+def triple_in_place(y):
     y.mul_(3)
 
 
 @torch.compiler.disable
-def first_tripled_in_place(y):
+def triple_first_in_place(y):
     y.data[0].mul_(3)
 
 
-@pytest.mark.parametrize("write", [tripled_in_place, first_tripled_in_place])
+@pytest.mark.parametrize("write", [triple_in_place, triple_first_in_place])
 def test_float64_run_sees_writes_between_graphs(write):
     def f(x):
         y = x.sin()
@@ -336,7 +342,7 @@ def test_float64_run_sees_writes_between_graphs(write):
 
 
 class Drift:
-    """What each call adds: nothing will put back how far an iterator has come."""
+    """The number that each call adds; nothing restores the position of an iterator."""
 
     added = itertools.repeat(0.0)
 
@@ -346,21 +352,21 @@ def drift(x):
     return x + next(Drift.added)
 
 
-def drifting(x):
+def drift_after_sin(x):
     return drift(x.sin()) * 2
 
 
-def drift_after(calls):
+def start_drift_after(calls):
     Drift.added = itertools.chain([0.0] * calls, itertools.repeat(1.0))
 
 
-def test_eager_runs_again_before_a_variant_is_called_wrong():
-    ex = rx.explore(drifting, (torch.randn(8),))
-    drift_after(2)  # eager, and eager again
+def test_eager_runs_again_before_a_variant_fails():
+    ex = rx.explore(drift_after_sin, (torch.randn(8),))
+    start_drift_after(2)  # eager, and eager again
     found = find_reference(ex.live.call, ex.live.program)
     assert [diagnostic.code for diagnostic in found.diagnostics] == ["call-nondeterministic"]
     assert found.nondeterministic
-    drift_after(4)  # eager twice, the trace, and the trace in float64
+    start_drift_after(4)  # eager twice, the trace, and the trace in float64
     timings = ex.benchmark(variants=("aot_eager",), budget_s=0.1)
     assert set(timings.numerics) == {NOT_COMPARABLE}
     assert "call-nondeterministic" in codes(ex)
@@ -427,9 +433,9 @@ REPAIRED = {
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(("function", "shape", "grad"), REPAIRED.values(), ids=REPAIRED)
-def test_regions_and_full_are_measured_and_aot_eager_is_left_out(function, shape, grad):
+def test_regions_and_full_are_measured_if_aot_eager_fails(function, shape, grad):
     ex = rx.explore(function, (torch.randn(shape, requires_grad=function is dropout),), grad=grad)
-    found = told(ex, "aot-eager-failed")
+    found = diagnostics_of(ex, "aot-eager-failed")
     if function is group_norm and torch.__version__ < "2.14":
         assert "aten.native_group_norm.default" in found[0].message
         assert "norm(x.transpose" in found[0].where[0].text
@@ -438,7 +444,7 @@ def test_regions_and_full_are_measured_and_aot_eager_is_left_out(function, shape
     assert set(ex.numerics[ex.numerics.variant == "regional"].verdict) == {"ok"}
     assert function is dropout or set(ex.numerics.verdict) == {"ok"}
     ex.mark("all", ops="*").compile()
-    assert (ex.partitions.state == "compiled").all(), "what repairs it inside a region"
+    assert (ex.partitions.state == "compiled").all(), "the repair is inside a region"
 
 
 RUNS: list[int] = []
@@ -506,27 +512,27 @@ def helper(x):
     return x.sin() * 2
 
 
-def stops(x):
+def region_with_break(x):
     with rx.region("lost"):
         torch._dynamo.graph_break()
         return x + 1
 
 
-def by_item(x):
+def break_by_item(x):
     y = helper(x)
     with rx.region("lost"):
         y = y * float(y.sum().item())
     return helper(y)
 
 
-def by_branch(x):
+def break_by_branch(x):
     y = helper(x)
     with rx.region("lost"):
         y = y + 1 if y.sum() > 0 else y - 1
     return helper(y)
 
 
-def in_a_loop(x):
+def break_in_a_loop(x):
     for _ in range(2):
         with rx.region("lost"):
             x = helper(x)
@@ -534,14 +540,14 @@ def in_a_loop(x):
     return x
 
 
-def in_a_checkpoint(x):
-    return helper(checkpoint(stops, helper(x), use_reentrant=False))
+def break_in_a_checkpoint(x):
+    return helper(checkpoint(region_with_break, helper(x), use_reentrant=False))
 
 
-@pytest.mark.parametrize("fn", [by_item, by_branch, in_a_loop, in_a_checkpoint])
-def test_a_marked_block_with_a_graph_break_is_lost_and_the_rest_can_be_marked(fn):
+@pytest.mark.parametrize("fn", [break_by_item, break_by_branch, break_in_a_loop, break_in_a_checkpoint])
+def test_only_the_block_with_a_graph_break_is_lost(fn):
     ex = rx.explore(fn, (torch.randn(3, requires_grad=True),))
-    assert [item.region for item in told(ex, "region-lost")] == ["lost"]
+    assert [item.region for item in diagnostics_of(ex, "region-lost")] == ["lost"]
     functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}
     assert "helper" in functions
     ex.mark("kept", ops="aten.sin*")

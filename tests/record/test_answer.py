@@ -41,7 +41,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions
-from tests.shared.drawn_sessions import Drawn, drawn
+from tests.shared.random_sessions import RandomMachine, random_measurement
 
 SEEDS = range(96)
 DRAWN = 12
@@ -52,8 +52,8 @@ PLAN, EAGER, FULL = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.
 @functools.cache
 def random_session(seed: int) -> Session:
     """Return a random session: variants may be missing, the plan another, and findings have any gain."""
-    chance = Drawn(seed + 1000)
-    session = drawn(seed % DRAWN)[1]
+    chance = RandomMachine(seed + 1000)
+    session = random_measurement(seed % DRAWN)[1]
     call_s = session.timings[0].median_s.value
     missing = chance.one_of((), (), (), (VariantName.FULL,), (VariantName.REGIONAL,), tuple(VariantName))
     rows = tuple(
@@ -74,7 +74,7 @@ def random_session(seed: int) -> Session:
     )
 
 
-def finding(chance: Drawn, call_s: float) -> Diagnostic:
+def finding(chance: RandomMachine, call_s: float) -> Diagnostic:
     """Return a finding whose action saves anything between nothing and many times what a call takes."""
     value = chance.one_of(-1.0, 1.0, 1.0, 1.0) * call_s * chance.magnitude(1e-4, 3.0)
     low, high = sorted((value * chance.magnitude(0.1, 1.0), value * chance.magnitude(1.0, 10.0)))
@@ -239,7 +239,7 @@ def test_missing_verdict_gives_advice() -> None:
 
 @pytest.mark.parametrize(("step_s", "advised"), [(0.01, "ex.benchmark() "), (1.5, "ex.benchmark(budget_s=120) ")])
 def test_the_advised_benchmark_is_long_enough_for_a_verdict(step_s: float, advised: str) -> None:
-    profiled = sessions.profiled(sessions.trained(1))
+    profiled = sessions.profiled(sessions.training_session(1))
     assert profiled.profile
     session = replace(profiled, profile=replace(profiled.profile, step=Figure(step_s)))
     advice = "".join(map(str, answer_of(session).next))

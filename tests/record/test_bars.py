@@ -15,7 +15,7 @@ from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outco
 from regional_explorer.style.element import words
 from tests.shared import sessions
 
-BASE = sessions.trained(1)
+BASE = sessions.training_session(1)
 FOUND = replace(BASE.plan, regions=(replace(BASE.plan.regions[0], config={"max_fusion_size": 8}),))
 
 

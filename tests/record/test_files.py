@@ -28,7 +28,7 @@ from regional_explorer.record.plan_file import PLAN_FORMAT, ExplorationRecord
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Session
 from tests.shared import sessions
-from tests.shared.mutations import at, mutated
+from tests.shared.mutations import mutations, value_at
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ LONGEST = 400
 
 def session_with_every_field() -> Session:
     """Return a session in which no field is empty."""
-    base = sessions.measured(sessions.trained(2))
-    troubled, profile = sessions.troubled(), sessions.profiled(base).profile
+    base = sessions.measured(sessions.training_session(2))
+    troubled, profile = sessions.session_with_diagnostics(), sessions.profiled(base).profile
     assert profile is not None
     return replace(
         base,
@@ -134,7 +134,7 @@ def load_or_refusal(read: Callable[[Path], T], path: Path, error: type[Exception
 
 def run_mutations(document: dict[str, Any], check: Callable[[Path], None], path: Path, count: int) -> None:
     @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(mutated(document))
+    @given(mutations(document))
     def each(text: str) -> None:
         path.write_text(text, encoding="utf-8")
         check(path)
@@ -159,7 +159,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> str:
     """Return the text of ``document`` with another value at ``path``, such as ``plan.regions.0.config``."""
     found = copy.deepcopy(document)
     *above, key = (int(step) if step.isdigit() else step for step in path.split("."))
-    holder: Any = at(found, tuple(above))
+    holder: Any = value_at(found, tuple(above))
     holder[key] = value
     return json.dumps(found)
 
@@ -270,8 +270,8 @@ def test_any_annotation_survives_saving(tmp_path: Path) -> None:
     deep: Any = []
     deep.append(deep)
     for value in (10**400, deep, {"a": {1, 2}}, {"float": "x"}, float("nan"), b"x", {3: [None, True, -1.5]}):
-        node = replace(sessions.layers(1).nodes[0], annotation=json_safe(value))
-        graph = replace(sessions.layers(1), nodes=(node, *sessions.layers(1).nodes[1:]))
+        node = replace(sessions.layers_graph(1).nodes[0], annotation=json_safe(value))
+        graph = replace(sessions.layers_graph(1), nodes=(node, *sessions.layers_graph(1).nodes[1:]))
         path = SavedSession(sessions.session([graph])).save(tmp_path / "x.json")
         assert repr(load(path).session.graphs[0].nodes[0].annotation) == repr(node.annotation)
 

@@ -62,7 +62,7 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
     before = path.read_bytes()
     monkeypatch.setattr("os.fsync", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        save(sessions.trained(), path)
+        save(sessions.training_session(), path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == before
 
@@ -121,7 +121,7 @@ def test_unwritable_file_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", sessions.HOSTILE)
 def test_hostile_names_can_be_written(tmp_path: Path, text: str) -> None:
     for ending in ("json", "html", "svg", "csv"):
-        assert save(sessions.hostile(text), tmp_path / f"x.{ending}").read_text(encoding="utf-8")
+        assert save(sessions.hostile_session(text), tmp_path / f"x.{ending}").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,9 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
 
 
 def test_production_reports_a_plan_that_was_slower_when_explored() -> None:
-    explored = ExplorationRecord("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
+    explored = ExplorationRecord(
+        "f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8
+    )
     for one, speedup in (
         (explored, "0.80×"),
         (replace(explored, speedup_low=0.75, speedup_high=0.85), "0.80× (0.75–0.85)"),

@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import NumericsVerdict
 from regional_explorer.record.changes import session_changes, speed_change
 from regional_explorer.record.session import Session
 from tests.shared import sessions
-from tests.shared.sessions import measured_apart as measured
+from tests.shared.sessions import measured_in_process as measured
 
 
 def test_compare_finds_slowdowns_with_few_false_alarms() -> None:
@@ -38,7 +38,7 @@ def test_compare_lists_changes_and_the_verdict_of_each_session() -> None:
 
 
 def test_graphs_and_generated_code_are_compared() -> None:
-    first, longer = sessions.trained(2), sessions.trained(3)
+    first, longer = sessions.training_session(2), sessions.training_session(3)
     assert session_changes(first, longer)[:2] == ["0/forward: 12 → 18 ops", "0/backward: 8 → 12 ops"]
     assert session_changes(first, replace(first, graphs=first.graphs[:1], partitions=first.partitions[:2]))[0] == (
         "0/backward: 8 → 0 ops"
@@ -49,7 +49,9 @@ def test_graphs_and_generated_code_are_compared() -> None:
         return sessions.with_code(first, ArtifactCode(text, kernels=(kernel,) * kernels))
 
     assert session_changes(with_code("# 1\ncall()", 1), with_code("# 2\ncall()", 1)) == []
-    assert session_changes(with_code("call()", 1), with_code("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]
+    assert session_changes(with_code("call()", 1), with_code("call2()", 2)) == [
+        "mlp: other generated code, 2 → 4 kernels"
+    ]
     assert session_changes(with_code("call()", 1), first) == []
 
 

@@ -23,7 +23,13 @@ from regional_explorer.regions.order import dependencies, written_inputs
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.graphs import ORIGIN, inductor_honours_fallback
 from tests.shared import diagnostics_programs, programs
-from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, codes, cut_by_region, told
+from tests.shared.checks import (
+    assert_compiled_is_right,
+    assert_eager_pieces_are_bitwise,
+    codes,
+    cut_by_region,
+    diagnostics_of,
+)
 
 carves = pytest.mark.skipif(not inductor_honours_fallback(), reason="Inductor compiles carved ops")
 
@@ -34,7 +40,7 @@ def with_cut(ex, cut):
 
 
 def test_pieces_that_an_edit_does_not_change_are_reused():
-    ex = rx.explore(programs.two, (torch.ones(3),))
+    ex = rx.explore(programs.two_regions, (torch.ones(3),))
     before = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
     ex.rename("a", "first").mark("added", ops="exp")
     after = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
@@ -45,7 +51,7 @@ def test_pieces_that_an_edit_does_not_change_are_reused():
 
 
 def test_regions_that_feed_each_other_split_the_later_one(tmp_path):
-    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
+    ex = diagnostics_programs.run_page_program(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
     cut = cut_by_region(ex, "0/inference")
     assert cut["a"] == [["sin", "mul"]]
     assert len(cut["b"]) == 2
@@ -113,7 +119,7 @@ def test_a_module_that_only_holds_others_can_be_marked(ex):
 
 @pytest.mark.compiles
 def test_carved_ops_cut_a_region_except_under_upstreams_cut():
-    ex = rx.explore(programs.carved, (torch.randn(8),))
+    ex = rx.explore(programs.with_carved_op, (torch.randn(8),))
     assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
     with_cut(ex, CutRule.UPSTREAM)
     assert len(ex.partitions) == (1 if inductor_honours_fallback() else 2)
@@ -252,7 +258,7 @@ def backward_cut(ex):
 
 
 def messages_of_sums_left_out(ex):
-    return [item.message for item in told(ex, "backward-unmarked")]
+    return [item.message for item in diagnostics_of(ex, "backward-unmarked")]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -14,7 +14,7 @@ from regional_explorer.record.plan import CutRule, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_honours_fallback
 from tests.shared import programs
-from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, cut_by_region, told
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, cut_by_region, diagnostics_of
 
 
 def ops(ex, region, graph="0/forward"):
@@ -112,13 +112,13 @@ def test_merged_region_takes_the_place_of_the_first(ex):
 
 
 def test_a_merge_that_joins_nothing_is_reported(ex):
-    found = told(merge_norm_with(ex, "down"), "region-split")
+    found = diagnostics_of(merge_norm_with(ex, "down"), "region-split")
     assert len(found) == 2
     assert "modules:layers.*.norm" in found[0].message
     assert found[0].nodes
     ex.mark("norm", modules="layers.*.up").mark("norm", ops="aten.gelu*")
     assert ops(ex, "norm") == ["nmgm"] * 3
-    assert not told(ex, "region-split")
+    assert not diagnostics_of(ex, "region-split")
 
 
 # ----------------------------------------------------------------------------------------------------------- splitting

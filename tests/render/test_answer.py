@@ -22,27 +22,27 @@ from regional_explorer.record.session import Session
 from tests.shared import sessions
 
 MOST_LINES = 20
-"""The title, seven lines of sentences, three findings of two or three lines, what is not told, and what next."""
+"""The title, seven lines of sentences, three findings of two or three lines, what is left out, and what next."""
 
 
-def shown_sessions() -> dict[str, Session]:
-    measured, troubled = sessions.measured(), sessions.troubled()
+def sessions_by_name() -> dict[str, Session]:
+    measured, troubled = sessions.measured(), sessions.session_with_diagnostics()
     names = [f"a region with a rather long name, the number {number}" for number in range(30)]
     many = replace(measured, plan=Plan(tuple(replace(measured.plan.regions[0], name=name) for name in names)))
     return {
-        "traced": sessions.trained(1),
+        "traced": sessions.training_session(1),
         "measured": measured,
         "troubled": troubled,
         "many regions": many,
-        "no region": replace(sessions.trained(1), plan=Plan(), partitions=(), members={}),
+        "no region": replace(sessions.training_session(1), plan=Plan(), partitions=(), members={}),
         "long title": replace(measured, title="f" * 300),
-        **{f"hostile {number}": sessions.hostile(text) for number, text in enumerate(sessions.HOSTILE)},
+        **{f"hostile {number}": sessions.hostile_session(text) for number, text in enumerate(sessions.HOSTILE)},
     }
 
 
-@pytest.mark.parametrize("name", shown_sessions())
+@pytest.mark.parametrize("name", sessions_by_name())
 def test_the_repr_of_an_exploration_is_its_answer(name: str) -> None:
-    session = shown_sessions()[name]
+    session = sessions_by_name()[name]
     lines = repr(Results(session)).splitlines()
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= 100
@@ -50,8 +50,8 @@ def test_the_repr_of_an_exploration_is_its_answer(name: str) -> None:
     assert session_text(session).startswith(repr(Results(session)))
 
 
-def test_markdown_and_json_have_the_same_keys_whatever_is_known() -> None:
-    answers = [Results(session).answer for session in shown_sessions().values()]
+def test_markdown_and_json_always_have_the_same_keys() -> None:
+    answers = [Results(session).answer for session in sessions_by_name().values()]
     assert max(len(answer.markdown.encode()) for answer in answers) < 2048
     keys = {tuple(key for key in markdown_keys(answer.markdown) if "finding" not in key) for answer in answers}
     assert len(keys) == 1
@@ -63,7 +63,7 @@ def markdown_keys(text: str) -> list[str]:
 
 
 def test_a_saved_session_has_the_same_answer(tmp_path: Path) -> None:
-    session = sessions.measured(sessions.troubled())
+    session = sessions.measured(sessions.session_with_diagnostics())
     path = tmp_path / "x.json"
     path.write_text(dump_session(session), encoding="utf-8")
     assert load(path).answer == Results(session).answer
@@ -72,7 +72,7 @@ def test_a_saved_session_has_the_same_answer(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def told(session: Session) -> str:
+def answer_text(session: Session) -> str:
     return " ".join(str(Results(session).answer).split())
 
 
@@ -83,34 +83,34 @@ def test_each_state_gives_results_and_next_step() -> None:
     changed = replace(measured, conditions=replace(measured.conditions, outdated=True))
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     no_verdict = replace(measured, timings=(*measured.timings[:2], unsure))
-    text = told(sessions.trained(1))
+    text = answer_text(sessions.training_session(1))
     assert "no plan is measured yet. Next: ex.benchmark() compiles and measures" in text
-    assert "1.24× eager (1.21–1.27), faster" in told(measured)
-    assert "torch.compile was not measured" in told(without_full)
-    assert "Next: ex.benchmark() measures torch.compile too." in told(without_full)
-    assert "under the earlier plan: 1.24×" in told(changed)
-    assert "Next: ex.benchmark() measures the plan as it is now." in told(changed)
-    assert "No verdict yet." in told(no_verdict)
-    assert "Next: ex.benchmark(budget_s=" in told(no_verdict)
+    assert "1.24× eager (1.21–1.27), faster" in answer_text(measured)
+    assert "torch.compile was not measured" in answer_text(without_full)
+    assert "Next: ex.benchmark() measures torch.compile too." in answer_text(without_full)
+    assert "under the earlier plan: 1.24×" in answer_text(changed)
+    assert "Next: ex.benchmark() measures the plan as it is now." in answer_text(changed)
+    assert "No verdict yet." in answer_text(no_verdict)
+    assert "Next: ex.benchmark(budget_s=" in answer_text(no_verdict)
 
 
 def test_wrong_results_replace_the_speed() -> None:
-    text = told(sessions.measured(numerics=NumericsVerdict.FAILED))
+    text = answer_text(sessions.measured(numerics=NumericsVerdict.FAILED))
     assert "The results of your plan are wrong: no speed is given: output 0: one element off by" in text
     assert "×" not in text
     assert "320 µs" not in text
 
 
 def test_variants_have_plain_names() -> None:
-    for session in shown_sessions().values():
-        text = told(session)
+    for session in sessions_by_name().values():
+        text = answer_text(session)
         assert not {str(VariantName.FULL), str(VariantName.AOT_EAGER), str(VariantName.REGIONAL)} & set(text.split())
 
 
 def test_findings_with_actions_are_shown() -> None:
     remark = Diagnostic(DiagnosticCode.REGION_WORTH, "Something is worth it.", Severity.INFO)
     lost = Diagnostic(DiagnosticCode.REGION_LOST, "It is lost.", Severity.ERROR, advice=("Move the line.",))
-    text = told(replace(sessions.measured(), diagnostics=(lost, remark, remark)))
+    text = answer_text(replace(sessions.measured(), diagnostics=(lost, remark, remark)))
     assert "1 error, 2 remarks: ex.diagnostics." in text
 
 

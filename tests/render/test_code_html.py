@@ -48,7 +48,7 @@ KERNELS = (
 )
 
 
-def shown(
+def partition_code(
     text: str = TEXT, kernels: tuple[Kernel, ...] = KERNELS, problem: str | None = None, number: int = 0
 ) -> PartitionCode:
     lines = [SourceLine("m.py", number, "f", f"y = {number}") for number in (3, 4)]
@@ -65,7 +65,7 @@ def lines_of(page: str) -> list[str]:
 
 
 def test_boilerplate_and_long_kernels_are_folded() -> None:
-    found = sections(shown().code)
+    found = sections(partition_code().code)
     numbers = [number for section in found for number in range(section.first, section.last + 1)]
     assert numbers == list(range(1, len(TEXT.splitlines()) + 1))
     assert [(section.title, section.folded) for section in found] == [
@@ -81,31 +81,33 @@ def test_boilerplate_and_long_kernels_are_folded() -> None:
 
 
 @pytest.mark.parametrize("lines", [0, 2000, 10_000])
-def test_panel_colours_like_a_cell(lines: int) -> None:
+def test_panel_and_cell_colour_code_alike(lines: int) -> None:
     text = TEXT.replace("    if", "    int a;\n" * lines + "    if")
-    code = shown(text, (Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, ("sin",), (0,), defined=(4, 10 + lines)),))
+    code = partition_code(
+        text, (Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, ("sin",), (0,), defined=(4, 10 + lines)),)
+    )
 
-    def coloured(page: str) -> dict[str, str]:
+    def text_by_colour(page: str) -> dict[str, str]:
         tokens = re.findall(r'<span class="([ckms])">([^<]*)</span>', page)
         return {kind: unescape("".join(text for found, text in tokens if found == kind)) for kind in "ckms"}
 
-    panel = coloured(to_html(*code_pane((code,))[0]))
-    assert panel == coloured(code_html("r", (code,)))
+    panel = text_by_colour(to_html(*code_pane((code,))[0]))
+    assert panel == text_by_colour(code_html("r", (code,)))
     assert bool(panel["k"]) is (lines <= 2000)
 
 
 @pytest.mark.parametrize("pygments", [True, False])
-def test_the_code_on_the_page_is_the_code(monkeypatch: pytest.MonkeyPatch, pygments: bool) -> None:
+def test_the_page_has_the_code_unchanged(monkeypatch: pytest.MonkeyPatch, pygments: bool) -> None:
     if not pygments:
         monkeypatch.setitem(sys.modules, "pygments.lexers", None)
-    page = code_html("r", (shown(),))
+    page = code_html("r", (partition_code(),))
     assert lines_of(page) == TEXT.splitlines()
     assert "// <b>" not in page
     assert ('class="k"' in page or 'class="kt"' in page) == pygments
 
 
-def test_lines_and_launches_carry_their_kernels_and_nodes() -> None:
-    page = code_html("r", (shown(),))
+def test_lines_and_launches_have_their_kernels_and_nodes() -> None:
+    page = code_html("r", (partition_code(),))
     links = re.findall(r'<code data-kernels="([\d ]+)" data-nodes="([^"]*)">(.*)', page)
     assert {(numbers, nodes) for numbers, nodes, _ in links} == {("1", "0/forward:sin"), ("2", "0/forward:mm")}
     (launch,) = [unescape(re.sub(r"<[^>]*>", "", line)) for numbers, _, line in links if numbers == "2"]
@@ -113,8 +115,8 @@ def test_lines_and_launches_carry_their_kernels_and_nodes() -> None:
 
 
 def test_equal_code_is_shown_once() -> None:
-    first = shown()
-    parts = first, dataclasses.replace(shown(number=1), code=first.code)
+    first = partition_code()
+    parts = first, dataclasses.replace(partition_code(number=1), code=first.code)
     page, text = code_html("r", parts), code_text("r", parts)
     assert page.count("Inductor's own benchmark") == 1
     assert text.count("def benchmark_compiled_module") == 1
@@ -123,28 +125,30 @@ def test_equal_code_is_shown_once() -> None:
     assert page.count("The code of 1 more partition is the same") == 1
 
 
-def test_long_code_is_cut_so_two_megabytes_render_as_fast_as_one() -> None:
+def test_long_code_is_cut_so_rendering_work_is_bounded() -> None:
     one, two = (TEXT + "x = 1  # and so on\n" * lines for lines in (55_000, 110_000))
-    page = code_html("r", (shown(two),))
+    page = code_html("r", (partition_code(two),))
     assert len(page) < 3_000_000
     assert "The code goes on for" in page
-    assert len(code_text("r", (shown(two),))) < 500_000
+    assert len(code_text("r", (partition_code(two),))) < 500_000
     for show in (code_html, code_text):
-        of_one, of_two = (calls(functools.partial(show, "r", (shown(text),))) for text in (one, two))
+        of_one, of_two = (calls(functools.partial(show, "r", (partition_code(text),))) for text in (one, two))
         assert of_two < 1.1 * of_one
 
 
-def test_no_kernel_says_why_and_control_characters_do_not_reach_the_page() -> None:
+def test_code_without_kernels_says_why_without_control_characters() -> None:
     for show in (code_html, code_text):
         assert "is not compiled" in show("r", ())
-    assert "Inductor raised X: &lt;y&gt;" in code_html("r", (shown(kernels=(), problem="Inductor raised X: <y>"),))
-    assert "\x1b" not in code_html("r", (shown(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
+    assert "Inductor raised X: &lt;y&gt;" in code_html(
+        "r", (partition_code(kernels=(), problem="Inductor raised X: <y>"),)
+    )
+    assert "\x1b" not in code_html("r", (partition_code(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
 
 
-def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
+def test_code_with_a_long_line_keeps_lines_and_colours() -> None:
     text = TEXT.replace("    if (x < 1", f"    // {'x' * 3_000}\n    if (x < 1")
     kernel = replace(KERNELS[0], defined=(4, 11), called=17)
-    page = code_html("r", (shown(text, (kernel,)),))
+    page = code_html("r", (partition_code(text, (kernel,)),))
     assert "x" * 1_900 in page
     assert "x" * 2_100 not in page
     assert 'class="c"' in page
@@ -152,18 +156,18 @@ def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
     assert len(lines_of(page)) == len(text.splitlines())
 
 
-def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:
+def test_a_kernel_in_the_panel_lists_its_gpu_resources() -> None:
     def resources(spilled: int, shared: int) -> str:
         gpu = GpuResources(32, spilled, shared, None, "XBLOCK=1, 1 warp", 1)
-        return " ".join(map(words, code_pane((shown(kernels=(replace(KERNELS[0], gpu=gpu),)),))[0]))
+        return " ".join(map(words, code_pane((partition_code(kernels=(replace(KERNELS[0], gpu=gpu),)),))[0]))
 
     assert "registers 32 · launch XBLOCK=1, 1 warp" in resources(0, 0)
     assert "registers 32 · spilled 16 B · shared 1.00 KiB · launch" in resources(16, 1024)
 
 
-def test_the_definition_of_a_kernel_stands_for_all_its_launches() -> None:
+def test_the_definition_of_a_kernel_has_nodes_of_all_launches() -> None:
     launches = KERNELS[0], replace(KERNELS[0], nodes=(1,), called=17)
-    _, rows = code_pane((shown(kernels=launches),))
+    _, rows = code_pane((partition_code(kernels=launches),))
     sin, mm = "0/forward:sin", "0/forward:mm"
     lines = {key: own for key, (own, _) in rows.items() if key.startswith("c")}
     assert lines == {"c0.1+2": (sin, mm), "c0.1": (sin,), "c0.2": (mm,)}
@@ -174,8 +178,8 @@ def test_a_partition_without_code_on_one_side_is_not_compared() -> None:
     missing, changed = CodeDiff("r/0", code, failed), CodeDiff("r/1", code, ArtifactCode(f"{TEXT}x = 1\n"))
     nothing = "Region 'r' has no partition whose code is known on both sides."
     assert diff_text("r", [missing]) == f"{nothing}\n\nr/0: Inductor raised X"
-    told = "The code of 1 of 1 partitions of region 'r' changed. 1 more partition had no code on one side."
-    assert diff_text("r", [missing, changed]).startswith(f"{told}\n\nr/0: Inductor raised X\n\nr/1: ")
+    summary = "The code of 1 of 1 partitions of region 'r' changed. 1 more partition had no code on one side."
+    assert diff_text("r", [missing, changed]).startswith(f"{summary}\n\nr/0: Inductor raised X\n\nr/1: ")
 
 
 def test_code_is_compared_line_by_line() -> None:

@@ -33,12 +33,12 @@ def names(folds: Iterable[Fold]) -> list[str]:
     return [fold.title if fold.kind is not FoldKind.OP else fold.nodes[0] for fold in folds]
 
 
-def opened(of: Graph, *pieces: RegionPiece, everything: bool = False) -> list[str]:
-    return names(shown_folds(outline(of, pieces), everything=everything))
+def open_titles(whole: Graph, *pieces: RegionPiece, everything: bool = False) -> list[str]:
+    return names(shown_folds(outline(whole, pieces), everything=everything))
 
 
 def norm(path: str, name: str) -> list[Node]:
-    """Return a norm of two lines with three ops, as that of a language model."""
+    """Return the three ops of a norm with two lines, as in a language model."""
     around = ("model", path, f"{path}.norm")
     return [
         op(f"{name}a", modules=around, stack=[line(1), line(8)]),
@@ -83,7 +83,7 @@ def test_equal_layers_are_one_repeat() -> None:
 @pytest.mark.parametrize(
     "other", [TensorSpec("float32", (2, 9), (9, 1), "cpu"), replace(sessions.SPEC, dtype="bfloat16")], ids=str
 )
-def test_layers_and_regions_with_other_shapes_or_types_are_not_equal(other: TensorSpec) -> None:
+def test_layers_with_different_shapes_or_dtypes_are_not_equal(other: TensorSpec) -> None:
     nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
     nodes[7] = Node("n2b", Role.OP, "aten.add.Tensor", ("n2a",), (other,), nodes[7].stack, nodes[7].modules, origin=0)
     assert names(outline(graph(*nodes), ())[0].parts) == [f"layers.{n}.norm" for n in range(6)]
@@ -105,7 +105,7 @@ def test_gradient_sum_is_in_the_common_module() -> None:
     assert names(found[0].parts) == ["m.left", "m.right", "sum"]
 
 
-def test_functions_fold_by_call_and_a_loop_over_them_is_a_repeat() -> None:
+def test_functions_fold_by_call_and_their_loop_is_a_repeat() -> None:
     def call(function: str, at: int, count: int, number: int) -> list[Node]:
         stack = [line(at, "step", scope="step"), line(30, function, scope=function)]
         return [op(f"{function}{number}_{n}", stack=stack) for n in range(count)]
@@ -117,13 +117,13 @@ def test_functions_fold_by_call_and_a_loop_over_them_is_a_repeat() -> None:
     assert repeat.parts[0].about == "model.py:3 in step"
 
 
-def test_wrapper_of_everything_is_no_fold() -> None:
+def test_a_wrapper_of_all_ops_is_no_fold() -> None:
     wrapper = line(1, "wrapper", scope="wrapper")
     nodes = [op(f"op{n}", stack=[wrapper, line(5 + n // 2, "f", scope="f")]) for n in range(8)]
     assert names(outline(graph(*nodes), ())) == ["line 5", "line 6", "line 7", "line 8"]
 
 
-def test_many_ops_of_a_module_fold_by_line_and_are_called_by_its_text() -> None:
+def test_many_ops_of_a_module_fold_by_source_line() -> None:
     nodes = [op(f"op{n}", modules=["m"], stack=[line(n // 5, text=f"x{n // 5} = f(y)")]) for n in range(20)]
     (module,) = outline(graph(*nodes), ())
     assert names(module.parts) == [f"x{n} = f(y)" for n in range(4)]
@@ -137,7 +137,7 @@ def test_unfolded_ops_are_grouped_in_runs() -> None:
     assert [node for fold in found for node in fold.nodes] == [node.name for node in nodes]
 
 
-def test_a_region_stands_in_the_innermost_module_that_holds_all_of_it() -> None:
+def test_a_region_is_in_the_innermost_module_that_contains_it() -> None:
     nodes = [
         *norm("layers.0", "n"),
         op("x", "nc", modules=("model", "layers.0", "layers.0.mlp")),
@@ -162,9 +162,9 @@ def test_graph_opens_on_its_modules() -> None:
         path = f"bert.encoder.layer.{n}"
         nodes += [op(f"l{n}_{m}", modules=("bert", "bert.encoder", path, f"{path}.{'ab'[m % 2]}")) for m in range(8)]
     nodes += [op("h", modules=["head"]), op("h1", modules=["head"])]
-    assert opened(graph(*nodes)) == ["bert.embed", "bert.encoder.layer.0–11", "head"]
+    assert open_titles(graph(*nodes)) == ["bert.embed", "bert.encoder.layer.0–11", "head"]
     assert names(outline(graph(*nodes), ())) == ["bert", "head"]
-    assert len(opened(graph(*nodes), everything=True)) == len(nodes)
+    assert len(open_titles(graph(*nodes), everything=True)) == len(nodes)
 
 
 def test_a_graph_opens_down_to_the_first_of_equal_regions() -> None:
@@ -173,14 +173,14 @@ def test_a_graph_opens_down_to_the_first_of_equal_regions() -> None:
         path = f"layer.{n}"
         nodes += [op(f"l{n}_{m}", modules=("enc", path, f"{path}.{'abcd'[m // 2]}")) for m in range(8)]
         pieces.append(RegionPiece(f"p{n}", 0, n, (f"l{n}_2", f"l{n}_3")))
-    assert opened(graph(*nodes), *pieces) == ["layer.0.a", "l0_2", "l0_3", "layer.0.c", "layer.0.d", "layer.1–11"]
+    assert open_titles(graph(*nodes), *pieces) == ["layer.0.a", "l0_2", "l0_3", "layer.0.c", "layer.0.d", "layer.1–11"]
 
 
-def test_the_budget_bounds_what_opens_by_itself() -> None:
+def test_the_box_budget_limits_the_folds_opened_at_first() -> None:
     nodes = [op(f"{m}_{n}", modules=[f"m{m}"]) for m in range(40) for n in range(9 + m)]
     pieces = [RegionPiece(f"p{m}", m, 0, (f"{m}_0",)) for m in range(40)]
     first = [title for m in range(BOX_BUDGET - 40) for title in (f"{m}_0", "add")]
-    assert opened(graph(*nodes), *pieces) == [*first, *(f"m{m}" for m in range(BOX_BUDGET - 40, 40))]
+    assert open_titles(graph(*nodes), *pieces) == [*first, *(f"m{m}" for m in range(BOX_BUDGET - 40, 40))]
 
 
 @pytest.mark.parametrize("kind", ["functions", "modules"])

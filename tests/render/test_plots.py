@@ -1,4 +1,4 @@
-"""Drawings by matplotlib: they agree with the tables, and without figures they name the method to call."""
+"""Drawings by matplotlib: they agree with the tables; without figures, an error names the method to call."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from tests.shared import sessions
-from tests.shared.drawn_sessions import drawn
+from tests.shared.random_sessions import random_measurement
 
 
 @pytest.fixture(autouse=True)
-def without_a_screen() -> Iterator[None]:
+def off_screen() -> Iterator[None]:
     with mpl.rc_context({"backend": "agg", "figure.max_open_warning": 0}):
         yield
 
 
 def test_regions_and_the_whole_call_have_their_gains_with_whiskers() -> None:
-    session = drawn(0)[1]
+    session = random_measurement(0)[1]
     axes = SavedSession(session).plot.gain()
     gains = {
         name: timing.gain_s
@@ -44,7 +44,7 @@ def test_regions_and_the_whole_call_have_their_gains_with_whiskers() -> None:
     )
 
 
-def test_every_sample_of_a_benchmark_is_drawn_on_the_axes_given() -> None:
+def test_every_sample_of_a_benchmark_is_drawn() -> None:
     session = sessions.measured()
     axes = Plots(session).samples()
     assert Plots(session).samples(axes) is axes
@@ -53,8 +53,8 @@ def test_every_sample_of_a_benchmark_is_drawn_on_the_axes_given() -> None:
         assert [1e3 * seconds for seconds in timing.samples_s] in points.values()
 
 
-def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
-    session = sessions.profiled(sessions.trained(2))
+def test_the_timeline_has_a_row_of_ops_for_each_graph() -> None:
+    session = sessions.profiled(sessions.training_session(2))
     axes = Plots(session).timeline()
     ends = [patch.get_x() + patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
     assert len(axes.patches) == sum(len(graph.ops) for graph in session.graphs)
@@ -62,10 +62,12 @@ def test_a_profiled_call_is_a_row_of_ops_for_each_graph() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0/forward", "0/backward"]
 
 
-def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None:
+def test_kernels_are_drawn_by_operations_per_byte_under_the_roof() -> None:
     product = Kernel("mm", KernelKind.EXTERN, bytes_read=1000, bytes_written=1000, operations=8000)
     times = (KernelTime(Figure(4e-6), 2e-6, BoundBy.MATRIX), KernelTime(Figure(1e-6), 5e-7, BoundBy.COPY))
-    session = sessions.with_code(sessions.trained(1), ArtifactCode("x", (product, replace(product, operations=1000))))
+    session = sessions.with_code(
+        sessions.training_session(1), ArtifactCode("x", (product, replace(product, operations=1000)))
+    )
     artifact = session.artifacts["artifact-0/forward"]
     timed = replace(artifact, kernel_times=ArtifactKernelTimes(times))
     axes = Plots(replace(session, artifacts={"artifact-0/forward": timed})).roofline()
@@ -75,25 +77,25 @@ def test_kernels_are_drawn_by_their_operations_per_byte_under_the_roof() -> None
     assert products[0, 1] == pytest.approx(4.0)  # 8,000 operations in 2 µs
 
 
-def drawn_everything() -> Session:
-    """Return a session of which everything was measured, whose names are markup, and no formula."""
+def session_with_drawings() -> Session:
+    """Return a session with figures for three drawings, whose title is shown neither as markup nor as a formula."""
     name = "<b>&$x_{1$"
     session = sessions.profiled(sessions.measured_alone())
     return replace(session, title=name, timings=sessions.measured().timings)
 
 
 def test_a_saved_page_has_the_drawings_in_folds(tmp_path: Path) -> None:
-    session = drawn_everything()
+    session = session_with_drawings()
     page = save(session, tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<h4>Drawings</h4>") == 1
     for title in ("Gain", "Samples", "Timeline"):
         assert f"<details><summary>{title}</summary>" in page
     assert "<summary>Roofline</summary>" not in page, "no kernel was timed"
-    assert "Drawings" not in save(sessions.trained(1), tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert "Drawings" not in save(sessions.training_session(1), tmp_path / "bare.html").read_text(encoding="utf-8")
 
 
-def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None:
-    found = {title: ET.fromstring(svg) for title, svg in drawings(drawn_everything()).items()}  # noqa: S314 - our own
+def test_drawings_have_texts_unique_ids_and_dark_colours() -> None:
+    found = {title: ET.fromstring(svg) for title, svg in drawings(session_with_drawings()).items()}  # noqa: S314 - our own
     ids = [one.get("id") for svg in found.values() for one in svg.iter() if one.get("id")]
     assert len(set(ids)) == len(ids)
     for title, svg in found.items():
@@ -107,15 +109,15 @@ def test_drawings_have_words_ids_of_their_own_and_colours_for_the_dark() -> None
         assert not [one for one in svg.iter() if one.tag.endswith("style")], "it would be the page's"
 
 
-def test_without_matplotlib_or_with_too_many_marks_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_drawn_without_matplotlib_or_if_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regional_explorer.exploration.plots.LARGEST_DRAWING", 1000)
-    assert drawings(drawn_everything()) == {}
+    assert drawings(session_with_drawings()) == {}
     monkeypatch.undo()
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert drawings(drawn_everything()) == {}
+    assert drawings(session_with_drawings()) == {}
 
 
 @pytest.mark.parametrize("name", ["gain", "samples", "roofline", "timeline"])
 def test_a_plot_without_figures_names_the_method_that_measures_them(name: str) -> None:
     with pytest.raises(MeasureError, match=r"nothing to draw yet: run ex\.\w+\(\) first"):
-        getattr(Plots(sessions.trained(1)), name)()
+        getattr(Plots(sessions.training_session(1)), name)()

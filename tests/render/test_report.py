@@ -1,4 +1,4 @@
-"""Tables, text and pages: the words that must be there, and those that must not."""
+"""Tables, texts and pages: words that they have, and words that they must not have."""
 
 from __future__ import annotations
 
@@ -36,64 +36,64 @@ from regional_explorer.tables.benchmark import (
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans, partitions_table
 from tests.shared import sessions
 from tests.shared.pages import Page
-from tests.shared.sessions import cells, measured_alone, note
+from tests.shared.sessions import cells, measured_alone, notes_text
 
 
-def test_no_speedup_stands_beside_failed_numerics() -> None:
+def test_failed_numerics_have_no_speedup() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
-    said = timings_table(session).text(width=120)
+    text = timings_table(session).text(width=120)
     regional = cells(timings_table(session))[2]
     assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "withheld", "failed", "40"]
     assert "1.24" not in session_text(session)
     assert "1.24" not in session_html(session)
-    assert "faster" not in said
+    assert "faster" not in text
     assert Scale.of(session.timings).chart(session.timings[2]) is None
 
 
 def test_shared_warning_is_shown_once() -> None:
     base = sessions.measured()
 
-    def said(*figures: int) -> str:
+    def text(*figures: int) -> str:
         timings = (
             replace(found, warnings=(f"the machine got quicker meanwhile, by {figure}%: look",))
             for found, figure in zip(base.timings, figures, strict=True)
         )
         return " ".join(timings_table(replace(base, timings=tuple(timings))).text().split())
 
-    assert "eager, traced, your plan, torch.compile: the machine got quicker meanwhile, by 20%: look" in said(
+    assert "eager, traced, your plan, torch.compile: the machine got quicker meanwhile, by 20%: look" in text(
         20, 20, 20, 20
     )
     differing = "eager: the machine got quicker meanwhile, by 20%: look; likewise traced, your plan, torch.compile"
-    assert differing in said(20, 21, 22, 23)
-    assert said(20, 21, 22, 23).count("got quicker") == 1
+    assert differing in text(20, 21, 22, 23)
+    assert text(20, 21, 22, 23).count("got quicker") == 1
     of_backward = replace(base.timings[0], phase=Phase.BACKWARD, warnings=("slow",))
     assert "eager backward: slow" in timings_table(replace(base, timings=(*base.timings, of_backward))).text()
 
 
 @pytest.mark.parametrize("show", [session_text, session_html, page_html])
 def test_empty_session_gives_advice(show: Callable[[Session], str]) -> None:
-    said = " ".join(unescape(show(sessions.session())).split())
-    assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said
-    assert "Nothing measured yet. ex.benchmark()" in said
+    text = " ".join(unescape(show(sessions.session())).split())
+    assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in text
+    assert "Nothing measured yet. ex.benchmark()" in text
 
 
 def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
     def state_and_note(session: Session) -> tuple[str, str]:
-        return cells(regions_table(session))[0][-1], note(regions_table(session))
+        return cells(regions_table(session))[0][-1], notes_text(regions_table(session))
 
-    base = sessions.session((sessions.layers(1),), (sessions.region("attn"),))
+    base = sessions.session((sessions.layers_graph(1),), (sessions.region("attn"),))
     assert state_and_note(base) == ("empty", "")
-    off = sessions.trained(2, state=State.EAGER)
+    off = sessions.training_session(2, state=State.EAGER)
     assert state_and_note(replace(off, plan=off.plan.changed("mlp", enabled=False))) == ("eager", "mlp: disabled")
-    whole = replace(sessions.trained(2), partitions=())
+    whole = replace(sessions.training_session(2), partitions=())
     assert state_and_note(whole) == ("eager", "mlp: none of its ops could be cut out")
-    half = sessions.trained(2)
+    half = sessions.training_session(2)
     half = replace(half, partitions=(replace(half.partitions[0], state=State.FAILED), *half.partitions[1:]))
     assert state_and_note(half) == ("failed", "mlp: 1 failed, 3 compiled")
 
 
-def test_a_config_not_applied_as_requested_is_flagged_with_a_word() -> None:
-    base = sessions.trained(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
+def test_a_config_not_applied_as_requested_has_a_warning() -> None:
+    base = sessions.training_session(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
     done = {"max_autotune": True, "epilogue_fusion": True, "cpp_wrapper": True}
     (part, *_), made = base.partitions, base.artifacts["artifact-0/forward"]
     session = replace(base, partitions=(part,), artifacts={"artifact-0/forward": replace(made, config=done)})
@@ -105,14 +105,14 @@ def test_a_config_not_applied_as_requested_is_flagged_with_a_word() -> None:
 
 
 def test_a_failed_partition_shows_its_error() -> None:
-    session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
+    session = sessions.training_session(2, state=State.FAILED, error="CppCompileError: no compiler")
     page = Page(to_html(*report.report_nodes(session, regions=False)))
     assert page.texts["td"][4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
     assert "mlp in 0/forward: CppCompileError: no compiler" in partitions_table(session).text()
 
 
-def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
+def test_numerics_show_the_closest_to_failing_and_all_failed() -> None:
     assert [row[1] for row in cells(numerics_table(sessions.measured()))] == ["output 0"]
     assert [row[1] for row in cells(numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)))] == [
         "output 0",
@@ -129,7 +129,7 @@ def test_first_failed_tensors_are_shown() -> None:
         assert f"The table shows the closest to failing, and {which};" in " ".join(table.notes())
 
 
-def test_a_chaotic_tensor_is_shown_before_one_that_cannot_be_compared() -> None:
+def test_chaotic_tensors_are_shown_before_tensors_that_cannot_be_compared() -> None:
     session = sessions.measured(numerics=NumericsVerdict.CHAOTIC)
     chaotic = session.numerics[0]
     farther = replace(chaotic, tensor="noise", verdict=NumericsVerdict.NOT_COMPARABLE, error=1.0, variant_error=1.0)
@@ -154,13 +154,13 @@ def test_every_result_begins_with_the_answer() -> None:
     (shown,) = answer_nodes(answer)
     first = shown[2][2]
     assert first[1]["class"] == "rx-headline"
-    said = " ".join(words(first).split())
-    assert said.startswith("A forward pass takes 320 µs: ▲ 1.24× eager (1.21–1.27)")
+    text = " ".join(words(first).split())
+    assert text.startswith("A forward pass takes 320 µs: ▲ 1.24× eager (1.21–1.27)")
     _speed, *others = sentences(answer)
-    assert said.endswith(" ".join(others))
+    assert text.endswith(" ".join(others))
 
 
-def busy_everywhere() -> Session:
+def busy_session() -> Session:
     """Return a session with noise in its benchmark, its profile and the kernel times of an artifact."""
     session = sessions.profiled(sessions.measured())
     key, artifact = next(iter(session.artifacts.items()))
@@ -176,12 +176,12 @@ def busy_everywhere() -> Session:
 
 
 def test_busy_machine_is_reported_once_at_the_top() -> None:
-    busy = busy_everywhere()
+    busy = busy_session()
     sentence = "The machine was busy: 110 of 400 rounds left out; other processes used 0.7 of 2 cores."
     assert busy.noise.sentence == sentence, "the quiet rounds of the kernels do not hide it"
     for shown in (session_text(busy), words(session_html(busy)), words(page_html(busy))):
-        said = " ".join(shown.split())
-        assert said.count("machine was busy") == said[: said.index("Run time")].count(sentence) == 1
+        text = " ".join(shown.split())
+        assert text.count("machine was busy") == text[: text.index("Run time")].count(sentence) == 1
     assert "busy" not in session_text(sessions.profiled(sessions.measured()))
     by_no_process = "The machine was busy: 30 of 100 rounds left out; no other process of this system took part."
     assert Noise(100, 30, 30, 0.04, 2).sentence == by_no_process
@@ -197,7 +197,7 @@ def test_busy_machine_is_reported_once_at_the_top() -> None:
 
 
 def test_different_disturbances_are_all_reported() -> None:
-    session = busy_everywhere()
+    session = busy_session()
     assert session.conditions
     assert session.profile
     disturbed, shared = Noise(100, 12, 12, 0.05, 2), Noise(300, 0, 0, 0.21, 2)
@@ -213,13 +213,13 @@ def test_different_disturbances_are_all_reported() -> None:
 @pytest.mark.parametrize("width", [100, 120])
 def test_text_keeps_to_the_width(width: int) -> None:
     # Without compiles: numbers are not wrapped, and those of all phases are wider.
-    said = session_text(replace(sessions.troubled(), artifacts={}), width=width)
-    assert max(map(len, said.splitlines())) <= width
+    text = session_text(replace(sessions.session_with_diagnostics(), artifacts={}), width=width)
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_narrow_columns_break_between_words() -> None:
-    said = numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).text(width=80)
-    assert {"your", "float32", "gradient", "layers.0.w"} <= set(said.split())
+    text = numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).text(width=80)
+    assert {"your", "float32", "gradient", "layers.0.w"} <= set(text.split())
     assert "320 µs" in timings_table(sessions.measured()).text(width=60)
 
 
@@ -232,7 +232,7 @@ def test_text_aligns_wide_characters() -> None:
 
 
 def test_styles_are_scoped_under_one_class() -> None:
-    page = session_html(sessions.trained(2))
+    page = session_html(sessions.training_session(2))
     sheet = re.sub(r"@media\([^)]*\)\{", "", page[page.index("<style>") + 7 : page.index("</style>")])
     while (flat := re.sub(r"[^{};]+\{[^{}]*\}(?=[^{}]*\})", "", sheet)) != sheet:  # what is nested is inside a class
         sheet = flat
@@ -242,7 +242,7 @@ def test_styles_are_scoped_under_one_class() -> None:
 
 
 def test_a_saved_result_stays_small() -> None:
-    session = sessions.measured(sessions.trained(40))
+    session = sessions.measured(sessions.training_session(40))
     assert len(session_html(session, picture=session_svg(session)).encode()) < 100_000
 
 
@@ -265,8 +265,8 @@ def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
 def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
     base = sessions.measured()
     few = tuple(replace(one, samples_s=one.samples_s[:7], iqr_s=None, speedup=None) for one in base.timings)
-    assert "Fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
-    assert "fewer than 8 samples" not in note(timings_table(base))
+    assert "Fewer than 8 samples" in notes_text(timings_table(replace(base, timings=few)))
+    assert "fewer than 8 samples" not in notes_text(timings_table(base))
 
 
 def test_phases_come_in_their_order() -> None:
@@ -291,10 +291,10 @@ def test_useless_compile_never_pays_off() -> None:
     found = region_timings_table(measured_alone(**fields))
     (row,) = cells(found)
     assert (row[3], row[-1]) == ("−600 µs", "never")
-    assert note(found).count("busy machine") == 1
+    assert notes_text(found).count("busy machine") == 1
 
 
-def test_unmeasurably_small_peaks_say_so() -> None:
+def test_unmeasurably_small_peaks_are_shown_as_bounds() -> None:
     found = (Figure(25_200_000, 25_000_000, 26_000_000), Figure(100, 90, 110))
     peaks = tuple(
         MemoryPeak(name, peak, "resident set", 1 << 20) for name, peak in zip(("eager", "full"), found, strict=True)
@@ -305,18 +305,18 @@ def test_unmeasurably_small_peaks_say_so() -> None:
     ]
 
 
-def test_the_ends_of_a_peak_in_an_edited_file_need_not_be_whole_bytes() -> None:
+def test_bounds_of_a_peak_may_be_fractions_of_bytes() -> None:
     peak = MemoryPeak("eager", Figure(2e6, 1_500_000.5, 2_500_000.5), "resident set")
     frame = memory_table(replace(measured_alone(), memory=(peak,))).dataframe()
     assert frame[["low_bytes", "high_bytes"]].to_numpy().tolist() == [[1_500_000, 2_500_000]]
 
 
-def test_tables_without_figures_are_left_out_everywhere() -> None:
-    # Of a region of which a part alone was measured, there is no row.
+def test_regions_alone_need_measurements_of_all_partitions() -> None:
+    # A region with only some partitions measured has no row.
     interrupted = replace(measured_alone(), partition_timings=measured_alone().partition_timings[:1])
     for show in (session_text, session_html, page_html):
         assert "Regions alone" in show(measured_alone())
-        for session in (sessions.trained(), interrupted):
+        for session in (sessions.training_session(), interrupted):
             assert "Regions alone" not in show(session)
             assert "How it adds up" not in show(session)
 
@@ -325,7 +325,7 @@ def test_tables_without_figures_are_left_out_everywhere() -> None:
 
 
 def test_page_is_self_contained() -> None:
-    page = page_html(sessions.measured(sessions.troubled()))
+    page = page_html(sessions.measured(sessions.session_with_diagnostics()))
     assert page.startswith("<!DOCTYPE html>")
     assert not re.search(r"url\(|@import|http(?!-equiv|://www\.w3\.org/2000/svg)", page)
     parsed = Page(page)
@@ -345,21 +345,21 @@ def test_page_is_self_contained() -> None:
 
 @pytest.mark.parametrize("add", [sessions.measured, sessions.profiled])
 def test_a_page_of_layers_stays_small(add: Callable[[Session], Session]) -> None:
-    page = page_html(add(sessions.trained(24)))
+    page = page_html(add(sessions.training_session(24)))
     assert len(page.encode()) < 150_000
 
 
 def test_the_page_holds_the_times_of_single_regions() -> None:
     base = sessions.measured()
     assert "Regions alone" not in page_html(base)
-    alone = tuple(sessions.alone(part.id, 3e-4, 1e-4) for part in base.partitions)
+    alone = tuple(sessions.partition_timing(part.id, 3e-4, 1e-4) for part in base.partitions)
     page = page_html(replace(base, partition_timings=alone))
     assert page.count("<h4>Regions alone</h4>") == 1
     assert re.search("1.20 ms.*400 µs.*3.00×", re.sub("<[^>]*>", " ", page.split("<h4>Regions alone</h4>")[1]))
 
 
-def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
-    view = Page(page_html(sessions.profiled(sessions.trained()))).data
+def test_boxes_of_a_profiled_page_have_shares_of_the_time() -> None:
+    view = Page(page_html(sessions.profiled(sessions.training_session()))).data
     assert [overlay["title"] for overlay in view["overlays"]] == ["module", "share of the time"]
     for number in range(len(view["graphs"])):
         times = view[f"folds{number}"]["times"]
@@ -369,7 +369,7 @@ def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
 
 
 def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
-    base = sessions.measured(sessions.troubled())
+    base = sessions.measured(sessions.session_with_diagnostics())
     session = sessions.with_code(base, ArtifactCode("def call(args):\n    return args  # </script>\n"))
     other = replace(session, plan=session.plan.changed("mlp", enabled=False))
     page = page_html(session, measured_plans((session, other), session))
@@ -385,9 +385,7 @@ def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
 @pytest.mark.parametrize(
     ("numerics", "shown"), [(NumericsVerdict.FAILED, "✗ withheld"), (NumericsVerdict.OK, "▲ 1.24×")]
 )
-def test_a_measured_plan_that_is_wrong_has_a_verdict_in_place_of_a_speedup(
-    numerics: NumericsVerdict, shown: str
-) -> None:
+def test_a_measured_plan_with_wrong_results_shows_no_speedup(numerics: NumericsVerdict, shown: str) -> None:
     session = sessions.measured(numerics=numerics)
     other = replace(session, plan=session.plan.changed("mlp", enabled=False))
     assert shown in to_html(*measured_plans((session, other), session))

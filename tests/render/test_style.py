@@ -1,8 +1,9 @@
-"""Figures, colours, cleaned text and elements: the small parts that all renderers share."""
+"""Numbers, colours, cleaned text and elements, which all texts and pages share."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from regional_explorer.errors import count, listing
 from regional_explorer.style.css import DARK, LIGHT, Ground, paint
 from regional_explorer.style.element import clean, clean_page, markup, node, style_sheet, to_html, words
 from regional_explorer.style.formats import duration, percent, signed, significant, size
-from tests.shared.pages import contrast, linear
+from tests.shared.pages import contrast, linear_rgb
 
 WRITTEN: dict[Callable[[Any], str], dict[float | None, str]] = {
     duration: {
@@ -63,7 +64,7 @@ WRITTEN: dict[Callable[[Any], str], dict[float | None, str]] = {
 
 
 @pytest.mark.parametrize("write", WRITTEN)
-def test_figures_are_written_for_people(write: Callable[[Any], str]) -> None:
+def test_numbers_are_formatted_for_reading(write: Callable[[Any], str]) -> None:
     assert {value: write(value) for value in WRITTEN[write]} == WRITTEN[write]
 
 
@@ -114,7 +115,7 @@ def test_spaces_between_texts_and_elements_stay() -> None:
     assert words(part) == "one  two  three"
 
 
-def test_a_style_sheet_is_no_markup() -> None:
+def test_a_style_sheet_is_not_escaped() -> None:
     assert to_html(style_sheet("a>b{content:'<'}")) == "<style>a>b{content:'<'}</style>"
 
 
@@ -126,7 +127,7 @@ def test_regions_differ_in_letter_and_hue() -> None:
 
 
 @pytest.mark.parametrize("index", range(8))
-def test_texts_and_strokes_can_be_read_on_their_ground(index: int) -> None:
+def test_region_texts_are_readable_on_their_ground(index: int) -> None:
     found = paint(index)
     for tone, ground in ((found.light, LIGHT), (found.dark, DARK)):
         assert contrast(tone.text, tone.fill) >= 4.5
@@ -134,7 +135,7 @@ def test_texts_and_strokes_can_be_read_on_their_ground(index: int) -> None:
 
 
 @pytest.mark.parametrize("ground", [LIGHT, DARK])
-def test_ground_can_be_read(ground: Ground) -> None:
+def test_texts_are_readable_on_each_ground(ground: Ground) -> None:
     for ink in (ground.ink, ground.quiet, ground.bad):
         assert contrast(ink, ground.paper) >= 4.5
         assert contrast(ink, ground.box) >= 4.5
@@ -143,18 +144,16 @@ def test_ground_can_be_read(ground: Ground) -> None:
 @pytest.mark.parametrize("ground", ["light", "dark"])
 @pytest.mark.parametrize("sight", ["normal", "protanopia", "deuteranopia"])
 def test_regions_differ_for_colour_blind_readers(sight: str, ground: str) -> None:
-    strokes = [getattr(paint(index), ground).stroke for index in range(8)]
-    for one, other in itertools.combinations(strokes, 2):
-        gap = sum((a - b) ** 2 for a, b in zip(seen(one, sight), seen(other, sight), strict=True)) ** 0.5
-        assert gap > 0.12, (one, other)
+    colours = [perceived_colour(getattr(paint(index), ground).stroke, sight) for index in range(8)]
+    assert min(itertools.starmap(math.dist, itertools.combinations(colours, 2))) > 0.12
 
 
-def seen(colour: str, sight: str) -> list[float]:
-    """Return the colour as eyes without red or green cones see it, in linear RGB mapped to cube roots."""
+def perceived_colour(colour: str, sight: str) -> list[float]:
+    """Return the colour as seen without red or green cones, as cube roots of linear RGB."""
     matrix = {
         "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
         "protanopia": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
         "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
     }[sight]
-    light = linear(colour)
+    light = linear_rgb(colour)
     return [max(sum(m * p for m, p in zip(row, light, strict=True)), 0) ** (1 / 3) for row in matrix]

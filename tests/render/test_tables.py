@@ -1,4 +1,4 @@
-"""A table is declared once: its DataFrame, its text and its elements say the same, for people and exactly."""
+"""A table is declared once: its DataFrame has exact values, its text and elements the same ones rounded."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def steps(rows: tuple[Step, ...] = STEPS) -> Table[Step]:
     )
 
 
-def test_the_frame_has_exact_values_in_the_unit_of_their_names() -> None:
+def test_the_frame_has_exact_values_in_the_named_unit() -> None:
     frame = steps().dataframe()
     assert list(frame.columns) == ["step", "time_us", "moved_bytes"]
     assert next(frame.itertuples(index=False, name=None)) == ("load", 1500.0, 3 << 20)
     assert frame["time_us"].isna().tolist() == [False, True]
 
 
-def test_texts_and_elements_have_the_heads_in_order_and_values_for_people() -> None:
+def test_texts_and_elements_have_ordered_heads_and_rounded_values() -> None:
     assert cells(steps()) == [["1.50 ms", "load", "3.00 MiB", ""], ["–", "wait", "0 B", "nothing"]]
     assert steps().text().splitlines()[1].split() == ["time", "step", "moves", "what", "it", "lacks"]
     assert [re.split(r"\s{2,}", line.strip()) for line in steps().text().splitlines()[3:5]] == [
@@ -119,7 +119,7 @@ OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", 
         ("note", "<b>", "&lt;b&gt;"),
     ],
 )
-def test_a_value_is_written_for_people(column: str, value: object, text: str) -> None:
+def test_a_value_is_formatted_for_reading(column: str, value: object, text: str) -> None:
     frame = ShownFrame([{column: value}])
     assert f">{text}<" in frame._repr_html_()
     assert column in frame._repr_html_(), "the column keeps the name that code uses"
@@ -139,7 +139,7 @@ def test_figures_are_in_the_unit_that_the_column_names(name: str) -> None:
             assert text == NONE or float(text.replace(",", "")) == pytest.approx(value, rel=0.01)
 
 
-def test_a_title_names_no_unit_if_its_figures_have_their_own() -> None:
+def test_a_title_names_no_unit_if_its_figures_do() -> None:
     session = sessions.profiled(sessions.measured())
     for shown in (session_text(session), words(session_html(session))):
         assert UNIT_TEXT.search(shown)
@@ -151,7 +151,7 @@ def test_every_table_is_shown_and_has_its_columns_when_empty() -> None:
     code, stages = RegionCode.of(session, "mlp"), RegionStages("mlp", session, ())
     found = Roofline((), (), (), Launches(0, 0, 0), Roundings(0, 0))
     tables = [code.kernels, stages.changes, stages.frame, found.border_frame, found.op_frame, found.region_frame]
-    assert "median_us" in Results(sessions.trained(1)).timings._repr_html_()
+    assert "median_us" in Results(sessions.training_session(1)).timings._repr_html_()
     for table in (*tables, compare(), compare(session), Results(session).kernel_times("mlp")):
         assert type(table) is ShownFrame
         assert len(table.columns) > 2
@@ -184,8 +184,8 @@ def test_results_of_a_table_are_plain_frames() -> None:
 
 
 def test_diagnostics_are_a_list_and_show_a_table() -> None:
-    found = DiagnosticList(sessions.troubled().diagnostics)
-    assert found == list(sessions.troubled().diagnostics)
+    found = DiagnosticList(sessions.session_with_diagnostics().diagnostics)
+    assert found == list(sessions.session_with_diagnostics().diagnostics)
     page = found._repr_html_()
     assert "<table" in page
     assert "region-split" in page
@@ -194,7 +194,7 @@ def test_diagnostics_are_a_list_and_show_a_table() -> None:
 
 
 def test_configure_takes_keywords_like_a_marked_region() -> None:
-    session = sessions.trained(1)
+    session = sessions.training_session(1)
     draft = Draft(session.plan, session.graphs, session.breaks)
     dotted: dict[str, Any] = {"cpp.simdlen": 256}
     draft.configure("mlp", max_fusion_size=8, **dotted)

@@ -1,4 +1,4 @@
-"""What every exploration must hold to, what it and torch are asked, and code that is changed to be wrong or quick."""
+"""Assertions on explorations, short reads of their tables and of torch's state, and replaced compiled code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 BEFORE_2_13, BEFORE_2_15 = TORCH < (2, 13), TORCH < (2, 15)
 
 REGION_IDS = "inductor_region" in inspect.getsource(regional_inductor)
-"""Whether blocks are told apart by name; torch 2.11 takes all marks for one region."""
+"""Whether regional inductor separates blocks by name; torch 2.11 makes all marks one region."""
 
 needs_region_ids = pytest.mark.skipif(not REGION_IDS, reason="this torch has no region ids")
 
@@ -33,14 +33,14 @@ def codes(ex: rx.Exploration) -> list[str]:
     return [item.code for item in ex.diagnostics]
 
 
-def told(ex: rx.Exploration, code: str) -> list[Diagnostic]:
+def diagnostics_of(ex: rx.Exploration, code: str) -> list[Diagnostic]:
     """Return the diagnostics of this code."""
     return [item for item in ex.diagnostics if item.code == code]
 
 
 def only(ex: rx.Exploration, code: str) -> Diagnostic:
     """Return the only diagnostic with a code."""
-    (found,) = told(ex, code)
+    (found,) = diagnostics_of(ex, code)
     return found
 
 
@@ -82,8 +82,8 @@ def backwards_use_threads() -> bool:
     return torch._C._is_multithreading_enabled()
 
 
-def facts(found):
-    """Return the partitions of a session or a status, and the configs of their artifacts."""
+def partitions_and_configs(found):
+    """Return the partitions of a session or a status, as tuples, and the configs of their artifacts."""
     parts = [
         (p.id, p.region, p.instance, p.graph, p.nodes, p.config_requested, p.artifact, p.state)
         for p in found.partitions
@@ -91,7 +91,7 @@ def facts(found):
     return parts, {key: artifact.config for key, artifact in found.artifacts.items()}
 
 
-def trained(fn, module, *args):
+def train_step(fn, module, *args):
     """Run a training step of ``fn``; return its loss, and the gradients of the parameters of ``module``."""
     module.zero_grad()
     loss = fn(*args)
@@ -100,7 +100,7 @@ def trained(fn, module, *args):
 
 
 def change_code(ex, change, graph=""):
-    """Let every artifact, or those of one graph, run what ``change`` makes of its function."""
+    """Replace the function of every artifact, or of those of one graph, by what ``change`` makes of it."""
     program = ex.live.program
     for switch in program.switches:
         if graph in ("", switch.piece.graph_id):
@@ -122,7 +122,7 @@ def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
 
 
 def assert_compiled_is_right(ex):
-    """Everything compiles, takes its inputs, and outputs and gradients are as near to the truth as eager's."""
+    """Assert that all partitions compile and that results and gradients are as close to float64 as eager's."""
     call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
     assert not found.diagnostics

@@ -25,7 +25,7 @@ def page_sections() -> dict[str, str]:
 
 
 def _parts() -> tuple[str, str]:
-    """Return what the page says of diagnostics, and of refusals."""
+    """Return the text of the page about diagnostics, and that about refusals."""
     diagnostics, _, refusals = PAGE.read_text(encoding="utf-8").partition("\n# Calls that are refused\n")
     return diagnostics, refusals
 
@@ -59,7 +59,7 @@ def _programs(sections: dict[str, str], language: str) -> dict[str, str]:
     return {code: f"{imports[1]}\n{block[1]}" for code, block in blocks.items() if block}
 
 
-def explored(source: str, folder: Path) -> Exploration:
+def run_page_program(source: str, folder: Path) -> Exploration:
     """Run a program of the page as a module with lines of its own; return its exploration."""
     path = folder / "program.py"
     path.write_text(source, encoding="utf-8")
@@ -67,8 +67,8 @@ def explored(source: str, folder: Path) -> Exploration:
     return ex
 
 
-def of_quickstart(name: str) -> Callable[..., Any]:
-    """Return a function or class that a cell of the quickstart defines."""
+def quickstart_definition(name: str) -> Callable[..., Any]:
+    """Return the function or class of this name that a cell of the quickstart defines."""
     cells = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     lines = "\n".join(source for source in sources[:3] if f"{name}(" in source or "import" in source).splitlines()
@@ -80,7 +80,7 @@ def of_quickstart(name: str) -> Callable[..., Any]:
 
 def gpt(blocks: int = 4) -> Any:
     """Return the model of the quickstart, narrower."""
-    return of_quickstart("GPT")(blocks, width=32, heads=4, tokens=8, vocabulary=64)
+    return quickstart_definition("GPT")(blocks, width=32, heads=4, tokens=8, vocabulary=64)
 
 
 def norms_apart(block: Any, x: torch.Tensor) -> Any:
@@ -97,25 +97,25 @@ def norms_apart(block: Any, x: torch.Tensor) -> Any:
 
 
 def gpt_of_neighbours(blocks: int = 4) -> Any:
-    """Return that model with its norms a region of their own, which feeds the others directly and is fed by them."""
+    """Return that model with its norms as another region, which feeds the others directly and is fed by them."""
     model = gpt(blocks)
     type(model.blocks[0]).forward = norms_apart  # the class is of this model alone
     return model
 
 
-def on_tokens(model: Any) -> Exploration:
+def explore_on_tokens(model: Any) -> Exploration:
     return rx.explore(model, tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
 CLEAN: dict[str, Callable[[], Exploration]] = {
-    "quickstart": lambda: on_tokens(gpt()),
-    "quickstart, gated": lambda: rx.explore(of_quickstart("gated"), (*programs.pair(), torch.randn(8))),
+    "quickstart": lambda: explore_on_tokens(gpt()),
+    "quickstart, gated": lambda: rx.explore(quickstart_definition("gated"), (*programs.pair(), torch.randn(8))),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
-    "twelve": lambda: rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),)),
+    "twelve": lambda: rx.explore(programs.twelve_regions, (torch.randn(4, requires_grad=True),)),
     "no region": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
     "stack by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*"),
     "mlps by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("up", modules="layers.*.up"),
 }
-"""Programs about which there is nothing at all to say, with and without regions."""
+"""Programs without any diagnostic, with and without regions."""

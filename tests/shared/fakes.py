@@ -1,4 +1,4 @@
-"""Clocks whose time is not that of the machine, and threads that are interrupted."""
+"""Fake clocks, fake times of ops, and threads that are interrupted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel
 from regional_explorer.measure.profile import OpTimer
 
-Make = Callable[..., TimedCall]
-"""Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""
+MakeFakeCall = Callable[..., TimedCall]
+"""Makes a fake variant that takes the given seconds: ``fake_call("eager", 0.25)``, or one number for each call."""
 
 
 @dataclass
 class FakeClock(Clock[float]):
-    """Time stands still but for ``spend``; stamps can be read once the clock was synchronized."""
+    """A clock that only ``spend`` advances; its stamps can be read once it is synchronized."""
 
     time_s: float = 0.0
     rate: float = 1.0
@@ -33,7 +33,7 @@ class FakeClock(Clock[float]):
         self.time_s += self.rate * seconds
 
     def twice_as_fast(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function in which all takes half of its time."""
+        """Return a function in which everything takes half the time."""
 
         def faster(*args: Any) -> Any:
             self.rate /= 2
@@ -51,7 +51,7 @@ class FakeClock(Clock[float]):
         self.flushes += 1
 
     def stamp(self) -> float:
-        """Return the time, which may not be read before the clock has settled."""
+        """Return the time, which may not be read before the clock is synchronized."""
         self.settled = False
         return self.time_s
 
@@ -65,7 +65,7 @@ class FakeClock(Clock[float]):
 
 @dataclass
 class TickingClock(FakeClock):
-    """It goes on by ``tick_s`` with each stamp, so a budget has as many rounds on every machine, however busy it is."""
+    """A clock that each stamp advances by ``tick_s``: a budget has as many rounds on every machine."""
 
     tick_s: float = 1e-3
 
@@ -75,13 +75,13 @@ class TickingClock(FakeClock):
         return super().stamp()
 
 
-class Unwatched(Sentinel):
+class QuietSentinel(Sentinel):
     def time_s(self, clock: Clock[Any]) -> float:
         return 0.0
 
 
 class InterruptedWhen(SameThread):
-    """The calling thread, which is interrupted once: in the first timed work while ``condition`` holds."""
+    """The calling thread, interrupted once: in the first timed work while ``condition`` holds."""
 
     def __init__(self, condition: Callable[[], object]) -> None:
         self.condition, self.interrupted = condition, False
@@ -93,22 +93,22 @@ class InterruptedWhen(SameThread):
         return work()
 
 
-def unwatched(patch: pytest.MonkeyPatch) -> None:
+def ignore_disturbances(patch: pytest.MonkeyPatch) -> None:
     """Let fixed work take no time, so that no round is disturbed."""
-    patch.setattr(rounds, "fixed_work", lambda _clock: Unwatched(TimedCall("fixed work", do_nothing)))
+    patch.setattr(rounds, "fixed_work", lambda _clock: QuietSentinel(TimedCall("fixed work", do_nothing)))
 
 
 @contextmanager
 def timed_by(clock: FakeClock) -> Iterator[None]:
-    """Context manager: benchmarks are timed by ``clock``, whatever their device; fixed work takes none of its time."""
+    """Context manager: ``clock`` times benchmarks of any device; fixed work takes none of its time."""
     with pytest.MonkeyPatch.context() as patch:
-        unwatched(patch)
+        ignore_disturbances(patch)
         patch.setattr(timings, "clock_for", lambda _device: clock)
         yield
 
 
-def plant_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:
-    """Let every op of a profile take the seconds that ``seconds_of`` gives its name, and a stamp a microsecond."""
+def fake_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:
+    """Let ``seconds_of`` say how long each op of a profile takes, by its name; a stamp takes a microsecond."""
     spans = OpTimer.spans
     monkeypatch.setattr(
         OpTimer, "spans", lambda timer, run: ((name, seconds_of(name)) for name, _ in spans(timer, run))

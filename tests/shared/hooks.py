@@ -1,4 +1,4 @@
-"""Hooks of every kind, in every form, that keep what they see in every kind of container."""
+"""Hooks of every kind and form that keep the values they get, in every kind of container."""
 
 import contextlib
 import functools
@@ -45,39 +45,39 @@ def on_tensor(name, register="register_hook"):
     return lambda program, hook: getattr(getattr(program, name), register)(hook)
 
 
-def for_all(register):
+def on_all_modules(register):
     return lambda _program, hook: getattr(all_modules, register)(hook)
 
 
-def of_state_dict(register):
-    def registered(program, hook):
+def on_state_dict(method):
+    def register(program, hook):
         program.before_call = torch.compiler.disable(lambda: program.model.load_state_dict(program.model.state_dict()))
-        return getattr(program.model, register)(hook)
+        return getattr(program.model, method)(hook)
 
-    return registered
+    return register
 
 
-def inside(program, hook):
+def on_inner_tensor(program, hook):
     program.inside_call = lambda y: y.register_hook(hook)
 
 
-def of_several(program, hook):
+def on_several_gradients(program, hook):
     return torch.autograd.graph.register_multi_grad_hook([program.weight, program.model[0].weight], hook, mode="any")
 
 
-def around(pack, unpack):
-    """Make hooks of what autograd saves of one that returns nothing."""
+def on_saved_tensors(pack, unpack):
+    """Return a function that registers a hook, which returns nothing, as pack or unpack hook of saved tensors."""
 
-    def registered(program, hook):
-        def called(value):
+    def register(program, hook):
+        def call_hook(value):
             hook(value)
             return value.detach() if pack else value
 
         program.saving = torch.autograd.graph.saved_tensors_hooks(
-            called if pack else (lambda value: value.detach()), called if unpack else (lambda value: value)
+            call_hook if pack else (lambda value: value.detach()), call_hook if unpack else (lambda value: value)
         )
 
-    return registered
+    return register
 
 
 KINDS = {
@@ -89,24 +89,24 @@ KINDS = {
     "full backward": on_module("register_full_backward_hook"),
     "full backward pre": on_module("register_full_backward_pre_hook"),
     "backward": on_module("register_backward_hook", lambda model: model[0]),
-    "state dict": of_state_dict("register_state_dict_post_hook"),
-    "state dict pre": of_state_dict("register_state_dict_pre_hook"),
-    "load state dict": of_state_dict("register_load_state_dict_post_hook"),
-    "load state dict pre": of_state_dict("register_load_state_dict_pre_hook"),
+    "state dict": on_state_dict("register_state_dict_post_hook"),
+    "state dict pre": on_state_dict("register_state_dict_pre_hook"),
+    "load state dict": on_state_dict("register_load_state_dict_post_hook"),
+    "load state dict pre": on_state_dict("register_load_state_dict_pre_hook"),
     "leaf": on_tensor("weight"),
     "parameter": lambda program, hook: program.model[0].weight.register_hook(hook),
     "made before": on_tensor("made"),
-    "made inside": inside,
-    "several gradients": of_several,
+    "made inside": on_inner_tensor,
+    "several gradients": on_several_gradients,
     "accumulated": on_tensor("weight", "register_post_accumulate_grad_hook"),
-    "forward of all": for_all("register_module_forward_hook"),
-    "forward pre of all": for_all("register_module_forward_pre_hook"),
-    "full backward of all": for_all("register_module_full_backward_hook"),
-    "full backward pre of all": for_all("register_module_full_backward_pre_hook"),
-    "packed": around(pack=True, unpack=False),
-    "unpacked": around(pack=False, unpack=True),
+    "forward of all": on_all_modules("register_module_forward_hook"),
+    "forward pre of all": on_all_modules("register_module_forward_pre_hook"),
+    "full backward of all": on_all_modules("register_module_full_backward_hook"),
+    "full backward pre of all": on_all_modules("register_module_full_backward_pre_hook"),
+    "packed": on_saved_tensors(pack=True, unpack=False),
+    "unpacked": on_saved_tensors(pack=False, unpack=True),
 }
-"""How each kind of hook is registered in a program; what is returned, if anything, can be removed."""
+"""Registers a hook of each kind in a program; returns a handle that removes it, if there is one."""
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def registered(kind, program, hook):
         all_modules._global_is_full_backward_hook = None if "of all" in kind else flag
 
 
-class Lists(list[Any]):
+class ListSubclass(list[Any]):
     def append(self, value):
         raise NotImplementedError
 
@@ -179,7 +179,7 @@ def in_tensor():
     return keep, kept.tolist
 
 
-def in_lists_tensor():
+def in_tensor_of_list():
     kept = [torch.zeros(4)]
 
     def keep(_value):
@@ -191,12 +191,12 @@ def in_lists_tensor():
     return keep, read
 
 
-def held_by(make, keep, read=repr):
-    def made():
+def holder(make, keep, read=repr):
+    def make_holder():
         kept = make()
         return functools.partial(keep, kept), functools.partial(read, kept)
 
-    return made
+    return make_holder
 
 
 def count_weakly(kept, _value):
@@ -204,31 +204,31 @@ def count_weakly(kept, _value):
 
 
 HOLDERS = {
-    "list": held_by(list, lambda kept, value: kept.append(value), len),
-    "item": held_by(dict, lambda kept, value: kept.update({len(kept): value}), len),
-    "list of a dict": held_by(lambda: defaultdict(list, a=[]), lambda kept, value: kept["a"].append(value)),
-    "count": held_by(Counter, lambda kept, _: kept.update("a")),
-    "set": held_by(set, lambda kept, _: kept.add(len(kept)), sorted),
-    "deque": held_by(lambda: deque(maxlen=2), lambda kept, _: kept.append(object()), list),
-    "attribute": held_by(lambda: SimpleNamespace(n=0), lambda kept, _: setattr(kept, "n", kept.n + 1)),
-    "slot": held_by(Slot, lambda kept, _: setattr(kept, "n", kept.n + 1), lambda kept: kept.n),
-    "list of another class": held_by(Lists, Lists.keep, len),
-    "dict in an object": held_by(UserDict, lambda kept, value: kept.update({len(kept): value}), len),
-    "list in an object": held_by(UserList, lambda kept, value: kept.append(value), len),
-    "queue": held_by(queue.Queue, queue.Queue.put, queue.Queue.qsize),
-    "weak keys": held_by(weakref.WeakKeyDictionary, count_weakly, lambda kept: list(kept.values())),
-    "array": held_by(lambda: np.zeros(3), lambda kept, _: kept.__iadd__(1)),
+    "list": holder(list, lambda kept, value: kept.append(value), len),
+    "item": holder(dict, lambda kept, value: kept.update({len(kept): value}), len),
+    "list of a dict": holder(lambda: defaultdict(list, a=[]), lambda kept, value: kept["a"].append(value)),
+    "count": holder(Counter, lambda kept, _: kept.update("a")),
+    "set": holder(set, lambda kept, _: kept.add(len(kept)), sorted),
+    "deque": holder(lambda: deque(maxlen=2), lambda kept, _: kept.append(object()), list),
+    "attribute": holder(lambda: SimpleNamespace(n=0), lambda kept, _: setattr(kept, "n", kept.n + 1)),
+    "slot": holder(Slot, lambda kept, _: setattr(kept, "n", kept.n + 1), lambda kept: kept.n),
+    "list of another class": holder(ListSubclass, ListSubclass.keep, len),
+    "dict in an object": holder(UserDict, lambda kept, value: kept.update({len(kept): value}), len),
+    "list in an object": holder(UserList, lambda kept, value: kept.append(value), len),
+    "queue": holder(queue.Queue, queue.Queue.put, queue.Queue.qsize),
+    "weak keys": holder(weakref.WeakKeyDictionary, count_weakly, lambda kept: list(kept.values())),
+    "array": holder(lambda: np.zeros(3), lambda kept, _: kept.__iadd__(1)),
     "closure": in_closure,
     "global": in_global,
     "default": in_default,
     "function": in_function,
     "tensor": in_tensor,
-    "tensor of a list": in_lists_tensor,
+    "tensor of a list": in_tensor_of_list,
 }
-"""How a function that keeps something of a value is made, with one that tells what is kept."""
+"""Makes, per kind of container, a function that keeps something of a value, and one that returns what is kept."""
 
 
-class Called:
+class CallableObject:
     def __init__(self, keep):
         self.keep = keep
 
@@ -239,22 +239,22 @@ class Called:
         self.keep(args[-1])
 
 
-def of_function(keep):
+def as_function(keep):
     def hook(*args, **_):
         keep(args[-1])
 
     return hook
 
 
-def of_partial(keep):
+def as_partial(keep):
     return functools.partial(lambda keep, *args, **_: keep(args[-1]), keep)
 
 
 FORMS = {
-    "function": of_function,
-    "decorated": lambda keep: torch.no_grad()(of_function(keep)),
-    "method": lambda keep: Called(keep).method,
-    "object": Called,
-    "partial": of_partial,
+    "function": as_function,
+    "decorated": lambda keep: torch.no_grad()(as_function(keep)),
+    "method": lambda keep: CallableObject(keep).method,
+    "object": CallableObject,
+    "partial": as_partial,
 }
-"""How a hook is made of a function that keeps something."""
+"""Makes a hook of each form of a function that keeps something."""

@@ -15,25 +15,25 @@ ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 10**400, 2**63, 1e308, -1.5, "", " ", "aten", "\ud800", "\x1b[31m", [], {}, [[]], [None],
     {"float": "nan"}, {"float": "inf"}, {"float": "x"}, {"": ""}, "regional", "mlp", "0/forward",
 )  # fmt: skip
-"""What takes the place of a value; more come from the document itself."""
+"""Replacements of values; others come from the document itself."""
 
 
 def paths(value: Any, here: Path = ()) -> Iterator[Path]:
-    """Yield the way to every value inside ``value``."""
+    """Yield the path to every value inside ``value``."""
     yield here
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield from paths(item, (*here, key))
 
 
-def at(value: Any, path: Path) -> Any:
+def value_at(value: Any, path: Path) -> Any:
     for key in path:
         value = value[key]
     return value
 
 
-def places(document: dict[str, Any]) -> list[Path]:
-    """Return one way to every value of each kind: of the items of a list the first and the last stand for all."""
+def typical_paths(document: dict[str, Any]) -> list[Path]:
+    """Return the path to one value of each kind: the first and the last item of a list stand for all."""
     found = {}
     for path in paths(document):
         found[tuple("…" if isinstance(key, int) and key > 0 else key for key in path)] = path
@@ -41,23 +41,23 @@ def places(document: dict[str, Any]) -> list[Path]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn, document: dict[str, Any]) -> str:
-    """Return the text of ``document`` after one or two random changes, now and then cut short too."""
+def mutations(draw: st.DrawFn, document: dict[str, Any]) -> str:
+    """Return the text of ``document`` after one or two random changes, sometimes cut short."""
     changed = copy.deepcopy(document)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
-        known = places(changed)
+        known = typical_paths(changed)
         if not known:
             break
         *above, key = draw(st.sampled_from(known))
-        holder: Any = at(changed, tuple(above))
-        kin = [at(changed, path) for path in known if type(at(changed, path)) is type(holder[key])]
+        holder: Any = value_at(changed, tuple(above))
+        kin = [value_at(changed, path) for path in known if type(value_at(changed, path)) is type(holder[key])]
         match draw(st.sampled_from(["kin", "odd", "other", "drop", "double", "rename"])):
             case "kin":
                 holder[key] = copy.deepcopy(draw(st.sampled_from([*kin, *(v for v in ODD if type(v) is type(kin[0]))])))
             case "odd":
                 holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
             case "other":
-                holder[key] = copy.deepcopy(at(changed, draw(st.sampled_from(known))))
+                holder[key] = copy.deepcopy(value_at(changed, draw(st.sampled_from(known))))
             case "drop":
                 del holder[key]
             case "double" if isinstance(holder, list):

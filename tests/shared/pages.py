@@ -1,4 +1,4 @@
-"""Reading a page back: its elements, their texts, and how well its colours can be read."""
+"""Reading a page back: its elements, their texts, and the contrast of its colours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """All elements and attributes of a page, and the texts; elements are closed in order.
+    """All elements and attributes of a page, and the texts; asserts that elements are closed in order.
 
     ``texts`` has the text of each element, by its tag; ``words`` the text of all but style sheets.
     """
@@ -31,7 +31,7 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The state of the view that the page unpacks from the first script."""
+        """The state of the view, which the page unpacks from its first script."""
         found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(self.texts["script"][0])))
         return found
 
@@ -54,12 +54,14 @@ class Page(HTMLParser):
             self.texts[tag][-1] += data
 
 
-def linear(colour: str) -> list[float]:
+def linear_rgb(colour: str) -> list[float]:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
 
 
 def contrast(one: str, other: str) -> float:
     """Return the contrast ratio of the web accessibility guidelines."""
-    lights = sorted(sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear(c), strict=True)) for c in (one, other))
+    lights = sorted(
+        sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear_rgb(c), strict=True)) for c in (one, other)
+    )
     return (lights[1] + 0.05) / (lights[0] + 0.05)

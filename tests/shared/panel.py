@@ -1,4 +1,4 @@
-"""A small exploration and its panel: pressing, reading, and work that a test holds in its hand."""
+"""A small exploration and its panel: pressing, reading, and work that waits for the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(x @ w).sum()
 
 
-def make(*, dynamic: bool | None = None) -> Exploration:
+def small_exploration(*, dynamic: bool | None = None) -> Exploration:
     ex = explore(small, (torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)), dynamic=dynamic)
     ex.mark("mm", ops="aten.mm*").mark("act", ops="aten.relu*")
     ex.configure("mm", {"max_fusion_size": 8})
@@ -30,7 +30,7 @@ def make(*, dynamic: bool | None = None) -> Exploration:
 
 
 def elements(tree: Any, **attributes: str) -> list[Any]:
-    """Return the elements of a tree with these attributes: ``data_of="mm"``."""
+    """Return the elements of a tree that have these attributes: ``data_of="mm"``."""
     wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
     parts = [part for part in tree if isinstance(part, list)]
     mine = [part for part in parts if isinstance(part[0], str) and wanted.items() <= part[1].items()]
@@ -41,26 +41,26 @@ def text(panel: Panel, part: str) -> str:
     return " ".join(" ".join(map(words, panel.part(part))).split())
 
 
-def button(panel: Panel, part: str, do: str, of: str = "") -> Any:
-    (found,) = elements(panel.part(part), data_do=do, data_of=of)
+def button(panel: Panel, part: str, action: str, target: str = "") -> Any:
+    (found,) = elements(panel.part(part), data_do=action, data_of=target)
     return found
 
 
-def enabled(panel: Panel, part: str, do: str) -> bool:
-    return "disabled" not in button(panel, part, do)[1]
+def is_enabled(panel: Panel, part: str, action: str) -> bool:
+    return "disabled" not in button(panel, part, action)[1]
 
 
-def type_in(panel: Panel, do: str, value: str | bool, of: str = "") -> None:
-    panel.press(do, of, value=value)
+def type_in(panel: Panel, action: str, value: str | bool, target: str = "") -> None:
+    panel.press(action, target, value=value)
 
 
 def message(number: int, do: str, of: str = "", **more: Any) -> dict[str, Any]:
-    """Return what a page sends: its message of this number."""
+    """Return a message as a page sends it, with this number."""
     return {"page": "one", "number": number, "do": do, "of": of, "value": None, **more}
 
 
 def rows(panel: Panel) -> dict[str, str]:
-    """Return the texts of the rows as they are shown, by region."""
+    """Return the shown text of each region's row, by region."""
     return {row[1]["data-of"]: words(row) for row in elements(panel.part("regions"), data_do="pick")}
 
 
@@ -69,16 +69,21 @@ def pick(panel: Panel, *names: str) -> None:
         panel.press("pick", name, ctrl=number > 0)
 
 
-def nodes(control: Control, *regions: str, graph: str = "") -> set[str]:
+def region_nodes(control: Control, *regions: str, graph: str = "") -> set[str]:
     """Return the nodes of regions in all graphs, or in one."""
-    held = [(of, name) for region in regions for of, names in control.session.members[region].items() for name in names]
-    return {f"{of}:{name}" for of, name in held if graph in ("", of)}
+    return {
+        f"{graph_id}:{name}"
+        for region in regions
+        for graph_id, names in control.session.members[region].items()
+        for name in names
+        if graph in ("", graph_id)
+    }
 
 
-class Blocked:
-    """Stands in for a method of an exploration: begins, tells, and goes on when the test says so, or once cancelled.
+class BlockedMethod:
+    """A fake method of an exploration that sets ``begun`` and waits for ``go_on`` or until it is cancelled.
 
-    It ends with ``then``, or at once with ``error``.
+    It then returns the result of ``then``; with ``error`` it raises that without waiting.
     """
 
     def __init__(self, then: Callable[..., Any] | None = None, error: BaseException | None = None) -> None:
@@ -99,7 +104,7 @@ class Blocked:
 
 
 class MainLoop:
-    """Does what it is asked by other threads while the main one is in ``run_until``, all that was asked by its end."""
+    """A fake loop of the main thread: ``run_until`` runs all callbacks that other threads have added by its end."""
 
     def __init__(self) -> None:
         self._asked: queue.Queue[Callable[[], object]] = queue.Queue()

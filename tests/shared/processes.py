@@ -1,4 +1,4 @@
-"""Python in a process of its own, and looking at processes from outside."""
+"""Python in a new process, and the state of other processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Done:
-    """A process that has ended: what it wrote, and its exit status, negative for the signal that ended it."""
+class EndedProcess:
+    """An ended process: its output and its exit status, which is negative for the signal that ended it."""
 
     out: str
     err: str
@@ -40,12 +40,11 @@ def python(
     cache: Path | None = None,
     status: int | None = 0,
     timeout: float = 300,
-) -> Done:
-    """Run ``program``, source or a file, in a process of its own, and wait for it.
+) -> EndedProcess:
+    """Run ``program``, source or a file, in a new process; return its output once it has ended.
 
-    It finds this checkout, and ends with ``status``, whatever that is if it is None. ``env`` has environment variables
-    that it sees besides those of this process; None takes one away. ``cache`` is its own directory for Inductor's
-    files, else it shares that of the tests.
+    It imports this checkout. Assert that it ends with ``status``, or with any if that is None. ``env`` adds environment
+    variables, and None removes one. ``cache`` is its directory for Inductor's files, by default that of the tests.
     """
     changes: dict[str, str | Path | None] = {"PYTHONPATH": ROOT, **(env or {})}
     if cache is not None:
@@ -63,15 +62,15 @@ def python(
         timeout=timeout,
     )
     assert status in (None, done.returncode), f"{done.returncode}: {done.stdout[-1000:]}{done.stderr[-4000:]}"
-    return Done(done.stdout, done.stderr, done.returncode)
+    return EndedProcess(done.stdout, done.stderr, done.returncode)
 
 
 def assert_mended(program: str, how: str, tmp_path: Path) -> None:
-    """Run a program that ends with printing ``mended`` while its files cannot be written.
+    """Assert that a program prints ``mended`` at its end, although files cannot be written in between.
 
-    Its text has a ``{constant}``, new in each run and so in no cache, and lines that ``{break_it}`` and ``{mend_it}``:
+    Its text has a ``{constant}``, new in each run and so in no cache, and the lines ``{break_it}`` and ``{mend_it}``:
     no file may grow, as on a full disk (``how="full"``), Inductor's cache directory is below a file
-    (``"no directory"``), or it is deleted (``"gone"``). Where nothing is written to it, it is that of the tests.
+    (``"no directory"``), or it is deleted (``"gone"``).
     """
     cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) if how == "no directory" else tmp_path / "cache"
     (tmp_path / "file").touch()
@@ -86,8 +85,8 @@ def assert_mended(program: str, how: str, tmp_path: Path) -> None:
     assert done.out.splitlines()[-1:] == ["mended"], done.out[-1000:] + done.err[-3000:]
 
 
-def until(condition: Callable[[], Found], seconds: float = 60.0) -> Found:
-    """Wait until ``condition`` holds, for ``seconds`` at most, and return what it gives."""
+def wait_until(condition: Callable[[], Found], seconds: float = 60.0) -> Found:
+    """Wait until ``condition`` holds, for ``seconds`` at most; return its result."""
     end = time.monotonic() + seconds
     while not (found := condition()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -99,6 +98,6 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # Where nobody collects orphans they stay as zombies, which run no more.
+    # Orphans that nobody waits for stay as zombies, which do not run.
     state = Path(f"/proc/{pid}/stat")
     return not state.exists() or state.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -18,7 +18,7 @@ def textbook(x, y):
     return torch.sin(b)
 
 
-def two(x):
+def two_regions(x):
     with rx.region("a"):
         y = x.sin() * 2
     y = y.exp()
@@ -36,7 +36,7 @@ def neighbours(x, y):
 
 
 def with_dropout(x, y):
-    """A region that would draw out of order if its two ends were merged around the dropout between them."""
+    """A region whose random numbers would change order if its two blocks were merged around the dropout between."""
     with rx.region("drops"):
         a = F.dropout(x * y + 1, 0.5)
     a = F.dropout(a, 0.5)
@@ -45,8 +45,8 @@ def with_dropout(x, y):
     return b.sin()
 
 
-def carved(x):
-    """A region out of which the source carves an op."""
+def with_carved_op(x):
+    """A region whose source carves an op out of it."""
     with rx.region("r"):
         a = x.sin()
         with annotate({"fallback_to_eager": True}):
@@ -86,7 +86,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Equal layers without a mark in the source."""
+    """Equal layers without marks in the source."""
 
     def __init__(self, depth: int = 3, width: int = 16) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Stack(nn.Module):
         return x.square().mean()
 
 
-def twelve(x):
+def twelve_regions(x):
     """Twelve regions that share no structure, so that each needs an artifact of its own."""
     for index in range(12):
         with rx.region(f"r{index:02}"):

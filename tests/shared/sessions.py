@@ -1,4 +1,4 @@
-"""Sessions built by hand, and reading back what was drawn and written of them."""
+"""Sessions built by hand, and reads of their pictures and tables."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ HOSTILE = (
     "lone \ud800 surrogate",
     "x" * 10_000,
 )
-"""Names that would break out of HTML, XML or DOT, could not be seen, or are far too long."""
+"""Names that would break out of HTML, XML or DOT, cannot be seen, or are far too long."""
 
 
 def source(line: int, text: str = "y = self.mlp(x)") -> SourceLine:
@@ -78,13 +78,13 @@ def op(name: str, target: str, *inputs: str, module: str = "", line: int = 0, **
         inputs,
         values=(SPEC,),
         stack=(source(line),) if line else (),
-        modules=chain(module) if module else (),
+        modules=module_calls(module) if module else (),
         **fields,
     )
 
 
-def chain(path: str) -> tuple[ModuleCall, ...]:
-    """Return the calls on the way to the module at ``path``; what holds modules by number is not called itself."""
+def module_calls(path: str) -> tuple[ModuleCall, ...]:
+    """Return the module calls on the way to ``path``; a container of numbered modules is not called itself."""
     parts = path.split(".")
     called = [end for end, part in enumerate(parts, 1) if part.isdigit() or end == len(parts)]
     return tuple(ModuleCall(".".join(parts[:end]), "Layer" if parts[end - 1].isdigit() else "Module") for end in called)
@@ -111,8 +111,8 @@ def region(name: str, **config: Any) -> Region:
     return Region(name, (Selector(SelectorKind.MODULES, (f"layers.*.{name}",)),), config)
 
 
-def layers(count: int) -> Graph:
-    """Return ``count`` layers with a residual around ``t``, ``mm``, ``gelu`` each, and a norm that gives a tuple."""
+def layers_graph(count: int) -> Graph:
+    """Return ``count`` layers, each a norm that gives a tuple, and a residual around ``t``, ``mm`` and ``gelu``."""
     nodes = [Node("x", Role.INPUT, "x", values=(SPEC,))]
     nodes += [Node(f"w{n}", Role.PARAMETER, f"w{n}") for n in range(count)]
     last = "x"
@@ -131,7 +131,7 @@ def layers(count: int) -> Graph:
     return Graph("0/forward", GraphKind.FORWARD, 0, tuple(nodes))
 
 
-def backward(count: int) -> Graph:
+def backward_graph(count: int) -> Graph:
     nodes = [
         Node("tangents_1", Role.TANGENT, "tangents_1"),
         *(Node(f"mm{n}", Role.SAVED, f"mm{n}") for n in range(count)),
@@ -150,7 +150,9 @@ def backward(count: int) -> Graph:
     return Graph("0/backward", GraphKind.BACKWARD, 0, tuple(nodes))
 
 
-def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None = None, **config: Any) -> Session:
+def training_session(
+    count: int = 4, *, state: State = State.COMPILED, error: str | None = None, **config: Any
+) -> Session:
     """Return a training session of ``count`` layers whose MLPs are a region, one partition each and per graph."""
     asked = config or {"max_autotune": True}
     cut = {
@@ -174,7 +176,7 @@ def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None 
     )
     made = ArtifactRecord(ArtifactCompile(1.5, CacheResult.MISS), dict(asked))
     return session(
-        (layers(count), backward(count)),
+        (layers_graph(count), backward_graph(count)),
         (region("mlp", **asked),),
         {"mlp": {graph: tuple(itertools.chain(*pieces)) for graph, pieces in cut.items()}},
         partitions=cuts,
@@ -183,7 +185,7 @@ def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None 
 
 
 def with_code(base: Session, code: ArtifactCode) -> Session:
-    """Return a session of ``trained`` with the code of its forward."""
+    """Return a training session with this code of its forward."""
     artifact = replace(base.artifacts["artifact-0/forward"], code=code)
     return replace(base, artifacts={**base.artifacts, "artifact-0/forward": artifact})
 
@@ -212,7 +214,7 @@ def measured(base: Session | None = None, *, numerics: NumericsVerdict = Numeric
     )
     tensor = Numerics("regional", "output 0", "float32", False, 2.1e-7, 9e-7, 3e-7, 2e-7, 1.2e-6, numerics)
     return replace(
-        base or trained(),
+        base or training_session(),
         timings=variants,
         conditions=Conditions("cpu", "2.13.0", 2, 0.95, 40, "every CI is narrow enough", 5.0, 0.011),
         numerics=(tensor, replace(tensor, tensor="gradient of layers.0.w", error=5e-7)),
@@ -220,12 +222,12 @@ def measured(base: Session | None = None, *, numerics: NumericsVerdict = Numeric
     )
 
 
-OF_PARTITION = ("runs", "measured_as", "bitwise", "worst_tensor")
+PARTITION_FIELDS = ("runs", "measured_as", "bitwise", "worst_tensor")
 
 
-def alone(part: str, eager_s: float, compiled_s: float | None, **fields: Any) -> PartitionTiming:
-    """Return the timing of a partition alone; ``fields`` are its own, and those of the timing of its artifact."""
-    own = {name: fields.pop(name) for name in OF_PARTITION if name in fields}
+def partition_timing(part: str, eager_s: float, compiled_s: float | None, **fields: Any) -> PartitionTiming:
+    """Return the timing of a partition; ``fields`` are fields of it or of the timing of its artifact."""
+    own = {name: fields.pop(name) for name in PARTITION_FIELDS if name in fields}
     phase = fields.pop("phase", Phase.FORWARD)
     eager = timing("eager", eager_s, None, phase=phase)
     if compiled_s is None:
@@ -235,11 +237,11 @@ def alone(part: str, eager_s: float, compiled_s: float | None, **fields: Any) ->
 
 
 def measured_alone(**changes: Any) -> Session:
-    """Return two layers of 100 µs forward and 200 µs backward, compiled to half of it, measured once.
+    """Return a session of two layers of 100 µs forward and 200 µs backward, half of that compiled, measured once.
 
-    ``changes`` are made to the timing of each partition.
+    ``changes`` are changed fields of the timing of each partition.
     """
-    base = trained(2)
+    base = training_session(2)
     found = []
     for part in base.partitions:
         forward = part.graph == "0/forward"
@@ -249,15 +251,15 @@ def measured_alone(**changes: Any) -> Session:
             "phase": Phase.FORWARD if forward else Phase.BACKWARD,
             "measured_as": None if part.instance == 0 else f"mlp/0/{part.graph}",
         }
-        found.append(alone(part.id, 1e-4 if forward else 2e-4, **fields | changes))
+        found.append(partition_timing(part.id, 1e-4 if forward else 2e-4, **fields | changes))
     return replace(base, partition_timings=tuple(found))
 
 
-def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Session:
-    """Return a session as one process would measure it, on a machine that was ``machine`` times as slow.
+def measured_in_process(speedup: float, seed: int, *, machine: float = 1.0) -> Session:
+    """Return a session as one process would measure it, on a machine that takes ``machine`` times as long.
 
-    A hundred rounds share the ups and downs of the machine, which drift; a round in twenty is disturbed; the layout of
-    memory, fixed for the life of a process, moves the speedup.
+    Its hundred rounds share the drift of the machine; one round in twenty is disturbed; the layout of memory, fixed for
+    the life of a process, shifts the speedup.
     """
     chance = np.random.default_rng(seed)
     shared = machine * 1e-3 * (1.0 + 0.05 * np.sin(np.linspace(0.0, chance.uniform(1.0, 9.0), 100)))
@@ -274,11 +276,11 @@ def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Sessio
         )
         for variant, found in samples.items()
     )
-    return replace(measured(trained(2)), grad=False, timings=timings)
+    return replace(measured(training_session(2)), grad=False, timings=timings)
 
 
 def profiled(base: Session) -> Session:
-    """Return ``base`` with a profile in which each op of a graph takes a tenth longer than the one before it."""
+    """Return ``base`` with a profile in which each op of a graph takes a tenth longer than the one before."""
     ops = tuple(
         OpTime(graph.id, node.name, Figure(1e-6 * 1.1**number))
         for graph in base.graphs
@@ -299,9 +301,9 @@ def profiled(base: Session) -> Session:
     return replace(base, profile=profile)
 
 
-def troubled() -> Session:
+def session_with_diagnostics() -> Session:
     return replace(
-        trained(),
+        training_session(),
         breaks=(GraphBreak("call to print", (source(12, "print(x.sum())"),)),),
         diagnostics=(
             Diagnostic(
@@ -317,8 +319,8 @@ def troubled() -> Session:
     )
 
 
-def hostile(text: str) -> Session:
-    """Return a session that says ``text`` wherever the user's program has a say.
+def hostile_session(text: str) -> Session:
+    """Return a session with ``text`` wherever it can have text of the user's program.
 
     The name of its region has a space for each character that the name of a region cannot have.
     """
@@ -355,15 +357,15 @@ def hostile(text: str) -> Session:
     return replace(
         base,
         numerics=(found,),
-        partition_timings=(alone(cut.id, 1.0, 0.5, **fields),),
+        partition_timings=(partition_timing(cut.id, 1.0, 0.5, **fields),),
         partition_numerics=(replace(found, partition=text),),
         reconciliation=(ReconciliationRow(Phase.STEP, text, Figure(1.0, 0.9, 1.1), region=name, note=text),),
         memory=(MemoryPeak(text, Figure(1 << 21, why=text), text),),
     )
 
 
-def huge(count: int) -> Session:
-    """Return a session of ``count`` unmarked ops in a row, every tenth fed from far back too."""
+def huge_session(count: int) -> Session:
+    """Return a session of ``count`` unmarked ops in a row; every tenth also has an input from far back."""
     nodes = [Node("x", Role.INPUT, "x")]
     for n in range(count):
         before = f"op{n - 1}" if n else "x"
@@ -373,7 +375,7 @@ def huge(count: int) -> Session:
     return session((Graph("0/inference", GraphKind.INFERENCE, 0, tuple(nodes)),))
 
 
-def parse(svg: str | bytes) -> ET.Element:
+def parse_svg(svg: str | bytes) -> ET.Element:
     """Return the root of ``svg``; raise if it is not well formed."""
     return ET.fromstring(svg)  # noqa: S314 - our own output
 
@@ -382,5 +384,5 @@ def cells(table: Table[Any]) -> list[list[str]]:
     return [[str(column.shown_text(row)) for column in table.shown_columns] for row in table.shown_rows]
 
 
-def note(table: Table[Any]) -> str:
+def notes_text(table: Table[Any]) -> str:
     return "\n".join(table.notes())

@@ -1,4 +1,4 @@
-"""Counts the work of something, as times depend on the machine; and sets the number of threads that do it."""
+"""The number of calls of some work, which unlike its time is the same everywhere; torch's number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search with planted times instead of the machine's."""
+"""A search with simulated times instead of the machine's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from tests.shared.fakes import TickingClock, timed_by
 
 @pytest.fixture
 def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
-    """Let whole graphs be the fastest, on a clock that only calls move; of two ways of tracing, no C++ wrappers."""
+    """Slow down the references, so that a whole graph wins, on a clock that only calls advance.
+
+    Only two tracings are tried, without C++ wrappers.
+    """
     clock = TickingClock()
 
-    def slower(call: TimedCall) -> TimedCall:
+    def slow_down(call: TimedCall) -> TimedCall:
         def forward() -> Any:
             clock.spend(1e-3)
             return call.forward()
@@ -29,12 +32,14 @@ def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
         return dataclasses.replace(call, forward=forward)
 
     eager, full, call = LiveBench.eager, LiveBench.full, LiveBench.call
-    monkeypatch.setattr(LiveBench, "eager", lambda bench: slower(eager(bench)))
-    monkeypatch.setattr(LiveBench, "full", lambda bench: (slower(full(bench)[0]), 0.0))
+    monkeypatch.setattr(LiveBench, "eager", lambda bench: slow_down(eager(bench)))
+    monkeypatch.setattr(LiveBench, "full", lambda bench: (slow_down(full(bench)[0]), 0.0))
     monkeypatch.setattr(
         LiveBench,
         "call",
-        lambda bench, plan, title: slower(call(bench, plan, title)) if title == AT_HAND else call(bench, plan, title),
+        lambda bench, plan, title: (
+            slow_down(call(bench, plan, title)) if title == AT_HAND else call(bench, plan, title)
+        ),
     )
     monkeypatch.setattr(space, "WAYS", (Tracing(joint_passes=True), AS_TORCH_COMPILE))
     monkeypatch.setattr(search, "WRAPPED_WITHIN", -1.0)

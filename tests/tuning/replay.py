@@ -1,4 +1,4 @@
-"""A bench that replays: plans take planted times, on a clock that only moves with them."""
+"""A simulated bench: plans take given times, on a clock that only their calls advance."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ENVIRONMENT = Environment(torch="2.13.0", python="3.11", device="cpu", threads=2
 
 
 @dataclass(frozen=True)
-class Planted:
-    """The planted behaviour of a plan: its time relative to ``torch.compile``, its cost, its failure."""
+class Behaviour:
+    """The simulated behaviour of a plan: its time relative to ``torch.compile``, its cost, its failure."""
 
     over: float = 1.0
     compile_s: float = 5.0
@@ -44,7 +44,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class PlantedPiece:
+class SimulatedPiece:
     """A kind of partition: its time alone, and whether it is wrong."""
 
     name: str
@@ -58,24 +58,24 @@ class PlantedPiece:
 @dataclass
 class ReplayedPlan:
     key: str
-    planted: Planted
+    behaviour: Behaviour
     plan: Plan
     kept_bytes: int | None = MIB
 
     @property
     def constant_bytes(self) -> int:
-        return self.planted.constant_bytes
+        return self.behaviour.constant_bytes
 
 
 @dataclass
 class ReplayBench:
-    """Replays the call whose plans do what ``plant`` says; ``log`` has what was asked of it."""
+    """A call whose plans behave as ``simulate`` says; ``log`` has all requests to the bench."""
 
-    plant: Callable[[Plan], Planted]
+    simulate: Callable[[Plan], Behaviour]
     clock: FakeClock = field(default_factory=FakeClock)
     at_hand: Plan = field(default_factory=Plan)
     suggested: Sequence[Suggestion] = ()
-    plant_pieces: Callable[[Plan], Sequence[PlantedPiece]] = lambda _plan: ()
+    simulate_pieces: Callable[[Plan], Sequence[SimulatedPiece]] = lambda _plan: ()
     eager_over: float = 1.3
     full: Callable[[], tuple[TimedCall, float]] = field(init=False)
     full_fails: str = ""
@@ -93,8 +93,8 @@ class ReplayBench:
         self.context = MeasureContext(self.run, ENVIRONMENT, self.clock)
         self.full = self.compile_full
 
-    def asked(self, what: str) -> list[Any]:
-        return [about for asked, about in self.log if asked == what]
+    def requests(self, kind: str) -> list[Any]:
+        return [about for logged, about in self.log if logged == kind]
 
     @contextmanager
     def step(self, *, timed: bool) -> Iterator[None]:
@@ -107,10 +107,10 @@ class ReplayBench:
     def prepare(self, plan: Plan) -> ReplayedPlan:
         self.log.append(("prepare", plan))
         self.clock.spend(0.5)
-        planted = self.plant(plan)
-        if planted.refusal:
-            raise CaptureError(RefusalCode.GRAPH_FAILED, planted.refusal)
-        return ReplayedPlan(f"{plan!r}", planted, plan)
+        behaviour = self.simulate(plan)
+        if behaviour.refusal:
+            raise CaptureError(RefusalCode.GRAPH_FAILED, behaviour.refusal)
+        return ReplayedPlan(f"{plan!r}", behaviour, plan)
 
     def compile(self, prepared: Sequence[ReplayedPlan], run: Run) -> list[CompileResult | None]:
         built: list[CompileResult | None] = []
@@ -119,7 +119,7 @@ class ReplayBench:
                 built.append(None)
                 continue
             self.log.append(("compile", one.key))
-            left_s = one.planted.compile_s
+            left_s = one.behaviour.compile_s
             while left_s > 0.0 and not run.cancelled():
                 self.clock.spend(min(left_s, 1.0))
                 left_s -= 1.0
@@ -127,10 +127,10 @@ class ReplayBench:
                 None
                 if left_s > 0.0
                 else CompileResult(
-                    one.planted.code or one.key,
-                    one.planted.compile_s,
-                    one.planted.failure,
-                    launches=one.planted.launches,
+                    one.behaviour.code or one.key,
+                    one.behaviour.compile_s,
+                    one.behaviour.failure,
+                    launches=one.behaviour.launches,
                 )
             )
         return built
@@ -138,20 +138,20 @@ class ReplayBench:
     def check(self, prepared: ReplayedPlan) -> CheckResult:
         self.log.append(("check", prepared.key))
         self.clock.spend(0.1)
-        if prepared.planted.raises == "check":
+        if prepared.behaviour.raises == "check":
             raise RuntimeError("no kernel")
-        return CheckResult(prepared.planted.wrong, prepared.planted.bitwise)
+        return CheckResult(prepared.behaviour.wrong, prepared.behaviour.bitwise)
 
     def call(self, prepared: ReplayedPlan, title: str) -> TimedCall:
         assert ("check", prepared.key) in self.log, "timed before it was checked"
-        return self._taking(title, prepared.planted)
+        return self._timed_call(title, prepared.behaviour)
 
     def pieces(self, prepared: ReplayedPlan, budget_s: float) -> list[TimedPiece]:
         self.log.append(("pieces", prepared.key))
         self.clock.spend(budget_s)
         return [
             TimedPiece(one.name, one.region, one.direction, one.runs, one.seconds, (number, prepared))
-            for number, one in enumerate(self.plant_pieces(prepared.plan))
+            for number, one in enumerate(self.simulate_pieces(prepared.plan))
         ]
 
     def race_piece(
@@ -162,7 +162,7 @@ class ReplayBench:
         number, _ = piece.handle
         raced = {}
         for change, other in others.items():
-            then = self.plant_pieces(other.plan)[number]
+            then = self.simulate_pieces(other.plan)[number]
             ratio = piece.seconds / then.seconds
             if not then.wrong:
                 verdict = Verdict.BASELINE if ratio == 1.0 else Verdict.FASTER if ratio > 1.0 else Verdict.SLOWER
@@ -170,27 +170,27 @@ class ReplayBench:
         return raced
 
     def eager(self) -> TimedCall:
-        return self._taking(EAGER, Planted(self.eager_over))
+        return self._timed_call(EAGER, Behaviour(self.eager_over))
 
     def compile_full(self) -> tuple[TimedCall, float]:
         if self.full_fails:
             raise RuntimeError(self.full_fails)
         self.clock.spend(6.0)
-        return self._taking(TORCH_COMPILE, Planted()), 6.0
+        return self._timed_call(TORCH_COMPILE, Behaviour()), 6.0
 
-    def _taking(self, title: str, planted: Planted) -> TimedCall:
-        peaks[title] = planted.peak_bytes
+    def _timed_call(self, title: str, behaviour: Behaviour) -> TimedCall:
+        peaks[title] = behaviour.peak_bytes
 
         def spend(share: float) -> str:
-            if planted.raises == "call":
+            if behaviour.raises == "call":
                 raise RuntimeError("it crashed")
-            self.clock.spend(share * planted.over * self.step_s * self._slowness())
+            self.clock.spend(share * behaviour.over * self.step_s * self._slowness())
             return title
 
         return TimedCall(title, lambda: spend(0.4), (lambda _: spend(0.6)) if self.grad else None)
 
     def _slowness(self) -> float:
-        """Return how much longer a call takes now: noise differs from call to call, a drift goes on from the last."""
+        """Return the factor by which a call takes longer now: noise of its own, times a drift that accumulates."""
         if self.drift:
             self.drifted += self.random.gauss(0.0, self.drift)
         return math.exp(self.drifted) * self.random.uniform(1 - self.noise, 1 + self.noise)
@@ -205,7 +205,7 @@ class ReplayBench:
         yield
 
     def trouble(self, prepared: ReplayedPlan) -> str:
-        return "Dynamo traced the call again" if prepared.planted.raises == "trouble" else ""
+        return "Dynamo traced the call again" if prepared.behaviour.raises == "trouble" else ""
 
     def keep(self, prepared: ReplayedPlan) -> None:
         self.log.append(("keep", prepared.key))
@@ -217,17 +217,19 @@ class ReplayBench:
 peaks: dict[str, int] = {}
 
 
-def by_parts(ways: Mapping[Tracing, float], keys: Mapping[str, float], **planted: Any) -> Callable[[Plan], Planted]:
-    """Return a planting in which ways of tracing and keys multiply; keys that are not named change no code."""
+def cost_model(
+    tracings: Mapping[Tracing, float], keys: Mapping[str, float], **behaviour: Any
+) -> Callable[[Plan], Behaviour]:
+    """Return behaviour whose time is the product of a factor per tracing and per key; other keys change no code."""
 
-    def plant(plan: Plan) -> Planted:
+    def simulate(plan: Plan) -> Behaviour:
         if not is_whole(plan):
-            return Planted(1.2)
+            return Behaviour(1.2)
         config = plan[WHOLE].config
-        over = ways.get(plan.tracing, 1.1)
+        over = tracings.get(plan.tracing, 1.1)
         effective = [key for key in config if key in keys]
         for key in effective:
             over *= keys[key]
-        return Planted(over, code=f"{plan.tracing} {sorted(effective)}", **planted)
+        return Behaviour(over, code=f"{plan.tracing} {sorted(effective)}", **behaviour)
 
-    return plant
+    return simulate

@@ -37,9 +37,7 @@ def step(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.compiles
-def test_a_search_finds_a_plan_that_can_be_applied_saved_and_run_elsewhere(
-    slow_references: TickingClock, tmp_path: Path
-) -> None:
+def test_a_found_plan_can_be_applied_saved_and_compiled(slow_references: TickingClock, tmp_path: Path) -> None:
     x = torch.randn(16, 16, requires_grad=True)
     ex = rx.explore(step, (x,))
     plan, ledger = ex.plan, tmp_path / "tries.jsonl"
@@ -81,19 +79,19 @@ def test_a_search_finds_a_plan_that_can_be_applied_saved_and_run_elsewhere(
 def test_a_plan_whose_results_are_wrong_is_not_timed(
     slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Compiled code of one way of tracing is made to return half of its results."""
+    """The compiled code of one tracing returns half of each result."""
     compile_plans = LiveBench.compile
 
-    def compile_wrong(bench: LiveBench, prepared: Any, run: Any) -> Any:
+    def compile_and_halve_results(bench: LiveBench, prepared: Any, run: Any) -> Any:
         built = compile_plans(bench, prepared, run)
         for one in prepared:
             if one.program.plan.tracing != JOINT:
                 continue
             for switch in one.program.switches:
-                switch.use(halved(switch.artifact))
+                switch.use(halve_results(switch.artifact))
         return built
 
-    monkeypatch.setattr(LiveBench, "compile", compile_wrong)
+    monkeypatch.setattr(LiveBench, "compile", compile_and_halve_results)
     with torch.no_grad():
         ex = rx.explore(step, (torch.randn(16, 16),), plan=rx.Plan())
         found = ex.tune(20.0, keys=[], ledger=tmp_path / "tries.jsonl").record
@@ -104,8 +102,8 @@ def test_a_plan_whose_results_are_wrong_is_not_timed(
     assert found.plan != whole.plan
 
 
-def halved(right: Artifact) -> Artifact:
-    """Return an artifact that returns half of what it should."""
+def halve_results(right: Artifact) -> Artifact:
+    """Return an artifact that returns half of each result."""
 
     def call(args: Any) -> Any:
         return [value / 2 for value in right.call(args)]
@@ -114,7 +112,7 @@ def halved(right: Artifact) -> Artifact:
 
 
 @pytest.mark.compiles
-def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their_code_differs(
+def test_plans_of_one_cut_share_a_run_and_race_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other_code, wrong = {"size_asserts": False}, {"size_asserts": False, "max_fusion_size": 62}
@@ -123,11 +121,11 @@ def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their
         bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
     calls, run_call = list[Any](), ex.live.call.run
 
-    def counted(*args: Any) -> Any:
+    def count_run(*args: Any) -> Any:
         calls.append(args)
         return run_call(*args)
 
-    monkeypatch.setattr(ex.live.call, "run", counted)
+    monkeypatch.setattr(ex.live.call, "run", count_run)
     with bench.closing(), timed_by(TickingClock()):
         with bench.step(timed=False):
             now = bench.prepare(ex.plan)
@@ -137,7 +135,7 @@ def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their
             assert all(built and not built.failure for built in bench.compile([now, *others.values()], PLAIN_RUN))
             artifacts, program = now.program.store.artifacts, others[str(wrong)].program
             for key in program.keys().values():
-                artifacts[key] = halved(artifacts[key])
+                artifacts[key] = halve_results(artifacts[key])
                 program.store.hashes.pop(key, None)
         with bench.step(timed=True):
             pieces = bench.pieces(now, 0.5)
@@ -154,24 +152,24 @@ def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their
 
 
 @pytest.mark.compiles
-def test_the_exploration_keeps_its_plan_trace_and_edits_while_it_is_searched(
+def test_a_search_keeps_the_plan_trace_and_edits(
     slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its plan is edited between two steps; the search is about the one at its beginning."""
+    """The plan is edited between two steps; the search keeps to the plan at its beginning."""
     monkeypatch.setattr(space, "WAYS", (Tracing(), JOINT))
     with torch.no_grad():
         x = torch.randn(16, 16)
         ex = rx.explore(step, (x,))
         plan, captures, prepare = ex.plan, [ex.live.capture], LiveBench.prepare
 
-        def edited(bench: LiveBench, asked: rx.Plan) -> Any:
-            if asked == plan:
+        def edit_and_prepare(bench: LiveBench, requested: rx.Plan) -> Any:
+            if requested == plan:
                 ex.configure("middle", {"max_fusion_size": 4})
-            prepared = prepare(bench, asked)
+            prepared = prepare(bench, requested)
             captures.append(prepared.program.capture)
             return prepared
 
-        monkeypatch.setattr(LiveBench, "prepare", edited)
+        monkeypatch.setattr(LiveBench, "prepare", edit_and_prepare)
         found = ex.tune(20.0, keys=[], ledger=tmp_path / "tries.jsonl").record
         assert found.by_title[AT_HAND].plan == plan
         assert ex.plan["middle"].config == {"max_fusion_size": 4}

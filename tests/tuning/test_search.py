@@ -1,4 +1,4 @@
-"""The search, replayed: its tries, its answer, its texts, and that it keeps its budget."""
+"""The search on a simulated bench: its tries, its answer, its texts, and that it keeps its budget."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
 from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
-from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
+from tests.tuning.replay import MIB, Behaviour, ReplayBench, SimulatedPiece, cost_model
 
 JOINT = Tracing(joint_passes=True)
 KEYS = ({"cpp_wrapper": True}, {"size_asserts": False}, {"max_fusion_size": 16}, {"inplace_buffers": False})
@@ -67,7 +67,7 @@ def title(tracing: Tracing, **config: Any) -> str:
 
 
 def test_the_fastest_plan_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97}), at_hand=MARKED)
+    bench = ReplayBench(cost_model({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97}), at_hand=MARKED)
     tuning = tune(bench, limits(), ledger)
     assert tuning.answer == title(JOINT, cpp_wrapper=True, size_asserts=False)
     assert tuning.plan == whole_graph(JOINT, {"cpp_wrapper": True, "size_asserts": False})
@@ -83,7 +83,7 @@ def test_the_fastest_plan_is_found_and_confirmed_beside_the_references(ledger: L
 
 
 def test_every_neighbour_of_the_answer_was_tried(ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97, "inplace_buffers": 0.98}))
+    bench = ReplayBench(cost_model({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97, "inplace_buffers": 0.98}))
     tuning = tune(bench, limits(), ledger)
     assert tuning.answer == title(JOINT, cpp_wrapper=True, inplace_buffers=False, size_asserts=False)
     best = {"cpp_wrapper": True, "inplace_buffers": False, "size_asserts": False}
@@ -98,17 +98,17 @@ def test_a_plan_without_an_undisturbed_round_is_dropped(ledger: Ledger, monkeypa
 
     def without_samples(*args: Any, **options: Any) -> RoundsResult:
         result = measure_rounds(*args, **options)
-        return replace(result, samples={name: of for name, of in result.samples.items() if name != lost})
+        return replace(result, samples={name: phases for name, phases in result.samples.items() if name != lost})
 
     monkeypatch.setattr(tries, "measure_rounds", without_samples)
-    tuning = tune(ReplayBench(by_parts({AS_TORCH_COMPILE: 0.9}, {})), limits(), ledger)
+    tuning = tune(ReplayBench(cost_model({AS_TORCH_COMPILE: 0.9}, {})), limits(), ledger)
     assert outcome(tuning, lost) is Outcome.FAILED
     assert tuning.by_title[lost].why == "it could not be compared with torch.compile"
     assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
 
 
 def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
-    tuning = tune(ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97})), limits(), ledger)
+    tuning = tune(ReplayBench(cost_model({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97})), limits(), ledger)
     keys = [one for one in tuning.tries if one.stage is SearchStage.KEYS]
     wrapped = ["cpp_wrapper=True" in one.title for one in keys]
     assert wrapped == sorted(wrapped)
@@ -116,7 +116,7 @@ def test_keys_are_tried_without_the_wrapper_first(ledger: Ledger) -> None:
 
 
 def test_the_likeliest_tracings_are_tried_with_a_wrapper_before_others(ledger: Ledger) -> None:
-    tuning = tune(ReplayBench(by_parts({}, {})), limits(), ledger)
+    tuning = tune(ReplayBench(cost_model({}, {})), limits(), ledger)
     plans = [one.plan for one in tuning.tries if one.plan is not None][:5]
     assert [(one.tracing, bool(one[WHOLE].config)) for one in plans] == [
         (WAYS[0], False),
@@ -128,16 +128,16 @@ def test_the_likeliest_tracings_are_tried_with_a_wrapper_before_others(ledger: L
 
 
 def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
-    bench = ReplayBench(lambda plan: Planted(0.9, code="the same"))
+    bench = ReplayBench(lambda plan: Behaviour(0.9, code="the same"))
     tuning = tune(bench, limits(), ledger)
-    assert len(bench.asked("check")) == 1
+    assert len(bench.requests("check")) == 1
     assert tuning.counts[Outcome.MEASURED] == 1
     assert tuning.counts[Outcome.SAME_CODE] == len(tuning.tries) - 3
     assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
 
 
-def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
-    slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
+def test_the_better_reference_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> None:
+    slow = cost_model(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
     by_full = tune(ReplayBench(slow), limits(), ledger)
     assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
     said = search_sentences(by_full)
@@ -147,7 +147,7 @@ def test_if_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger)
     assert (by_eager.answer, by_eager.gain) == (EAGER, None)
 
 
-def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() -> None:
+def test_a_faster_plan_has_the_least_difference_that_counts() -> None:
     plan = whole_graph_candidate(SearchStage.TRACING, JOINT)
     fast = Try(plan.title, plan.stage, Outcome.MEASURED, plan.plan, over_full=Figure(1.03, 1.02, 1.05), final=True)
     full = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, final=True)
@@ -156,132 +156,130 @@ def test_a_plan_that_seems_faster_comes_with_the_least_difference_that_counts() 
 
 
 @pytest.mark.parametrize("code", ["the same", ""], ids=["equal code", "code of their own"])
-def test_fifty_searches_among_equally_fast_plans_claim_no_gain_and_compile_none_twice(
-    code: str, tmp_path: Path
-) -> None:
+def test_equally_fast_plans_give_no_gain_and_compile_once_each(code: str, tmp_path: Path) -> None:
     for seed in range(50):
-        bench = ReplayBench(lambda plan: Planted(code=code), eager_over=1.0, noise=0.05, drift=0.003)
+        bench = ReplayBench(lambda plan: Behaviour(code=code), eager_over=1.0, noise=0.05, drift=0.003)
         bench.random.seed(seed)
         tuning = tune(bench, limits(120.0), Ledger(tmp_path / f"{seed}"))
-        compiled = bench.asked("compile")
+        compiled = bench.requests("compile")
         assert len(compiled) == len(set(compiled)) > len(WAYS)
-        assert len(bench.asked("check")) == (
+        assert len(bench.requests("check")) == (
             1 if code else tuning.counts[Outcome.MEASURED] + tuning.counts[Outcome.SLOWER]
         )
         assert tuning.gain is None, seed
         assert tuning.plan is None
 
 
-def test_the_plan_at_hand_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> None:
-    bench = ReplayBench(lambda plan: Planted(0.8 if plan == MARKED else 0.9), at_hand=MARKED)
+def test_the_plan_at_hand_is_the_answer_if_fastest(ledger: Ledger) -> None:
+    bench = ReplayBench(lambda plan: Behaviour(0.8 if plan == MARKED else 0.9), at_hand=MARKED)
     tuning = tune(bench, limits(), ledger)
     assert (tuning.answer, tuning.rival, tuning.plan) == (AT_HAND, AT_HAND, MARKED)
 
 
 @pytest.mark.parametrize(
-    ("planted", "expected"),
+    ("behaviour", "expected"),
     [
-        (Planted(0.5, wrong="output: off by up to 3"), Outcome.WRONG),
-        (Planted(0.5, failure="g++ failed"), Outcome.FAILED),
-        (Planted(0.5, refusal="it cannot be traced"), Outcome.FAILED),
-        (Planted(0.5, raises="check"), Outcome.FAILED),
-        (Planted(0.5, raises="call"), Outcome.FAILED),
-        (Planted(0.5, raises="trouble"), Outcome.FAILED),
+        (Behaviour(0.5, wrong="output: off by up to 3"), Outcome.WRONG),
+        (Behaviour(0.5, failure="g++ failed"), Outcome.FAILED),
+        (Behaviour(0.5, refusal="it cannot be traced"), Outcome.FAILED),
+        (Behaviour(0.5, raises="check"), Outcome.FAILED),
+        (Behaviour(0.5, raises="call"), Outcome.FAILED),
+        (Behaviour(0.5, raises="trouble"), Outcome.FAILED),
     ],
     ids=["wrong", "not compiled", "not traced", "raises when checked", "raises when timed", "traced again"],
 )
 def test_wrong_or_failing_plans_are_dropped_with_their_reason(
-    planted: Planted, expected: Outcome, ledger: Ledger
+    behaviour: Behaviour, expected: Outcome, ledger: Ledger
 ) -> None:
-    rest = by_parts({AS_TORCH_COMPILE: 0.9}, {})
-    tuning = tune(ReplayBench(lambda plan: planted if plan.tracing == JOINT else rest(plan)), limits(), ledger)
+    rest = cost_model({AS_TORCH_COMPILE: 0.9}, {})
+    tuning = tune(ReplayBench(lambda plan: behaviour if plan.tracing == JOINT else rest(plan)), limits(), ledger)
     assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
     assert outcome(tuning, title(JOINT)) is expected
     why = tuning.by_title[title(JOINT)].why
-    assert any(reason in why for reason in filter(None, (planted.wrong, planted.failure, planted.refusal))) or (
-        planted.raises and why
+    assert any(reason in why for reason in filter(None, (behaviour.wrong, behaviour.failure, behaviour.refusal))) or (
+        behaviour.raises and why
     )
     assert all(one.outcome is not Outcome.MEASURED for one in tuning.tries if one.plan and one.plan.tracing == JOINT)
 
 
-def test_bitwise_takes_only_what_equals_eager_to_the_bit(ledger: Ledger) -> None:
-    def plant(plan: Plan) -> Planted:
-        return Planted(0.7) if plan.tracing == JOINT else Planted(0.9, bitwise=plan.tracing == AS_TORCH_COMPILE)
+def test_bitwise_accepts_only_plans_that_equal_eager_bitwise(ledger: Ledger) -> None:
+    def simulate(plan: Plan) -> Behaviour:
+        return Behaviour(0.7) if plan.tracing == JOINT else Behaviour(0.9, bitwise=plan.tracing == AS_TORCH_COMPILE)
 
-    tuning = tune(ReplayBench(plant), limits(numbers=NumericsRequirement.BITWISE), ledger)
+    tuning = tune(ReplayBench(simulate), limits(numbers=NumericsRequirement.BITWISE), ledger)
     assert tuning.plan is not None
     assert tuning.plan.tracing == AS_TORCH_COMPILE
     assert outcome(tuning, title(JOINT)) is Outcome.WRONG
 
 
 def test_bitwise_does_not_answer_with_torch_compile(ledger: Ledger) -> None:
-    bench = ReplayBench(lambda _plan: Planted(1.1, bitwise=True), eager_over=1.3)
+    bench = ReplayBench(lambda _plan: Behaviour(1.1, bitwise=True), eager_over=1.3)
     tuning = tune(bench, limits(numbers=NumericsRequirement.BITWISE), ledger)
     assert tuning.plan is not None
     assert tuning.rival == EAGER
 
 
-def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Ledger, tmp_path: Path) -> None:
-    def plant(plan: Plan) -> Planted:
+def test_plans_may_need_more_memory_than_eager_only_if_allowed(ledger: Ledger, tmp_path: Path) -> None:
+    def simulate(plan: Plan) -> Behaviour:
         over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
-        return Planted(0.7, peak_bytes=30 * MIB) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
+        return Behaviour(0.7, peak_bytes=30 * MIB) if plan.tracing == JOINT else Behaviour(over, code=f"{plan.tracing}")
 
-    tuning = tune(ReplayBench(plant), limits(), ledger)
+    tuning = tune(ReplayBench(simulate), limits(), ledger)
     assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
     assert tuning.by_title[title(JOINT)].why == "it needs more memory than the 10.0 MiB that eager needs"
-    allowed = tune(ReplayBench(plant), limits(max_memory=40 * MIB), Ledger(tmp_path / "other"))
+    allowed = tune(ReplayBench(simulate), limits(max_memory=40 * MIB), Ledger(tmp_path / "other"))
     assert allowed.plan is not None
     assert allowed.plan.tracing == JOINT
 
 
 def test_frozen_weights_count_where_memory_is_limited(tmp_path: Path) -> None:
-    def plant(plan: Plan) -> Planted:
+    def simulate(plan: Plan) -> Behaviour:
         over = 0.7 if plan.tracing.frozen else 0.9 if plan.tracing == JOINT else 1.0
-        return Planted(over, code=f"{plan.tracing}", constant_bytes=30 * MIB if plan.tracing.frozen else 0)
+        return Behaviour(over, code=f"{plan.tracing}", constant_bytes=30 * MIB if plan.tracing.frozen else 0)
 
     ledger, frozen = Ledger(tmp_path / "tries.jsonl"), title(FROZEN, cpp_wrapper=True)
-    by_default = tune(ReplayBench(plant, grad=False), limits(), ledger)
+    by_default = tune(ReplayBench(simulate, grad=False), limits(), ledger)
     assert by_default.answer == frozen
     assert "30.0 MiB of frozen weights besides those of the model" in search_sentences(by_default)
-    for book in (ledger, Ledger(tmp_path / "others.jsonl")):  # what an earlier search has found, too
-        limited = tune(ReplayBench(plant, grad=False), limits(max_memory=35 * MIB), book)
+    for each in (ledger, Ledger(tmp_path / "others.jsonl")):  # with and without the tries of an earlier search
+        limited = tune(ReplayBench(simulate, grad=False), limits(max_memory=35 * MIB), each)
         assert limited.answer == title(JOINT)
         assert "more memory than the 35.0 MiB allowed, 30.0 MiB for frozen weights" in limited.by_title[frozen].why
-    allowed = tune(ReplayBench(plant, grad=False), limits(max_memory=45 * MIB), Ledger(tmp_path / "more.jsonl"))
+    allowed = tune(ReplayBench(simulate, grad=False), limits(max_memory=45 * MIB), Ledger(tmp_path / "more.jsonl"))
     assert allowed.answer == frozen
 
 
 def test_plans_that_take_too_long_to_compile_are_not_chosen(ledger: Ledger) -> None:
-    def plant(plan: Plan) -> Planted:
+    def simulate(plan: Plan) -> Behaviour:
         over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
-        return Planted(0.7, compile_s=50.0) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
+        return Behaviour(0.7, compile_s=50.0) if plan.tracing == JOINT else Behaviour(over, code=f"{plan.tracing}")
 
-    tuning = tune(ReplayBench(plant), limits(2000.0, max_compile_s=20.0), ledger)
+    tuning = tune(ReplayBench(simulate), limits(2000.0, max_compile_s=20.0), ledger)
     assert tuning.answer == title(AS_TORCH_COMPILE, cpp_wrapper=True)
 
 
 @pytest.mark.parametrize("budget_s", [20.0, 45.0, 90.0, 300.0])
 def test_the_budget_is_kept_and_untried_plans_are_listed(budget_s: float, ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
+    bench = ReplayBench(cost_model({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
     tuning = tune(bench, limits(budget_s), ledger)
     assert tuning.spent_s <= budget_s
     left_out = [one for one in tuning.tries if one.outcome is Outcome.NOT_TRIED]
     assert all("the budget" in one.why or "slower than the best" in one.why for one in left_out)
     assert any("the budget" in one.why for one in left_out) == (budget_s < 300)
     assert tuning.answer
-    compiled = len(bench.asked("compile"))
+    compiled = len(bench.requests("compile"))
     assert compiled + len(left_out) <= len(tuning.tries) + len([one for one in tuning.tries if one.final])
 
 
-def test_a_failing_torch_compile_is_reported_and_plans_are_compared_with_eager(ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.9}, {}), full_fails="no lowering\nfor this op")
+def test_plans_are_compared_with_eager_if_torch_compile_fails(ledger: Ledger) -> None:
+    bench = ReplayBench(cost_model({JOINT: 0.9}, {}), full_fails="no lowering\nfor this op")
     tuning = tune(bench, limits(), ledger)
     assert tuning.by_title[TORCH_COMPILE].why == "RuntimeError: no lowering"
     assert (tuning.answer, tuning.rival) == (title(JOINT), EAGER)
 
 
-def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None:
-    tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {}), grad=False), limits(), ledger)
+def test_the_partitioner_is_not_tried_without_a_backward(ledger: Ledger) -> None:
+    tuning = tune(ReplayBench(cost_model({JOINT: 0.9}, {}), grad=False), limits(), ledger)
     traced = [one.plan.tracing for one in tuning.tries if one.stage is SearchStage.TRACING and one.plan]
     options = [(way.joint_passes, way.decompositions, way.frozen) for way in traced]
     assert len(options) == len(set(options)) == 4
@@ -289,13 +287,13 @@ def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("after", [1, 4, 8])
-def test_a_cancelled_search_keeps_its_tries_and_names_the_best_so_far(after: int, ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
+def test_a_cancelled_search_keeps_its_tries_and_the_best(after: int, ledger: Ledger) -> None:
+    bench = ReplayBench(cost_model({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
 
-    def cancelled() -> bool:
-        return len(bench.asked("prepare")) >= after
+    def is_cancelled() -> bool:
+        return len(bench.requests("prepare")) >= after
 
-    bench.context = replace(bench.context, run=Run(cancelled=cancelled))
+    bench.context = replace(bench.context, run=Run(cancelled=is_cancelled))
     tuning = tune(bench, limits(), ledger)
     assert tuning.stopped == "cancelled"
     assert (tuning.answer, tuning.plan) == ("", None)
@@ -305,42 +303,42 @@ def test_a_cancelled_search_keeps_its_tries_and_names_the_best_so_far(after: int
 
 
 def test_an_interrupted_search_keeps_its_tries(ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
+    bench = ReplayBench(cost_model({JOINT: 0.9}, {}))
     check = bench.check
 
-    def interrupted(prepared: Any) -> Any:
-        if len(bench.asked("check")) == 4:
+    def interrupt_fourth_check(prepared: Any) -> Any:
+        if len(bench.requests("check")) == 4:
             raise KeyboardInterrupt
         return check(prepared)
 
-    bench.check = interrupted  # type: ignore[method-assign]
+    bench.check = interrupt_fourth_check  # type: ignore[method-assign]
     tuning = tune(bench, limits(), ledger)
     assert tuning.stopped == "interrupted"
     assert tuning.best_so_far is not None
 
 
-def test_progress_is_reported_at_every_step_with_the_best_so_far(ledger: Ledger) -> None:
+def test_every_step_reports_progress_with_the_best_so_far(ledger: Ledger) -> None:
     reports: list[tuple[str, float]] = []
-    bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
+    bench = ReplayBench(cost_model({JOINT: 0.9}, {}))
     bench.context = replace(bench.context, run=Run(progress=lambda text, done: reports.append((text, done))))
     tune(bench, limits(), ledger)
     fractions = [done for _, done in reports]
     assert fractions == sorted(fractions)
     assert reports[-1][0].startswith("best so far 1.11× as fast as torch.compile, ")
     gaps = [later - earlier for earlier, later in itertools.pairwise(fractions)]
-    assert max(gaps) * 600.0 <= 16.0  # of a batch of compiles, which report themselves
+    assert max(gaps) * 600.0 <= 16.0  # a batch of compiles, which report their own progress
 
 
 def test_traces_without_a_plan_in_the_race_are_freed(ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.8, AS_TORCH_COMPILE: 0.9}, {}))
+    bench = ReplayBench(cost_model({JOINT: 0.8, AS_TORCH_COMPILE: 0.9}, {}))
     tune(bench, limits(), ledger)
-    freed = bench.asked("free")
+    freed = bench.requests("free")
     assert all(len(kept) <= 4 for kept in freed)
     assert all(JOINT in kept for kept in freed[1:])
 
 
-def test_the_table_has_every_try_and_texts_only_timed_tries(ledger: Ledger) -> None:
-    tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
+def test_the_data_frame_has_all_tries_the_text_timed_ones(ledger: Ledger) -> None:
+    tuning = tune(ReplayBench(cost_model({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
     frame = table.dataframe()
     assert list(frame["plan"]) == [one.title for one in table.rows]
@@ -353,18 +351,18 @@ def test_the_table_has_every_try_and_texts_only_timed_tries(ledger: Ledger) -> N
 
 def test_cpp_wrappers_are_tried_on_the_best_tracings_only(ledger: Ledger) -> None:
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
-    tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
+    tuning = tune(ReplayBench(cost_model(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
     assert wrapped.pop(whole_graph_candidate(SearchStage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
     assert set(wrapped.values()) == {Outcome.NOT_TRIED}
 
 
-def test_an_unexpected_error_is_raised_with_the_best_so_far_and_the_record_is_kept(ledger: Ledger) -> None:
-    bench, kept = ReplayBench(by_parts({JOINT: 0.9}, {})), list[Tuning]()
+def test_an_unexpected_error_names_the_best_and_keeps_the_record(ledger: Ledger) -> None:
+    bench, kept = ReplayBench(cost_model({JOINT: 0.9}, {})), list[Tuning]()
     read = bench.peak_memory
 
     def peak_memory(call: Any, limit_s: float) -> Any:
-        if len(bench.asked("check")) >= 4:
+        if len(bench.requests("check")) >= 4:
             raise ZeroDivisionError("nobody expected that")
         return read(call, limit_s)
 
@@ -376,16 +374,16 @@ def test_an_unexpected_error_is_raised_with_the_best_so_far_and_the_record_is_ke
     assert kept[-1].counts[Outcome.MEASURED] >= 3
 
 
-def test_a_short_budget_still_compares_one_plan_or_names_the_missing_time(tmp_path: Path) -> None:
-    slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=30.0), at_hand=MARKED)
+def test_a_short_budget_compares_one_plan_or_says_why_none(tmp_path: Path) -> None:
+    slow = ReplayBench(cost_model({JOINT: 0.9}, {}, compile_s=30.0), at_hand=MARKED)
     tuning = tune(slow, limits(60.0), Ledger(tmp_path / "a"))
     assert tuning.answer == title(JOINT)
     assert {one.title for one in tuning.tries if one.final} >= {EAGER, TORCH_COMPILE, title(JOINT)}
     assert tuning.spent_s <= 60.0
-    late = tune(ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=45.0)), limits(60.0), Ledger(tmp_path / "c"))
+    late = tune(ReplayBench(cost_model({JOINT: 0.9}, {}, compile_s=45.0)), limits(60.0), Ledger(tmp_path / "c"))
     assert late.answer == title(JOINT)
     assert late.spent_s <= 60.0
-    too_slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=90.0), at_hand=MARKED)
+    too_slow = ReplayBench(cost_model({JOINT: 0.9}, {}, compile_s=90.0), at_hand=MARKED)
     lacking = tune(too_slow, limits(60.0), Ledger(tmp_path / "b"))
     assert lacking.plan is None
     text = f"No plan was compared with torch.compile: {title(JOINT)}: the budget was spent before it was compiled."
@@ -393,25 +391,25 @@ def test_a_short_budget_still_compares_one_plan_or_names_the_missing_time(tmp_pa
     assert lacking.spent_s <= 60.0
 
 
-def pieces_of(plan: Plan) -> list[PlantedPiece]:
-    """Two kinds in the forward, of which a key makes one faster and the other much slower; one in the backward."""
+def pieces_of(plan: Plan) -> list[SimulatedPiece]:
+    """Return two pieces of the forward, one faster and one much slower with a key, and two of the backward."""
     forward, backward = (config_of(plan.regions[0], direction) for direction in Direction)
     small_fusions, no_asserts = "max_fusion_size" in forward, "size_asserts" in backward
     return [
-        PlantedPiece("many", plan.regions[0].name, Direction.FORWARD, 12, 0.0009 if small_fusions else 0.001),
-        PlantedPiece("one", plan.regions[0].name, Direction.FORWARD, 1, 0.009 if small_fusions else 0.003),
-        PlantedPiece("back", plan.regions[0].name, Direction.BACKWARD, 1, 0.010 if no_asserts else 0.012),
-        PlantedPiece("tiny", plan.regions[0].name, Direction.BACKWARD, 1, 0.0001 if no_asserts else 0.00011),
+        SimulatedPiece("many", plan.regions[0].name, Direction.FORWARD, 12, 0.0009 if small_fusions else 0.001),
+        SimulatedPiece("one", plan.regions[0].name, Direction.FORWARD, 1, 0.009 if small_fusions else 0.003),
+        SimulatedPiece("back", plan.regions[0].name, Direction.BACKWARD, 1, 0.010 if no_asserts else 0.012),
+        SimulatedPiece("tiny", plan.regions[0].name, Direction.BACKWARD, 1, 0.0001 if no_asserts else 0.00011),
     ]
 
 
-def test_each_region_gets_the_config_under_which_all_its_pieces_together_take_least(ledger: Ledger) -> None:
-    def plant(plan: Plan) -> Planted:
+def test_config_of_a_region_minimizes_total_time_of_its_pieces(ledger: Ledger) -> None:
+    def simulate(plan: Plan) -> Behaviour:
         if plan.tracing != JOINT or WHOLE not in plan:
-            return Planted(1.1)
-        return Planted(0.9 * sum(one.runs * one.seconds for one in pieces_of(plan)) / 0.02711, code=f"{plan!r}")
+            return Behaviour(1.1)
+        return Behaviour(0.9 * sum(one.runs * one.seconds for one in pieces_of(plan)) / 0.02711, code=f"{plan!r}")
 
-    bench = ReplayBench(plant, plant_pieces=pieces_of, noise=0.0)
+    bench = ReplayBench(simulate, simulate_pieces=pieces_of, noise=0.0)
     tuning = tune(bench, limits(), ledger)
     assert tuning.plan is not None
     region = tuning.plan[WHOLE]
@@ -420,17 +418,17 @@ def test_each_region_gets_the_config_under_which_all_its_pieces_together_take_le
     raced = {one.partition: one for one in tuning.pieces}
     assert (raced["many"].best, raced["one"].best) == ("max_fusion_size=16", "")
     assert "would" in raced["tiny"].why_not or "faster by less than" in raced["tiny"].why_not
-    assert "tiny" not in bench.asked("race piece")
+    assert "tiny" not in bench.requests("race piece")
 
 
-def test_other_tracings_of_the_plan_at_hand_and_suggestions_are_tried(ledger: Ledger) -> None:
+def test_suggestions_and_retraced_plan_at_hand_are_tried(ledger: Ledger) -> None:
     loss = Suggestion("loss", SuggestionKind.LOSS, (Selector(SelectorKind.OPS, ("*loss*",)),), "why", 3, 3, 1, 1)
     everything = Suggestion("all", SuggestionKind.WHOLE, (Selector(SelectorKind.OPS, ("*",)),), "why", 9, 9, 1, 1)
 
-    def plant(plan: Plan) -> Planted:
-        return Planted(0.7 if "mlp" in plan and plan.tracing == AS_TORCH_COMPILE else 0.9, code=f"{plan!r}")
+    def simulate(plan: Plan) -> Behaviour:
+        return Behaviour(0.7 if "mlp" in plan and plan.tracing == AS_TORCH_COMPILE else 0.9, code=f"{plan!r}")
 
-    bench = ReplayBench(plant, at_hand=MARKED, suggested=[loss, everything])
+    bench = ReplayBench(simulate, at_hand=MARKED, suggested=[loss, everything])
     tuning = tune(bench, limits(2000.0), ledger)
     others = [one for one in tuning.tries if one.stage is SearchStage.OTHERS]
     assert {one.plan.tracing for one in others if one.plan and "mlp" in one.plan} == {*WAYS} - {MARKED.tracing}
@@ -438,19 +436,21 @@ def test_other_tracings_of_the_plan_at_hand_and_suggestions_are_tried(ledger: Le
     assert tuning.plan == MARKED.traced(AS_TORCH_COMPILE)
 
 
-def test_every_step_is_a_turn_and_only_timed_ones_refuse_other_work(ledger: Ledger) -> None:
-    bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
+def test_only_timed_steps_refuse_other_work(ledger: Ledger) -> None:
+    bench = ReplayBench(cost_model({JOINT: 0.9}, {}))
     tune(bench, limits(), ledger)
-    timed, other = (sum(one is flag for one in bench.asked("step")) for flag in (True, False))
-    assert timed == sum(len(bench.asked(what)) for what in ("race", "pieces", "race piece"))
-    assert other >= len(bench.asked("prepare")) + len(bench.asked("check"))
+    timed, other = (sum(one is flag for one in bench.requests("step")) for flag in (True, False))
+    assert timed == sum(len(bench.requests(what)) for what in ("race", "pieces", "race piece"))
+    assert other >= len(bench.requests("prepare")) + len(bench.requests("check"))
 
 
 def test_the_answer_lists_only_differences_from_torch_compile(ledger: Ledger) -> None:
-    def plant(plan: Plan) -> Planted:
-        return Planted(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Planted(1.0, launches=120)
+    def simulate(plan: Plan) -> Behaviour:
+        return (
+            Behaviour(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Behaviour(1.0, launches=120)
+        )
 
-    text = search_sentences(tune(ReplayBench(plant), limits(), ledger))
+    text = search_sentences(tune(ReplayBench(simulate), limits(), ledger))
     assert "Compared with torch.compile it has 90 instead of 120 launches of its kernels, a peak of 8.00 MiB" in text
     assert "kept for the backward" not in text
     assert text.endswith("Each partition decomposes its ops, after autograd.")

@@ -1,4 +1,4 @@
-"""Suggestions that were measured: what each gains, what is left of a budget, and that nothing is marked."""
+"""Measured suggestions: the gain of each, what is kept if the run ends early, and that nothing is marked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def suggestion(gain_s: Figure) -> Suggestion:
     return Suggestion("mlp", SuggestionKind.MODULES, (), "why", 4, 2, 2, 1, gain_s=gain_s, compile_s=3.0)
 
 
-def test_a_gain_whose_interval_includes_none_counts_as_none() -> None:
+def test_a_gain_whose_interval_includes_zero_counts_as_none() -> None:
     gains, nothing = suggestion(Figure(1e-3, 0.5e-3, 2e-3)), suggestion(Figure(1e-3, -0.1e-3, 2e-3))
     text = repr(SuggestionList([gains, nothing]))
     assert "saves 1.00 ms a call (500 µs–2.00 ms), pays off after 3,000 calls" in text
@@ -50,22 +50,22 @@ def test_measured_suggestions_are_compiled_and_stay_unmarked(tmp_path: Path) -> 
         assert ex.suggest() == measured
         saved = rx.load(ex.save(tmp_path / "session.json"))
         assert saved.suggest() == measured
-        with inductor_config.patch(max_fusion_size=3):  # figures of other settings are not those of these
+        with inductor_config.patch(max_fusion_size=3):  # figures hold for the settings they were measured under
             assert ex.suggest() == guessed
         assert ex.retrace(dynamic=False).suggest() == guessed
 
 
 @pytest.mark.compiles
-def test_a_gain_is_that_of_the_whole_call_beside_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gain_compares_the_whole_call_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = list[set[str]]()
 
-    def seen(calls: Any, *args: Any, **options: Any) -> Any:
+    def record_calls(calls: Any, *args: Any, **options: Any) -> Any:
         result = measure_rounds(calls, *args, **options)
         compared.append({call.name for call in calls})
         samples = {name: {Phase.STEP: (3e-3 if name == "aot_eager" else 1e-3,) * 30} for name in result.samples}
         return dataclasses.replace(result, samples=samples)
 
-    monkeypatch.setattr("regional_explorer.tuning.live_bench.measure_rounds", seen)
+    monkeypatch.setattr("regional_explorer.tuning.live_bench.measure_rounds", record_calls)
     with rx.explore(programs.Stack(), (torch.randn(64, 16, requires_grad=True),)) as ex:
         gains_s = [one.gain_s for one in ex.suggest(budget_s=20) if one.gain_s is not None]
     assert compared
@@ -92,18 +92,18 @@ def test_a_cancelled_measurement_returns_the_guesses() -> None:
 
 
 @pytest.mark.compiles
-def test_an_interrupt_keeps_what_was_measured_and_a_shorter_run_what_it_does_not_reach(
+def test_interrupted_and_shorter_runs_keep_earlier_measurements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     measured = list[Any]()
 
-    def interrupted(*args: Any) -> Any:
+    def interrupt_second(*args: Any) -> Any:
         if measured:
             raise KeyboardInterrupt
         measured.append(args)
         return Figure(1e-3, 0.5e-3, 2e-3)
 
-    monkeypatch.setattr(LiveBench, "gain_s", interrupted)
+    monkeypatch.setattr(LiveBench, "gain_s", interrupt_second)
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
         with pytest.raises(KeyboardInterrupt):
             ex.suggest(budget_s=20)

@@ -14,8 +14,8 @@ from regional_explorer.errors import BusyError
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 
 
-def elsewhere(work: Callable[[], Any]) -> Any:
-    """Return what ``work`` returns on another thread."""
+def run_on_other_thread(work: Callable[[], Any]) -> Any:
+    """Run ``work`` on another thread; return its result."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result(timeout=30)
 
@@ -39,8 +39,8 @@ def test_edits_and_compiles_run_between_steps_but_no_retrace() -> None:
     use = ExclusiveUse()
     with use.searching("tune"):
         with use.step(PLAIN_RUN):
-            assert elsewhere(lambda: edit(use)) == "edited"
-        assert elsewhere(lambda: compile_something(use)) == "compiled"
+            assert run_on_other_thread(lambda: edit(use)) == "edited"
+        assert run_on_other_thread(lambda: compile_something(use)) == "compiled"
         with pytest.raises(BusyError, match=r"ex\.tune\(\) is searching.*but not traced again"):
             use.refuse_while_searching("traced again")
         with pytest.raises(BusyError, match="searched a second time"), use.searching("tune"):
@@ -53,13 +53,13 @@ def test_a_timed_step_refuses_edits() -> None:
     with use.searching("tune"), use.step(PLAIN_RUN, "tune"):
         for other in (edit, compile_something, measure):
             with pytest.raises(BusyError):
-                elsewhere(lambda other=other: other(use))  # type: ignore[misc]
+                run_on_other_thread(lambda other=other: other(use))  # type: ignore[misc]
 
 
-def test_a_measurement_that_would_wait_for_the_cell_of_the_search_is_refused() -> None:
+def test_a_measurement_on_another_thread_is_refused_during_a_search() -> None:
     use = ExclusiveUse()
     with use.searching("tune"), pytest.raises(BusyError, match=r"but not measured by ex\.benchmark\(\)"):
-        elsewhere(lambda: measure(use))
+        run_on_other_thread(lambda: measure(use))
 
 
 def test_a_search_on_another_thread_waits_for_a_cells_measurement() -> None:
@@ -93,7 +93,7 @@ def test_a_cancelled_search_gets_no_further_step() -> None:
             pytest.fail("it had a turn")
 
     with use.searching("tune"), use.turn(PLAIN_RUN), pytest.raises(CancelledError):
-        elsewhere(step_of_a_cancelled_search)
+        run_on_other_thread(step_of_a_cancelled_search)
 
 
 def test_a_thread_that_waits_gets_its_turn_between_two_steps() -> None:

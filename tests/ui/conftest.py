@@ -1,4 +1,4 @@
-"""A small exploration, traced once, and its control and its panel, fresh for each test."""
+"""A small exploration that is traced once, and a new control and panel for each test."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pytest
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel import Panel
-from tests.shared.panel import Blocked, make
+from tests.shared.panel import BlockedMethod, small_exploration
 
 
 @pytest.fixture(scope="package")
-def traced() -> Iterator[Exploration]:
-    with make() as ex:
+def traced_exploration() -> Iterator[Exploration]:
+    with small_exploration() as ex:
         yield ex
 
 
 @pytest.fixture
-def exploration(traced: Exploration) -> Iterator[Exploration]:
-    """The exploration under its first plan; methods that a test replaces are its own. It is not compiled or closed."""
-    plan = traced.plan
-    yield Exploration(traced.live)
-    traced.live.measurements.runs = ()
-    traced.plan = plan
+def exploration(traced_exploration: Exploration) -> Iterator[Exploration]:
+    """A new exploration of the traced call under its first plan: methods may be replaced, but it is not compiled."""
+    plan = traced_exploration.plan
+    yield Exploration(traced_exploration.live)
+    traced_exploration.live.measurements.runs = ()
+    traced_exploration.plan = plan
 
 
 @pytest.fixture
 def own_exploration() -> Iterator[Exploration]:
-    """An exploration that a test may compile, measure and trace again."""
-    with make() as ex:
+    """An exploration that the test may compile, measure and trace again."""
+    with small_exploration() as ex:
         yield ex
 
 
@@ -47,8 +47,8 @@ def panel(control: Control) -> Iterator[Panel]:
 
 
 @pytest.fixture
-def blocked_work(exploration: Exploration) -> Iterator[Blocked]:
-    work = Blocked()
+def blocked_work(exploration: Exploration) -> Iterator[BlockedMethod]:
+    work = BlockedMethod()
     exploration.benchmark = exploration.compile = work  # type: ignore[method-assign]
     yield work
     work.go_on.set()

@@ -22,15 +22,15 @@ from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
 from tests.shared import sessions
-from tests.shared.panel import Blocked, button, elements, text
+from tests.shared.panel import BlockedMethod, button, elements, text
 
 MEASURED = replace(disable_action("mm"), basis=EffectBasis.MEASURED, gain_s=Figure(1e-5, 9e-6, 1.1e-5))
 GUESSED = configure_action("act", {"max_fusion_size": 4})
 
 
 @pytest.fixture
-def advised(panel: Panel, control: Control) -> Panel:
-    """The panel with a finding whose gain was measured, and a guess."""
+def panel_with_advice(panel: Panel, control: Control) -> Panel:
+    """A panel with a finding whose gain was measured, and a guessed one."""
     found = tuple(
         Diagnostic(DiagnosticCode.REGION_SLOWER, "It is slow: because.", Severity.WARNING, advice=(action,))
         for action in (MEASURED, GUESSED)
@@ -40,22 +40,22 @@ def advised(panel: Panel, control: Control) -> Panel:
     return panel
 
 
-def test_the_button_of_a_finding_says_apply_if_its_gain_was_measured_else_try(
-    advised: Panel, exploration: Exploration
+def test_a_finding_with_a_measured_gain_has_apply_others_try(
+    panel_with_advice: Panel, exploration: Exploration
 ) -> None:
-    presses = {one[1]["data-of"]: words(one) for one in elements(advised.part("answer"), data_do="apply")}
+    presses = {one[1]["data-of"]: words(one) for one in elements(panel_with_advice.part("answer"), data_do="apply")}
     assert presses == {"0": "Apply", "1": "Try"}
-    assert "measured" in text(advised, "answer")
-    assert "a guess, not measured" in text(advised, "answer")
-    advised.press("apply", "0")
+    assert "measured" in text(panel_with_advice, "answer")
+    assert "a guess, not measured" in text(panel_with_advice, "answer")
+    panel_with_advice.press("apply", "0")
     assert not exploration.plan["mm"].enabled
     assert (
         "It is slow: predicted: saves 10.0 µs (9.00 µs to 11.0 µs) in each call, measured; not measured yet."
-        in text(advised, "answer")
+        in text(panel_with_advice, "answer")
     )
-    advised.press("undo")
+    panel_with_advice.press("undo")
     assert exploration.plan["mm"].enabled
-    assert "predicted" not in text(advised, "answer")
+    assert "predicted" not in text(panel_with_advice, "answer")
 
 
 def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, exploration: Exploration) -> None:
@@ -75,10 +75,8 @@ def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, explo
         exploration.live.tuning = None
 
 
-def test_a_search_is_a_job_that_keeps_the_best_when_it_is_stopped(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
-    work = Blocked()
+def test_a_stopped_search_keeps_the_best(panel: Panel, control: Control, exploration: Exploration) -> None:
+    work = BlockedMethod()
     exploration.tune = work  # type: ignore[method-assign]
     panel.press("tune")
     assert work.begun.wait(10)
@@ -88,7 +86,7 @@ def test_a_search_is_a_job_that_keeps_the_best_when_it_is_stopped(
     assert "results so far are kept" in text(panel, "progress")
 
 
-def test_without_a_verdict_the_panel_offers_to_measure_as_much_more_as_the_answer(
+def test_the_panel_offers_to_measure_more_without_a_verdict(
     control: Control, panel: Panel, exploration: Exploration
 ) -> None:
     measured = sessions.measured()
@@ -97,7 +95,7 @@ def test_without_a_verdict_the_panel_offers_to_measure_as_much_more_as_the_answe
     (again,) = elements(answer_part(shown), data_do="measure more")
     assert words(again) == f"Measure {again[1]['data-of']} s more"
     assert elements(answer_part(shown), data_do="tune"), "the search is offered too"
-    exploration.benchmark = work = Blocked(then=(ended := Mock()))  # type: ignore[method-assign]
+    exploration.benchmark = work = BlockedMethod(then=(ended := Mock()))  # type: ignore[method-assign]
     panel.press("measure more", again[1]["data-of"])
     assert work.begun.wait(10)
     work.go_on.set()
@@ -107,23 +105,23 @@ def test_without_a_verdict_the_panel_offers_to_measure_as_much_more_as_the_answe
     assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
 
 
-def test_measuring_more_says_before_the_press_which_ticked_variants_it_leaves_out(control: Control) -> None:
+def test_the_button_to_measure_more_names_the_variants_left_out(control: Control) -> None:
     measured = sessions.measured()
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))
     ticked = replaced(shown, state=replaced(shown.state, variants=BY_DEFAULT))
-    told = [" ".join(" ".join(map(words, answer_part(one))).split()) for one in (shown, ticked)]
-    assert ["torch.compile is left out: Compile & measure" in one for one in told] == [False, True]
-    assert all(" s more adds rounds for about " in one for one in told)
+    texts = [" ".join(" ".join(map(words, answer_part(one))).split()) for one in (shown, ticked)]
+    assert ["torch.compile is left out: Compile & measure" in one for one in texts] == [False, True]
+    assert all(" s more adds rounds for about " in one for one in texts)
 
 
-def test_first_measurement_is_offered_as_long_as_a_verdict_takes(control: Control) -> None:
-    profiled = sessions.profiled(sessions.trained(1))
+def test_the_first_measurement_is_long_enough_for_a_verdict(control: Control) -> None:
+    profiled = sessions.profiled(sessions.training_session(1))
     assert profiled.profile
     slow = replace(profiled, profile=replace(profiled.profile, step=Figure(1.5)))
-    told = answer_part(replaced(control.shown(), session=slow))
-    assert words(elements(told, data_do="measure for", data_of="120")[0]) == "Measure 120 s"
-    assert "a call takes 1.5 s" in " ".join(map(words, told))
+    part = answer_part(replaced(control.shown(), session=slow))
+    assert words(elements(part, data_do="measure for", data_of="120")[0]) == "Measure 120 s"
+    assert "a call takes 1.5 s" in " ".join(map(words, part))
 
 
 def test_torch_compile_is_measured_from_its_first_request_on(
@@ -133,7 +131,7 @@ def test_torch_compile_is_measured_from_its_first_request_on(
     without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
     (press,) = elements(answer_part(replaced(control.shown(), session=without)), data_do="measure with")
     assert VariantName.FULL not in control.state.variants
-    exploration.benchmark = work = Blocked()  # type: ignore[method-assign]
+    exploration.benchmark = work = BlockedMethod()  # type: ignore[method-assign]
     panel.press("measure with", press[1]["data-of"])
     assert work.begun.wait(10)
     work.go_on.set()
@@ -151,7 +149,7 @@ def test_a_panel_compares_torch_compile_if_it_was_measured_before(
 def test_the_button_starts_its_job_once_the_machine_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0.0]
     monkeypatch.setattr(machine, "other_processes_s", lambda: used[0])
-    said: list[str] = []
+    reports: list[str] = []
     loads = iter([1.5, 1.5, 0.1])
 
     def sleep(seconds: float) -> None:
@@ -159,18 +157,18 @@ def test_the_button_starts_its_job_once_the_machine_is_quiet(monkeypatch: pytest
         used[0] += next(loads) * seconds
 
     def report(doing: str, _fraction: float) -> Any:
-        said.append(doing)
+        reports.append(doing)
 
     machine.wait_until_quiet(Run(progress=report), sleep, lambda: now[0])
-    assert len(said) == 2
-    assert said[0].startswith("waiting for a quiet machine: other processes use 1.5 of")
+    assert len(reports) == 2
+    assert reports[0].startswith("waiting for a quiet machine: other processes use 1.5 of")
     monkeypatch.setattr(machine, "other_processes_s", lambda: None)
-    machine.wait_until_quiet(Run(), lambda _: pytest.fail("it waits for what nobody reports"))
+    machine.wait_until_quiet(Run(), lambda _: pytest.fail("it waits although the load is unknown"))
 
 
-def test_the_last_finding_of_a_plan_is_forgotten_with_it(advised: Panel, control: Control) -> None:
-    advised.press("apply", "1")
+def test_an_applied_finding_is_forgotten_at_the_next_edit(panel_with_advice: Panel, control: Control) -> None:
+    panel_with_advice.press("apply", "1")
     assert control.state.applied is not None
     assert control.state.applied.plan == control.state.plan
-    advised.press("remove", "act")
-    assert "predicted" not in text(advised, "answer")
+    panel_with_advice.press("remove", "act")
+    assert "predicted" not in text(panel_with_advice, "answer")

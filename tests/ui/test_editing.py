@@ -27,8 +27,8 @@ from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
 from tests.shared import programs
-from tests.shared.panel import Blocked, elements, enabled, nodes, pick, rows, text, type_in
-from tests.shared.processes import until
+from tests.shared.panel import BlockedMethod, elements, is_enabled, pick, region_nodes, rows, text, type_in
+from tests.shared.processes import wait_until
 
 
 def names(exploration: Exploration) -> list[str]:
@@ -38,19 +38,19 @@ def names(exploration: Exploration) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------- editing
 
 
-def possible(panel: Panel) -> set[str]:
+def enabled_buttons(panel: Panel) -> set[str]:
     return {words(one) for one in elements(panel.part("editing"), type="button") if "disabled" not in one[1]}
 
 
 def test_edit_buttons_follow_the_selection(panel: Panel, control: Control) -> None:
     assert panel.part("editing") == []
     pick(panel, "mm")
-    assert possible(panel) == {"Rename", "Split"}
+    assert enabled_buttons(panel) == {"Rename", "Split"}
     assert "mm selected" in text(panel, "editing")
     pick(panel, "mm", "act")
-    assert possible(panel) == {"Merge"}
+    assert enabled_buttons(panel) == {"Merge"}
     with control.jobs.running_in_cell("Compile"):
-        assert possible(panel) == set()
+        assert enabled_buttons(panel) == set()
     panel.press("clear")
     assert panel.part("editing") == []
     assert control.state.selection == ()
@@ -69,17 +69,15 @@ def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, 
     assert control.state.rename.name == ""
 
 
-def test_regions_are_merged_under_the_config_of_the_first_in_each_direction(
-    panel: Panel, exploration: Exploration
-) -> None:
-    def merged() -> Any:
+def test_a_merged_region_has_the_configs_of_the_first(panel: Panel, exploration: Exploration) -> None:
+    def merge_both() -> Any:
         pick(panel, "mm", "act")
         panel.press("merge")
         (one,) = exploration.plan.regions
         return one.name, one.config, one.backward_config
 
     type_in(panel, "new name", "both")
-    assert merged() == ("both", {"max_fusion_size": 8}, None)
+    assert merge_both() == ("both", {"max_fusion_size": 8}, None)
     panel.press("undo")
     assert names(exploration) == ["mm", "act"]
     panel.press("redo")
@@ -87,7 +85,7 @@ def test_regions_are_merged_under_the_config_of_the_first_in_each_direction(
     panel.press("undo")
     exploration.configure("mm", {"max_fusion_size": 4}, direction="backward")
     panel.control.refresh()
-    assert merged() == ("mm", {"max_fusion_size": 8}, {"max_fusion_size": 4})
+    assert merge_both() == ("mm", {"max_fusion_size": 8}, {"max_fusion_size": 4})
 
 
 def test_a_cell_edits_the_plan_while_a_job_runs(panel: Panel, control: Control, exploration: Exploration) -> None:
@@ -121,7 +119,7 @@ def test_undo_during_a_cell_undoes_the_edit_of_the_cell(panel: Panel, exploratio
 
 
 @pytest.mark.parametrize("do", ["split", "rename", "uncarve", "merge"])
-def test_a_second_click_that_finds_another_selection_is_ignored(
+def test_the_second_click_of_a_double_click_is_ignored(
     do: str, panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     exploration.unmark("act").mark("lin", ops="aten.sum*").mark("lin", ops="aten.mm*")
@@ -157,33 +155,33 @@ def test_selectors_of_a_region_are_changed_in_its_row(panel: Panel, control: Con
         type_in(panel, "repick", typed, "act")
         assert exploration.plan["act"].selection == (picked or before["act"].selection)
     assert exploration.plan == before
-    for typed, told in (("ops nope", "matches no operation"), ("relu", "Write modules, lines, ops")):
+    for typed, message in (("ops nope", "matches no operation"), ("relu", "Write modules, lines, ops")):
         type_in(panel, "repick", typed, "act")
-        assert told in rows(panel)["act"]
+        assert message in rows(panel)["act"]
         assert field()[1]["value"] == typed
         assert exploration.plan == before
     type_in(panel, "repick", "ops aten.sum*", "act")
     assert control.state.invalid_inputs == {}
     pick(panel, "mm", "act")
     panel.press("merge")
-    assert elements(panel.part("regions"), data_do="repick") == [], "a merged region is not of one selector's text"
+    assert elements(panel.part("regions"), data_do="repick") == [], "a merged region has more than one selector"
 
 
-def relu_of_merged(panel: Panel, control: Control) -> str:
-    """Merge the two regions, and select the result; return its ReLU."""
+def merge_and_find_relu(panel: Panel, control: Control) -> str:
+    """Merge the two regions and select the result; return its ReLU."""
     pick(panel, "mm", "act")
     panel.press("merge")
     pick(panel, "mm")
-    return next(node for node in nodes(control, "mm", graph="0/forward") if "relu" in node)
+    return next(node for node in region_nodes(control, "mm", graph="0/forward") if "relu" in node)
 
 
-def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
+def test_regions_are_split_and_ops_carved_and_taken_back(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    relu = relu_of_merged(panel, control)
-    backward_of_mm = next(node for node in nodes(control, "mm", graph="0/backward") if "mm" in node)
+    relu = merge_and_find_relu(panel, control)
+    backward_of_mm = next(node for node in region_nodes(control, "mm", graph="0/backward") if "mm" in node)
     panel.press("select", value=[backward_of_mm, relu])
-    assert possible(panel) == {"Rename", "Split", "Carve out"}
+    assert enabled_buttons(panel) == {"Rename", "Split", "Carve out"}
     panel.press("split")
     assert names(exploration) == ["mm.1", "mm.2"], "at what runs first"
     panel.press("undo")
@@ -191,19 +189,19 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     panel.press("carve")
     assert exploration.plan["mm"].carved
     pick(panel, "mm")
-    assert "Take back" in possible(panel)
+    assert "Take back" in enabled_buttons(panel)
     panel.press("uncarve")
     assert not exploration.plan["mm"].carved
 
 
-def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
+def test_a_carve_refused_for_one_region_changes_no_other(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    relu = relu_of_merged(panel, control)
+    relu = merge_and_find_relu(panel, control)
     exploration.mark("sum", ops="aten.sum*")
     control.refresh()
     before = exploration.plan
-    panel.press("select", value=[relu, *nodes(control, "sum", graph="0/forward")])
+    panel.press("select", value=[relu, *region_nodes(control, "sum", graph="0/forward")])
     panel.press("carve")
     assert "That would carve out every op of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
@@ -222,7 +220,7 @@ def preview(panel: Panel) -> str:
     return text(panel, "preview")
 
 
-def test_a_region_is_marked_by_the_form_under_the_name_typed_or_proposed(panel: Panel) -> None:
+def test_the_form_marks_under_a_typed_or_proposed_name(panel: Panel) -> None:
     type_in(panel, "kind", "ops")
     assert elements(panel.part("marking"), value="aten.relu.default")
     for name in ("total", "", ""):
@@ -242,10 +240,10 @@ def test_nodes_selected_in_the_graph_become_a_region(panel: Panel, control: Cont
     panel.press("mark")
     assert "✗" not in text(panel, "marking")
     assert control.state.plan["picked"].selection == "ops:matmul"
-    assert name in nodes(control, "picked")
+    assert name in region_nodes(control, "picked")
 
 
-def test_a_click_on_a_line_is_stored_as_the_line_and_one_in_a_layer_as_this_or_all_alike() -> None:
+def test_a_click_selects_a_line_or_ops_of_equal_layers() -> None:
     with explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
         control = control_of(ex)
         panel = Panel(control)
@@ -270,7 +268,7 @@ def test_a_click_on_a_line_is_stored_as_the_line_and_one_in_a_layer_as_this_or_a
         panel.close()
 
 
-def test_ops_to_leave_out_are_typed_after_a_pattern_or_alone(panel: Panel, control: Control) -> None:
+def test_excluded_ops_can_be_typed_alone_or_after_a_pattern(panel: Panel, control: Control) -> None:
     type_ops(panel, "-ops:aten.relu*")
     assert "Region region would give 4 partitions" in preview(panel)
     assert not any("relu" in node for node in panel.marked)
@@ -284,7 +282,7 @@ def test_ops_to_leave_out_are_typed_after_a_pattern_or_alone(panel: Panel, contr
     assert "ops:aten.nothing matches no operation" in text(panel, "marking")
 
 
-def test_without_a_region_the_panel_suggests_some(panel: Panel, exploration: Exploration) -> None:
+def test_the_panel_suggests_regions_if_there_are_none(panel: Panel, exploration: Exploration) -> None:
     for name in ("mm", "act"):
         panel.press("remove", name)
     assert "No region yet" in text(panel, "regions")
@@ -296,24 +294,24 @@ def test_without_a_region_the_panel_suggests_some(panel: Panel, exploration: Exp
     assert exploration.plan[names[0]].selectors == suggested[names[0]]
 
 
-def test_measured_suggestions_come_by_their_gain_and_stay(
+def test_measured_suggestions_are_sorted_by_gain_and_kept(
     own_exploration: Exploration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, gains_of_first = threading.Event(), [None, Figure(1e-4, -1e-4, 2e-4)]
 
     def measure(bench: LiveBench, found: Sequence[Suggestion], budget_s: float, keep: Callable[..., None]) -> None:
-        """Wait for *Cancel*; let the last one gain, and the first one nothing, which is known the second time only."""
+        """Wait for *Cancel*; the last suggestion gains, the first does not, which only the second call measures."""
         begun.set()
-        assert until(bench.context.run.cancelled)
+        assert wait_until(bench.context.run.cancelled)
         first = replace(guessed[0], gain_s=gains_of_first.pop(0), compile_s=budget_s)
         last = replace(guessed[-1], gain_s=Figure(2e-3, 1.5e-3, 2.5e-3), compile_s=budget_s)
         keep([last, first, *found[2:]])
 
-    def measured(panel: Panel) -> str:
+    def measure_and_cancel(panel: Panel) -> str:
         begun.clear()
         panel.press("measure suggested")
         assert begun.wait(60)
-        assert not enabled(panel, "regions", "measure suggested")
+        assert not is_enabled(panel, "regions", "measure suggested")
         panel.press("cancel")
         assert own_control.jobs.wait(60)
         assert CANCELLED_NOTE in text(panel, "progress")
@@ -325,13 +323,13 @@ def test_measured_suggestions_come_by_their_gain_and_stay(
     panel = Panel(own_control)
     assert "Suggestions, in a guessed order" in text(panel, "regions")
     assert "Measure these, 30 s" in text(panel, "regions")
-    assert "Measure the others, 30 s" in measured(panel)
-    shown = measured(panel)
+    assert "Measure the others, 30 s" in measure_and_cancel(panel)
+    shown = measure_and_cancel(panel)
     assert "Suggestions, largest saving first" in shown
     assert "measured: saves 2.00 ms (1.50 ms–2.50 ms) a step" in shown
     assert "measured: no gain" in shown
-    marks = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
-    assert marks[:2] == [guessed[-1].name, guessed[0].name]
+    suggested = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
+    assert suggested[:2] == [guessed[-1].name, guessed[0].name]
     assert text(Panel(control_of(own_exploration)), "regions") == shown
     own_exploration.retrace(dynamic=True)
     assert own_exploration.session.suggestions == ()
@@ -351,7 +349,7 @@ def test_the_form_previews_the_partitions_of_a_mark(panel: Panel, exploration: E
     panel.press("mark")
     assert "✗ " in text(panel, "marking")
     assert "matches no operation" in text(panel, "marking")
-    assert panel.part("preview") == []  # it is told once
+    assert panel.part("preview") == []  # the error is shown once
     type_in(panel, "pattern", "")
     assert preview(panel) == ""
     assert "✗ " not in text(panel, "marking")
@@ -364,9 +362,9 @@ def test_a_preview_is_dropped_when_its_pattern_changes(panel: Panel, exploration
     type_ops(panel, "aten.sum*")
     assert "Region sum would give" in preview(panel)
     assert panel.marked
-    blocked = exploration.preview = Blocked(exploration.preview)  # type: ignore[method-assign]
+    blocked = exploration.preview = BlockedMethod(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
-    assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
+    assert "Region sum would give" in text(panel, "preview")  # still right: only the name has changed
     type_in(panel, "pattern", "aten.relu*")
     assert text(panel, "preview") == ""
     assert not panel.marked
@@ -375,8 +373,8 @@ def test_a_preview_is_dropped_when_its_pattern_changes(panel: Panel, exploration
     assert panel.marked
 
 
-def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Exploration) -> None:
-    exploration.preview = Blocked(error=ZeroDivisionError("no luck"))  # type: ignore[method-assign]
+def test_an_unexpected_error_of_a_preview_is_shown(panel: Panel, exploration: Exploration) -> None:
+    exploration.preview = BlockedMethod(error=ZeroDivisionError("no luck"))  # type: ignore[method-assign]
     type_ops(panel, "aten.sum*")
     assert preview(panel) == "ZeroDivisionError: no luck"
 
@@ -390,11 +388,11 @@ def test_the_preview_follows_the_selection(panel: Panel, control: Control) -> No
     panel.press("select", value=[])
     assert control.state.mark.kind == "selection"
     assert preview(panel) == ""
-    panel.press("select", value=sorted(nodes(control, "mm", graph="0/forward")))
+    panel.press("select", value=sorted(region_nodes(control, "mm", graph="0/forward")))
     assert "would give 2 partitions of 1–2 ops" in preview(panel)
-    pick(panel, "act")  # once more: nodes have been selected since
+    pick(panel, "act")  # again: nodes have been selected since
     assert preview(panel) == ""  # a region is selected, as a whole
-    assert set(panel.selection) == nodes(control, "act")
+    assert set(panel.selection) == region_nodes(control, "act")
 
 
 def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Control) -> None:
@@ -411,7 +409,7 @@ def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Contro
 
 
 def fields(panel: Panel) -> dict[str, Any]:
-    """Return the fields of the config that is open, by key."""
+    """Return the fields of the open config, by key."""
     return {one[1]["data-of"]: one for one in elements(panel.part("config"), data_do="set")}
 
 
@@ -419,7 +417,7 @@ def fill(panel: Panel, key: str, value: str | bool) -> None:
     type_in(panel, "set", value, key)
 
 
-def wrong(panel: Panel) -> str:
+def field_errors(panel: Panel) -> str:
     boxes = elements(panel.part("config"), class_="rx-field")
     return " ".join(words(error) for box in boxes for error in elements([box], role="alert"))
 
@@ -453,37 +451,37 @@ def test_a_field_fits_the_type_of_its_key(
     fill(panel, key, typed)
     default = catalogue()[key].default
     assert exploration.plan["act"].config == ({} if value == default and kind != "checkbox" else {key: value})
-    assert wrong(panel) == ""
+    assert field_errors(panel) == ""
 
 
-def test_an_invalid_value_is_shown_at_its_field_until_that_changes(panel: Panel, exploration: Exploration) -> None:
-    def fill_wrongly() -> None:
+def test_an_invalid_value_is_shown_until_its_field_changes(panel: Panel, exploration: Exploration) -> None:
+    def fill_invalid() -> None:
         panel.press("undo")
         if panel.control.state.opened is None:
             panel.press("open", "mm")
         config = exploration.plan["mm"].config
         fill(panel, "max_fusion_size", "abc")
-        assert "takes an int" in wrong(panel)
+        assert "takes an int" in field_errors(panel)
         shown = fields(panel)["max_fusion_size"][1]
         assert (shown["value"], shown["class"]) == ("abc", "rx-wrong")
         assert exploration.plan["mm"].config == config
 
     panel.press("remove", "act")
-    fill_wrongly()
+    fill_invalid()
     panel.press("enable", "act", value=False)
     assert fields(panel)["max_fusion_size"][1]["value"] == "abc"
     exploration.configure("mm", {"max_fusion_size": 4})
     panel.control.refresh()
     assert fields(panel)["max_fusion_size"][1]["value"] == "4"
-    assert wrong(panel) == ""
+    assert field_errors(panel) == ""
     for do, of in (("remove", "mm"), ("unset", "max_fusion_size")):
-        fill_wrongly()
+        fill_invalid()
         panel.press(do, of)
         assert panel.control.state.invalid_inputs == {}
-    fill_wrongly()
+    fill_invalid()
     fill(panel, "max_fusion_size", "2")
     assert exploration.plan["mm"].config == {"max_fusion_size": 2}
-    assert wrong(panel) == ""
+    assert field_errors(panel) == ""
     assert "class" not in fields(panel)["max_fusion_size"][1]
 
 
@@ -495,7 +493,7 @@ def test_an_invalid_value_is_shown_at_its_field_until_that_changes(panel: Panel,
         ("no such text", "no key"),
     ],
 )
-def test_a_key_that_cannot_be_added_is_shown_in_the_list(
+def test_keys_that_cannot_be_added_are_shown_in_the_list(
     panel: Panel, exploration: Exploration, typed: str, message: str
 ) -> None:
     panel.press("open", "act")
@@ -506,9 +504,7 @@ def test_a_key_that_cannot_be_added_is_shown_in_the_list(
     assert panel.control.state.problem is not None
 
 
-def test_keys_without_which_the_code_is_the_same_are_marked_at_their_fields(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
+def test_fields_of_keys_without_effect_say_so(panel: Panel, control: Control, exploration: Exploration) -> None:
     exploration.configure("act", {"max_fusion_size": 9, "epilogue_fusion": False, "cpp.simdlen": 256})
     control.refresh()
     panel.press("open", "act")
@@ -522,21 +518,21 @@ def test_keys_without_which_the_code_is_the_same_are_marked_at_their_fields(
     assert [marked in words(one) for one in fields] == [True, True, False]
 
 
-def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel) -> None:
-    def found(query: str) -> list[str]:
+def test_keys_worth_trying_are_first_and_all_can_be_searched(panel: Panel) -> None:
+    def find_keys(query: str) -> list[str]:
         type_in(panel, "key query", query)
         (listed,) = elements(panel.part("config"), class_="rx-keys")
         return [item[2][2][2] for item in listed[2:]]
 
     panel.press("open", "act")
-    assert found("")[:2] == ["max_fusion_size", "cpp.simdlen"]
+    assert find_keys("")[:2] == ["max_fusion_size", "cpp.simdlen"]
     shown = text(panel, "config")
     assert "an int, default 64 · can matter on cpu" in shown
     assert "how many nodes to allow into a single fusion" in shown
-    assert found("max_autotune")[0] == "max_autotune"
+    assert find_keys("max_autotune")[0] == "max_autotune"
     assert "No effect here: C++ GEMM templates" in text(panel, "config")
-    assert "fallback_random" in found("SLOW debugging")  # words of the text
-    assert len(found("True or False")) == MAX_KEYS
+    assert "fallback_random" in find_keys("SLOW debugging")  # words of the text
+    assert len(find_keys("True or False")) == MAX_KEYS
     assert "only the first 40 are listed" in text(panel, "config")
     assert all(key_list(key, "cpu", ())[1:] for key in catalogue())
 
@@ -555,20 +551,20 @@ def test_keys_are_added_once_and_removed_and_presets_applied(panel: Panel, explo
     assert exploration.plan["mm"].config == {}
 
 
-def test_one_config_is_open_at_a_time_and_its_row_offers_to_close_it(panel: Panel) -> None:
-    def closing() -> list[str]:
+def test_only_one_config_is_open_and_its_row_closes_it(panel: Panel) -> None:
+    def open_rows() -> list[str]:
         opened = elements(panel.part("regions"), data_do="open", aria_expanded="true")
         return [one[1]["data-of"] for one in opened]
 
     for name, shown in (("mm", ["max_fusion_size"]), ("act", [])):
         panel.press("open", name)
         assert text(panel, "config").startswith(f"Config of {name}")
-        assert (list(fields(panel)), closing()) == (shown, [name])
+        assert (list(fields(panel)), open_rows()) == (shown, [name])
     panel.press("pane", "why")
-    assert closing() == []
+    assert open_rows() == []
     panel.press("open", "mm")
     panel.press("open", "mm")
-    assert (fields(panel), closing(), panel.control.state.shows("config")) == ({}, [], False)
+    assert (fields(panel), open_rows(), panel.control.state.shows("config")) == ({}, [], False)
 
 
 def test_each_direction_has_its_own_config_fields(panel: Panel, exploration: Exploration) -> None:
@@ -580,9 +576,9 @@ def test_each_direction_has_its_own_config_fields(panel: Panel, exploration: Exp
     assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2, "cpp.simdlen": 256}
     assert "backward max_fusion_size=2" in text(panel, "regions")
     fill(panel, "max_fusion_size", "abc")
-    assert "takes an int" in wrong(panel)
+    assert "takes an int" in field_errors(panel)
     type_in(panel, "direction", "forward")
-    assert wrong(panel) == "", "what is wrong in one direction is told there"
+    assert field_errors(panel) == "", "an error in one direction is shown there"
     assert list(fields(panel)) == ["max_fusion_size"]
     assert fields(panel)["max_fusion_size"][1]["value"] == "8"
     fill(panel, "max_fusion_size", "3")

@@ -1,4 +1,4 @@
-"""The state and figures of a region are the same in all views, and come back with its compiled code."""
+"""The state and figures of a region are the same in all views, and return with its compiled code."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from regional_explorer.tables.benchmark import regions_table
 from regional_explorer.ui.state import PanelState, Shown, Sort
 from regional_explorer.ui.tables import region_table, sorted_summaries
 from tests.shared import programs, sessions
-from tests.shared.drawn_sessions import drawn
 from tests.shared.panel import elements
+from tests.shared.random_sessions import random_measurement
 
-OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
+PARTITION_STATES = tuple(state for state in State if state is not State.EMPTY)
 
 
 Row = tuple[object, ...]
-"""What is said of a region: name, state, ops forward and backward, partitions; figures, None where not shown."""
+"""The row of a region: name, state, ops forward and backward, partitions; figures, None where not shown."""
 
 
-def session_of(states: list[State], *, matched: bool = True, measured: bool = False) -> Session:
-    """Return a session with one region, whose partitions are in these states, half of them in the backward."""
+def session_with_states(states: list[State], *, matched: bool = True, measured: bool = False) -> Session:
+    """Return a session with one region and partitions in these states, half of them in the backward."""
     base = sessions.measured_alone()
     made = ArtifactRecord(ArtifactCompile(6.0, CacheResult.MISS))
     partitions, timings = [], []
@@ -62,10 +62,10 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
     )
 
 
-def in_frame(session: Session) -> list[Row]:
-    """Return what ``ex.regions`` says, with its figures as the panel writes them."""
+def frame_rows(session: Session) -> list[Row]:
+    """Return the rows of ``ex.regions``, with figures as the panel writes them."""
 
-    def shown(row: Any) -> Row:
+    def row_of(row: Any) -> Row:
         counts = (row[name] for name in ("ops_forward", "ops_backward", "partitions"))
         writes: dict[str, Callable[[Any], object]] = {
             "eager_us": lambda us: duration(us * 1e-6),
@@ -77,27 +77,27 @@ def in_frame(session: Session) -> list[Row]:
         figures = (None if pd.isna(row[name]) else write(row[name]) for name, write in writes.items())
         return row["region"], row["state"], *counts, *figures
 
-    return [shown(row) for _, row in regions_table(session).dataframe().iterrows()]
+    return [row_of(row) for _, row in regions_table(session).dataframe().iterrows()]
 
 
-def table_of(session: Session) -> list[Node]:
+def panel_table(session: Session) -> list[Node]:
     """Return the region table of the panel."""
     return region_table(Shown("", "ex", PanelState(session.plan), session, (), {}, None))
 
 
-def in_panel(session: Session) -> list[Row]:
-    def shown(row: Node) -> Row:
+def panel_rows(session: Session) -> list[Row]:
+    def row_of(row: Node) -> Row:
         cells = {cell[1]["data-head"]: cell for cell in row[2:] if "data-head" in cell[1]}
-        said = [(words(part).strip(), part[1].get("title", "")) for part in cells["eager → compiled"][2:]]
-        state = next((text.split(" ", 1) for text, _ in said if text[0] in STATE_GLYPHS.values()), ["✓", "measured"])
+        parts = [(words(part).strip(), part[1].get("title", "")) for part in cells["eager → compiled"][2:]]
+        state = next((text.split(" ", 1) for text, _ in parts if text[0] in STATE_GLYPHS.values()), ["✓", "measured"])
         (name,) = (one for one in State if word_for(one) == state[1])
         assert state[0] == STATE_GLYPHS[name]
         pieces = cells["picks"][-1]
         forward, backward = re.findall(r"(\d+)(?: ops?)? in", pieces[1]["title"])
         counts = int(forward), int(backward), int(words(pieces).split()[0])
-        about = " ".join(title for _, title in said if "÷" not in title)
+        about = " ".join(title for _, title in parts if "÷" not in title)
         times = dict(re.findall(r"(eager|compiled|compiled in) ([\d.]+ \w+)", about))
-        speedups = [text for text, _ in said if "×" in text and "→" not in text]
+        speedups = [text for text, _ in parts if "×" in text and "→" not in text]
         figures = (
             *(times.get(head) for head in ("eager", "compiled")),
             re.sub("^[▲▼] ", "", speedups[0]) if speedups else None,
@@ -106,14 +106,14 @@ def in_panel(session: Session) -> list[Row]:
         )
         return row[1]["data-of"], str(name), *counts, *figures
 
-    return [shown(row) for table in table_of(session) if table[0] == "table" for row in table[3][2:]]
+    return [row_of(row) for table in panel_table(session) if table[0] == "table" for row in table[3][2:]]
 
 
 @pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize(
     ("states", "matched", "word"),
     [
-        *(([state] * 4, True, state.value) for state in OF_PARTITIONS),
+        *(([state] * 4, True, state.value) for state in PARTITION_STATES),
         ([State.COMPILED, State.EAGER, State.STALE, State.FAILED], True, "failed"),
         ([State.FAILED, State.COMPILED, State.COMPILED, State.COMPILED], True, "failed"),
         ([State.COMPILED, State.EAGER, State.STALE], True, "stale"),
@@ -125,26 +125,26 @@ def in_panel(session: Session) -> list[Row]:
 def test_a_region_has_the_state_of_its_worst_partition_everywhere(
     states: list[State], word: str, *, matched: bool, measured: bool
 ) -> None:
-    session = session_of(states, matched=matched, measured=measured)
+    session = session_with_states(states, matched=matched, measured=measured)
     word = "measured" if measured and word == "compiled" else word
-    (shown,) = in_frame(session)
-    assert in_panel(session) == [shown]
+    (shown,) = frame_rows(session)
+    assert panel_rows(session) == [shown]
     assert shown[1] == word
     look = graph_traits(session, Records())["look"]
     _, entry = look["legend"][0]
     assert entry[-1][-1] == word_for(word)
     assert entry[1]["title"].endswith(word_for(word))
-    (said,) = [entry[-1] for when, entry in look["legend"] if when == word]
-    assert said.startswith(f"{STATE_GLYPHS[State(word)]} {word_for(word)}")
+    (legend,) = [entry[-1] for when, entry in look["legend"] if when == word]
+    assert legend.startswith(f"{STATE_GLYPHS[State(word)]} {word_for(word)}")
     if states and len(set(states)) == 1:
         assert {piece["state"] for piece in look["pieces"][0]} == {word}
         assert {piece["words"][1].split()[0] for piece in look["pieces"][0]} == {STATE_GLYPHS[State(word)]}
 
 
 def test_compile_times_add_up() -> None:
-    (one,) = region_summaries(session_of([State.COMPILED] * 4))
+    (one,) = region_summaries(session_with_states([State.COMPILED] * 4))
     assert (one.compile_s, one.artifacts) == (12.0, 2)
-    (one,) = region_summaries(session_of([State.STALE]))
+    (one,) = region_summaries(session_with_states([State.STALE]))
     assert one.compile_s is None
 
 
@@ -177,8 +177,10 @@ def test_figures_of_partitions_are_overlays_of_the_graph(measured: Session) -> N
     assert set(found["speedup"]) == {cut.id for cut in measured.partitions}
     assert {text for _, text in found["speedup"].values()} == {"2.00×"}
     assert {text for _, text in found["compiled time"].values()} == {"50.0 µs", "100 µs"}
-    assert overlays(sessions.trained(2)) == []
-    unsure = sessions.alone(measured.partitions[0].id, 1e-4, 5e-5, speedup=Figure(2.0, why="too few rounds (5)"))
+    assert overlays(sessions.training_session(2)) == []
+    unsure = sessions.partition_timing(
+        measured.partitions[0].id, 1e-4, 5e-5, speedup=Figure(2.0, why="too few rounds (5)")
+    )
     *painted, speedups = overlays(replace(measured, partition_timings=(unsure,)))
     assert [one["title"] for one in painted] == ["compiled time", "eager time"]
     assert speedups["values"] == {}
@@ -188,11 +190,11 @@ def test_figures_of_partitions_are_overlays_of_the_graph(measured: Session) -> N
     assert words(in_part["scale"]).endswith("2.00×; others not painted: too few rounds (5)")
 
 
-def test_a_hull_shows_the_speedup_of_its_region_until_it_is_stale(measured: Session) -> None:
+def test_a_hull_shows_the_speedup_of_its_region_unless_stale(measured: Session) -> None:
     pieces = pieces_of(measured)
     assert {piece["speedup"] for piece in pieces} == {"2.00×"}
     assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]
-    other = sessions.alone(measured.partitions[0].id, 100e-6, 80e-6, speedup=Figure(1.25, 1.2, 1.3))
+    other = sessions.partition_timing(measured.partitions[0].id, 100e-6, 80e-6, speedup=Figure(1.25, 1.2, 1.3))
     unequal = replace(measured, partition_timings=(other, *measured.partition_timings[1:]))
     (row,) = region_summaries(unequal)
     assert row.timing is not None
@@ -202,25 +204,25 @@ def test_a_hull_shows_the_speedup_of_its_region_until_it_is_stale(measured: Sess
     assert overlays(stale) == []
 
 
-def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measured: Session) -> None:
+def test_a_speedup_that_contradicts_its_medians_is_shown_as_noisy(measured: Session) -> None:
     thrice = tuple(
         replace(one, eager=sessions.timing("eager", 3 * one.eager.median_s.value, None))
         for one in measured.partition_timings
     )
     for session, noisy in ((measured, False), (replace(measured, partition_timings=thrice), True)):
-        row = to_html(*table_of(session))
+        row = to_html(*panel_table(session))
         assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)
 
 
 @pytest.mark.parametrize(("call_s", "shown"), [(4e-4, "−100 µs"), (8e-5, NONE)])
-def test_a_region_is_not_said_to_save_more_than_the_call_takes(call_s: float, shown: str) -> None:
+def test_a_saving_larger_than_the_call_is_not_shown(call_s: float, shown: str) -> None:
     session = sessions.measured(sessions.measured_alone())
     eager = sessions.timing("eager", call_s, None, speedup=exactly(1.0), verdict=Verdict.BASELINE)
-    (cell,) = elements(table_of(replace(session, timings=(eager, *session.timings[1:]))), data_head="of the call")
+    (cell,) = elements(panel_table(replace(session, timings=(eager, *session.timings[1:]))), data_head="of the call")
     assert words(cell) == shown
 
 
-def test_a_time_alone_that_is_longer_than_the_call_is_called_noisy_where_it_has_no_interval() -> None:
+def test_a_time_longer_than_the_call_is_shown_as_noisy() -> None:
     why = "the machine was too busy"
     for call_s, noisy in ((4e-4, False), (8e-5, True)):
         session = sessions.measured(sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=Verdict.BUSY))
@@ -229,13 +231,13 @@ def test_a_time_alone_that_is_longer_than_the_call_is_called_noisy_where_it_has_
         )
         eager = sessions.timing("eager", call_s, None, speedup=exactly(1.0), verdict=Verdict.BASELINE)
         shown = replace(session, partition_timings=alone, timings=(eager, *session.timings[1:]))
-        (cell,) = elements(table_of(shown), data_head="eager → compiled")
+        (cell,) = elements(panel_table(shown), data_head="eager → compiled")
         assert ("noisy" in words(cell), "200 → 100 µs" in words(cell)) == (noisy, not noisy)
 
 
-def test_no_part_is_above_its_whole_whatever_was_measured() -> None:
+def test_no_gain_exceeds_the_time_of_the_call() -> None:
     left_out = 0
-    for session in (drawn(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
+    for session in (random_measurement(seed)[1] for seed in (0, 1, 2, 47, 51, 63)):
         call_s = session.whole_timings["eager"].median_s.value
         for timing in region_timings_of_whole_call(session).values():
             gain = timing.gain_of_call_s
@@ -244,37 +246,37 @@ def test_no_part_is_above_its_whole_whatever_was_measured() -> None:
     assert left_out
 
 
-def test_a_config_key_that_this_torch_does_not_know_is_shown(measured: Session) -> None:
+def test_a_config_key_unknown_to_this_torch_is_shown(measured: Session) -> None:
     (region,) = measured.plan.regions
     unknown = replace(measured, plan=replace(measured.plan, regions=(replace(region, config={"of_later": 3}),)))
-    row = to_html(*table_of(unknown))
+    row = to_html(*panel_table(unknown))
     assert '<span class="rx-key">of_later=3</span>' in row
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.FASTER])
-def test_a_speedup_without_interval_is_grey_and_says_why(verdict: Verdict) -> None:
+def test_a_speedup_without_interval_is_grey_with_a_reason(verdict: Verdict) -> None:
     why = "the machine was too busy"
     session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=verdict)
-    row = to_html(*table_of(session))
+    row = to_html(*panel_table(session))
     assert f'title="eager ÷ compiled of the same rounds, without CI ({why}): {verdict}"' in row
     assert '">2.00×</span>' in row
 
 
-def test_a_wrong_region_has_a_verdict_in_place_of_a_speedup() -> None:
+def test_a_wrong_region_has_a_verdict_and_no_speedup() -> None:
     session = sessions.measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)
-    row = to_html(*table_of(session))
+    row = to_html(*panel_table(session))
     assert '<span class="rx-bad" title="numerics failed">✗ withheld</span>' in row
 
 
-def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_verdict() -> None:
+def test_every_speedup_that_is_not_comparable_says_so() -> None:
     verdict = NumericsVerdict.NOT_COMPARABLE
     base = sessions.measured(sessions.measured_alone(numerics=verdict))
     found = tuple(replace(timing, numerics=verdict) for timing in base.timings if timing.variant != "eager")
     session = replace(base, timings=found)
-    panel = " ".join(map(words, table_of(session)))
+    panel = " ".join(map(words, panel_table(session)))
     for shown, least in ((session_html(session), 5), (session_text(session), 5), (panel, 1)):
-        told = " ".join(re.sub(r"\d\.\d\d–\d\.\d\d×", "an interval", shown).split())
-        speedups = re.split(r"\d\.\d\d×", told)[1:]
+        text = " ".join(re.sub(r"\d\.\d\d–\d\.\d\d×", "an interval", shown).split())
+        speedups = re.split(r"\d\.\d\d×", text)[1:]
         assert len(speedups) >= least
         in_the_answer = r" (eager|torch\.compile) \([\d.–]+\), [\w ]+, results"
         assert all(re.match(f"({in_the_answer})? {verdict}", behind) for behind in speedups)
@@ -295,7 +297,7 @@ def figures_of(frame: pd.DataFrame, partition: str) -> tuple[Any, ...]:
 
 @dataclass
 class Editor:
-    """Edits an exploration at random, as the panel does, and remembers what was compiled and measured."""
+    """Makes random edits of an exploration, as the panel does, and remembers what was compiled and measured."""
 
     ex: rx.Exploration
     random: random.Random
@@ -309,38 +311,38 @@ class Editor:
     def __post_init__(self) -> None:
         self.state = PanelState(self.ex.plan)
 
-    def name(self) -> str:
+    def new_name(self) -> str:
         self.named += 1
         return f"r{self.named}"
 
     def edit(self) -> str:
-        """Do one edit; one that is refused changes nothing."""
+        """Make a random edit; return its kind. A refused edit changes nothing."""
         kind = self.random.choice(
             ["mark", "unmark", "rename", "split", "merge", "carve", "uncarve", "configure", "disable", "undo", "redo",
              "take", "undo", "redo", "take"]
         )  # fmt: skip
         if kind in ("undo", "redo"):
-            self.go(self.state.undone() if kind == "undo" else self.state.redone())
+            self.set_state(self.state.undone() if kind == "undo" else self.state.redone())
         elif kind == "take" and self.ex.runs:
-            self.go(self.state.edited(self.random.choice(self.ex.runs).plan))
+            self.set_state(self.state.edited(self.random.choice(self.ex.runs).plan))
         else:
             draft = self.ex.draft()
             try:
                 self.draft_edit(draft, kind)
             except RegionalExplorerError:
                 return f"{kind} refused"
-            self.go(self.state.edited(draft.plan))
+            self.set_state(self.state.edited(draft.plan))
         return kind
 
     def draft_edit(self, draft: Any, kind: str) -> None:
         names = [region.name for region in draft.plan.regions]
         if kind == "mark" or not names:
             pattern = self.random.choice(["layers.0", "layers.1", "layers.*.up", "layers.*.norm", "layers.*"])
-            draft.mark(self.name(), modules=pattern)
+            draft.mark(self.new_name(), modules=pattern)
         elif kind in ("unmark", "split", "uncarve"):
             getattr(draft, kind)(self.random.choice(names))
         elif kind == "rename":
-            draft.rename(self.random.choice(names), self.name())
+            draft.rename(self.random.choice(names), self.new_name())
         elif kind == "merge":
             draft.merge(*self.random.sample(names, min(2, len(names))))
         elif kind == "carve":
@@ -351,18 +353,20 @@ class Editor:
             name = self.random.choice(names)
             (draft.disable if draft.plan[name].enabled else draft.enable)(name)
 
-    def go(self, state: PanelState) -> None:
+    def set_state(self, state: PanelState) -> None:
         self.ex.plan = state.plan
         self.state = state
 
     def measure(self) -> None:
         """Compile and measure the plan; nothing that was compiled before is compiled again."""
-        known = {self.asked(part) for part in self.ex.session.partitions if part.artifact is not None}
+        known = {self.compile_request(part) for part in self.ex.session.partitions if part.artifact is not None}
         made = self.ex.compile()
-        assert not known & {self.asked(part) for part in self.ex.session.partitions if part.id in set(made.partition)}
+        assert not known & {
+            self.compile_request(part) for part in self.ex.session.partitions if part.id in set(made.partition)
+        }
         self.ex.benchmark(variants=("regional",), budget_s=0.05)
         session = self.ex.session
-        self.compiled |= {self.asked(part) for part in session.partitions if part.artifact is not None}
+        self.compiled |= {self.compile_request(part) for part in session.partitions if part.artifact is not None}
         frame = self.ex.partition_timings.set_index("partition")
         mine = {partition_content(part): figures_of(frame, part.id) for part in session.partitions}
         self.alone |= mine
@@ -370,16 +374,16 @@ class Editor:
         self.whole[plan_content(session.partitions)] = self.ex.timings
 
     @staticmethod
-    def asked(part: Any) -> tuple[Any, ...]:
+    def compile_request(part: Any) -> tuple[Any, ...]:
         return part.graph, part.nodes, tuple(sorted(part.config_requested.items()))
 
     def check(self) -> None:
-        """Compare shown figures with measured ones, and every view with the DataFrames."""
+        """Assert that shown figures are the measured ones, and that all views have the same rows."""
         session = self.ex.session
         frame = self.ex.partition_timings.set_index("partition")
         known = {**self.alone, **self.own.get(plan_content(session.partitions), {})}
         for part in session.partitions:
-            if self.asked(part) in self.compiled and self.ex.plan[part.region].enabled:
+            if self.compile_request(part) in self.compiled and self.ex.plan[part.region].enabled:
                 assert part.state in (State.COMPILED, State.MEASURED), "stale, though nothing has to be compiled"
             figures = known.get(partition_content(part))
             assert (part.id in frame.index) == (figures is not None)
@@ -391,11 +395,11 @@ class Editor:
             assert set(self.ex.timings.plan) == {"another" if measured is None else "current"}
         if measured is not None:
             pd.testing.assert_frame_equal(self.ex.timings, measured)
-        assert in_panel(session) == in_frame(session)
+        assert panel_rows(session) == frame_rows(session)
 
 
 @pytest.mark.parametrize("edits", [100, pytest.param(200, marks=pytest.mark.slow)])
-def test_every_figure_shown_is_the_plans_after_any_edits(edits: int) -> None:
+def test_shown_figures_are_those_of_the_plan_after_any_edits(edits: int) -> None:
     ex = rx.explore(programs.Stack(2, 8), (torch.randn(2, 8),), plan=Plan())
     editor = Editor(ex, random.Random(0))  # noqa: S311 - edits, no secret
     kinds = set()
@@ -407,7 +411,7 @@ def test_every_figure_shown_is_the_plans_after_any_edits(edits: int) -> None:
     assert {"mark", "unmark", "rename", "split", "merge", "carve", "configure", "undo", "redo", "take"} <= kinds
 
 
-def test_an_edit_that_compiles_nothing_keeps_all_figures_and_undo_brings_back_the_plans() -> None:
+def test_edits_that_compile_nothing_keep_figures_and_undo_restores_them() -> None:
     def titles() -> set[str]:
         """Return the titles of the table of run times, in the text and in the page."""
         page = re.findall("<h4>(Run time.*?)</h4>", session_html(ex.session))
@@ -443,8 +447,8 @@ def test_an_edit_that_compiles_nothing_keeps_all_figures_and_undo_brings_back_th
     assert "these figures are of the earlier plan" in " ".join(repr(ex).split())
 
     ex.plan = plan
-    # What was tried meanwhile may be told of as well.
+    # Diagnostics may mention what was tried meanwhile.
     assert replace(ex.session, diagnostics=()) == replace(first, diagnostics=())
     assert len(ex.runs) == 1
     ex.rename("first", "begin").benchmark(variants=("regional",), budget_s=0.05)
-    assert [run.plan.regions[0].name for run in ex.runs] == ["begin"], "a plan that differs in a name alone is one run"
+    assert [run.plan.regions[0].name for run in ex.runs] == ["begin"], "plans that differ only in a name are one run"

@@ -39,11 +39,11 @@ from regional_explorer.ui.jobs import (
 from regional_explorer.ui.panel import PARTS, Panel, Part
 from regional_explorer.ui.parts import traceback
 from regional_explorer.ui.state import PanelState, Shown
-from tests.shared.panel import Blocked, MainLoop, button, elements, enabled, text, type_in
+from tests.shared.panel import BlockedMethod, MainLoop, button, elements, is_enabled, text, type_in
 
 
-def on_a_thread(work: Callable[[], Any]) -> Future[Any]:
-    """Have ``work`` done on a thread of its own."""
+def run_on_thread(work: Callable[[], Any]) -> Future[Any]:
+    """Run ``work`` on a new thread."""
     return ThreadPoolExecutor(1).submit(work)
 
 
@@ -56,12 +56,12 @@ def test_a_background_profile_ends_when_a_job_is_requested(
     control = control_of(own_exploration)
     panel = Panel(control)
 
-    def start() -> Blocked:
+    def start() -> BlockedMethod:
         def profile(_budget_s: float, *, run: Run) -> None:
             with own_exploration.exclusive_use.turn(run, "profile") as run:
                 work(run=run)
 
-        work = Blocked()
+        work = BlockedMethod()
         own_exploration.profile = profile  # type: ignore[method-assign,assignment]
         start_job(control, "profile", background=True)
         assert work.begun.wait(10)
@@ -70,11 +70,11 @@ def test_a_background_profile_ends_when_a_job_is_requested(
     start()
     panel.press("pick", "mm")
     panel.press("why", "mm")
-    assert control.state.job is not None, "to look is to ask for nothing"
-    assert enabled(panel, "tools", "measure")
+    assert control.state.job is not None, "looking requests no work"
+    assert is_enabled(panel, "tools", "measure")
     panel.press("remove", "act")
     assert control.jobs.wait(10)
-    assert [region.name for region in own_exploration.plan.regions] == ["mm"], "what was pressed is done"
+    assert [region.name for region in own_exploration.plan.regions] == ["mm"], "the button has its effect"
     assert text(panel, "progress") == "", "a job in the background leaves no note"
     assert text(panel, "problem") == ""
     start()
@@ -91,7 +91,7 @@ def test_a_background_profile_ends_when_a_job_is_requested(
 def test_the_why_pane_diagnoses_a_region_in_the_background(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    exploration.diagnose = work = Blocked()  # type: ignore[method-assign]
+    exploration.diagnose = work = BlockedMethod()  # type: ignore[method-assign]
     panel.press("why", "mm")
     assert control.state.job is None, "nothing is compiled"
     parts = tuple(structs.replace(part, artifact="its key") for part in control.session.partitions)
@@ -99,49 +99,49 @@ def test_the_why_pane_diagnoses_a_region_in_the_background(
     panel.press("why", "mm")
     assert work.begun.wait(10)
     assert work.calls[0][0] == "mm"
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     panel.press("cancel")
     assert control.jobs.wait(10)
 
 
-def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_meanwhile(
-    panel: Panel, control: Control, blocked_work: Blocked, own_exploration: Exploration
+def test_the_primary_button_measures_what_was_chosen_exclusively(
+    panel: Panel, control: Control, blocked_work: BlockedMethod, own_exploration: Exploration
 ) -> None:
     other = Panel(control_of(own_exploration))
-    type_in(panel, "variant", value=False, of="full")
+    type_in(panel, "variant", value=False, target="full")
     type_in(panel, "budget", "2.5")
     panel.press("measure")
     assert blocked_work.begun.wait(10)
     assert control.state.busy
-    assert not enabled(panel, "tools", "measure")
+    assert not is_enabled(panel, "tools", "measure")
     assert "disabled" in button(panel, "regions", "enable", "mm")[1]
-    assert enabled(panel, "tools", "cancel")
+    assert is_enabled(panel, "tools", "cancel")
     assert "compiling mm" in text(panel, "progress")
     assert elements(panel.part("progress"), value="0.500")
-    panel.press("compile")  # as another front end may, before it hears that work began
+    panel.press("compile")  # another front end may send it before it learns that work began
     assert "Another job is running" in text(panel, "problem")
     panel.press("enable", "mm", value=False)
     assert "A job is running" in text(panel, "problem")
     assert control.exploration.plan["mm"].enabled
     other.press("enable", "act", value=False)
-    assert not own_exploration.plan["act"].enabled, "another exploration is not concerned"
+    assert not own_exploration.plan["act"].enabled, "another exploration is not affected"
     assert control.exploration.plan["act"].enabled
     assert not other.control.state.busy
     blocked_work.go_on.set()
     assert control.jobs.wait(10)
     assert blocked_work.calls == [(("eager", "aot_eager", "regional"), 2.5, True)]
     assert not control.state.busy
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     other.close()
 
 
-def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked_work: Blocked) -> None:
+def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked_work: BlockedMethod) -> None:
     panel.press("compile")
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
     assert control.jobs.wait(10)
     assert CANCELLED_NOTE in text(panel, "progress")
-    assert not enabled(panel, "tools", "cancel")
+    assert not is_enabled(panel, "tools", "cancel")
     panel.press("compile")
     blocked_work.go_on.set()
     assert control.jobs.wait(10)
@@ -157,7 +157,7 @@ def test_cancel_ends_the_job_with_a_note(panel: Panel, control: Control, blocked
         (CancelledError(), "CancelledError", True),
     ],
 )
-def test_whatever_ends_the_work_is_shown_and_the_panel_is_free_again(
+def test_an_error_of_work_is_shown_and_frees_the_panel(
     panel: Panel, control: Control, error: BaseException, message: str, in_full: bool
 ) -> None:
     control.exploration.benchmark = Mock(side_effect=error)  # type: ignore[method-assign]
@@ -170,7 +170,7 @@ def test_whatever_ends_the_work_is_shown_and_the_panel_is_free_again(
     assert text(panel, "problem") == ""
 
 
-def test_an_error_in_reading_the_results_is_shown_unless_the_work_had_one(
+def test_an_error_in_reading_results_is_shown_unless_work_failed(
     panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for in_work, shown in ((None, "ZeroDivisionError: no results"), (KeyError("x"), "KeyError: 'x'")):
@@ -194,50 +194,50 @@ def test_work_of_a_cell_is_shown_and_can_be_cancelled(
 ) -> None:
     made: list[str] = []
 
-    def counted(name: str, part: Part, shown: Shown) -> list[Node]:
+    def record_part(name: str, part: Part, shown: Shown) -> list[Node]:
         made.append(name)
         return part.make(shown)
 
-    counted_parts = {name: replace(part, make=partial(counted, name, part)) for name, part in PARTS.items()}
-    monkeypatch.setattr("regional_explorer.ui.panel.PARTS", counted_parts)
+    recorded_parts = {name: replace(part, make=partial(record_part, name, part)) for name, part in PARTS.items()}
+    monkeypatch.setattr("regional_explorer.ui.panel.PARTS", recorded_parts)
     with control.jobs.running_in_cell("Compile & measure") as run:
         assert {"tools", "regions"} <= set(made)
         made.clear()
         run.progress("round 3", 0.3)
-        assert made == ["progress"], "of all parts a report makes one anew"
-        assert enabled(panel, "tools", "cancel")
-        assert "interrupt the kernel" in text(panel, "progress"), "where no message passes a running cell"
-        assert not enabled(panel, "tools", "measure")
+        assert made == ["progress"], "a report updates one part"
+        assert is_enabled(panel, "tools", "cancel")
+        assert "interrupt the kernel" in text(panel, "progress"), "no message reaches a running cell"
+        assert not is_enabled(panel, "tools", "measure")
         run.progress("round 4", 1.5)
         run.progress("compiling act", 1.5)
         assert elements(panel.part("progress"), value="1.000")
     ended = control.state
     assert not ended.busy
-    run.progress("what is told too late", 0.5)
+    run.progress("a late report", 0.5)
     assert control.state == ended
     with control.jobs.running_in_cell("Compile & measure") as run:
         control.jobs.cancel()
         assert not run.cancelled(), "nobody pressed anything: a page was closed"
         panel.press("cancel")
         assert run.cancelled()
-        assert not enabled(panel, "tools", "cancel")
+        assert not is_enabled(panel, "tools", "cancel")
         raise CancelledError
     assert CANCELLED_NOTE in text(panel, "progress")
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_an_interrupt_ends_the_job_of_a_cell_and_of_a_button_and_is_noted(
+def test_an_interrupt_ends_any_job_with_a_note(
     panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch, readable: bool
 ) -> None:
-    if not readable:  # a second one, while the results are read
+    if not readable:  # a second interrupt, while the results are read
         monkeypatch.setattr(control, "read_exploration", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
         raise KeyboardInterrupt
     assert not control.state.busy
     assert INTERRUPTED_NOTE in text(panel, "progress")
     monkeypatch.undo()
-    control.exploration.compile = Blocked(error=KeyboardInterrupt())  # type: ignore[method-assign]
+    control.exploration.compile = BlockedMethod(error=KeyboardInterrupt())  # type: ignore[method-assign]
     panel.press("compile")
     assert control.jobs.wait(10)
     assert not control.state.busy
@@ -246,52 +246,50 @@ def test_an_interrupt_ends_the_job_of_a_cell_and_of_a_button_and_is_noted(
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("note", [INTERRUPTED_NOTE, CANCELLED_NOTE])
-def test_what_a_cell_has_measured_until_its_end_is_shown_and_can_be_worked_with(
-    own_exploration: Exploration, note: str
-) -> None:
+def test_results_of_a_cancelled_cell_are_shown_and_usable(own_exploration: Exploration, note: str) -> None:
     control = control_of(own_exploration)
     panel = Panel(control)
-    told: list[str] = []
+    times_left: list[str] = []
 
-    def end_it(doing: str, _fraction: float) -> None:
-        told.append(control.state.job.left if control.state.job else "")
+    def end_run(doing: str, _fraction: float) -> None:
+        times_left.append(control.state.job.left if control.state.job else "")
         if doing.startswith("round") and int(doing.split()[1]) >= 20:  # long before the run may end by itself
             if note == CANCELLED_NOTE:
-                on_a_thread(lambda: panel.press("cancel")).result(10)
+                run_on_thread(lambda: panel.press("cancel")).result(10)
             else:
                 signal.raise_signal(signal.SIGINT)
 
     with contextlib.suppress(KeyboardInterrupt), control.jobs.running_in_cell("Compile & measure") as run:
-        shown = run.also_reporting(Run(progress=end_it))
+        shown = run.also_reporting(Run(progress=end_run))
         own_exploration.benchmark(("regional",), 60.0, run=shown)
-    assert any(left.startswith("about") for left in told), "how long it still takes"
+    assert any(left.startswith("about") for left in times_left), "the estimate is shown"
     assert not control.state.busy
     assert note in text(panel, "progress")
     assert {timing.variant for timing in control.session.timings} == {"eager", "regional"}
     assert control.session.conditions
     assert control.session.conditions.stopped in {"interrupted", "cancelled"}
-    assert enabled(panel, "tools", "measure")
+    assert is_enabled(panel, "tools", "measure")
     panel.press("remove", "act")
     assert [region.name for region in own_exploration.plan.regions] == ["mm"]
     panel.close()
 
 
 def test_progress_does_not_undo_presses_during_a_job(panel: Panel, control: Control) -> None:
-    go_on, told, end = threading.Event(), threading.Event(), threading.Event()
+    go_on, reported, end = threading.Event(), threading.Event(), threading.Event()
 
     def work(_exploration: Exploration, _state: PanelState, run: Run) -> None:
         go_on.wait(10)
         run.progress("compiling act", 0.5)
-        told.set()
+        reported.set()
         end.wait(10)
 
     control.jobs.start("Compile", work)
     with control.lock:
         go_on.set()
-        assert not told.wait(0.2), "the report waits for the lock"
+        assert not reported.wait(0.2), "the report waits for the lock"
         type_in(panel, "budget", "2.5")
         panel.press("cancel")
-    assert told.wait(10)
+    assert reported.wait(10)
     job = control.state.job
     assert job is not None
     assert (job.doing, job.cancelling, control.state.budget_s) == ("compiling act", True, 2.5)
@@ -300,11 +298,11 @@ def test_progress_does_not_undo_presses_during_a_job(panel: Panel, control: Cont
 
 
 def test_a_job_whose_start_fails_is_not_begun(
-    panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, control: Control, blocked_work: BlockedMethod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
 
-    def start_others(thread: threading.Thread) -> None:
+    def fail_to_start_job_thread(thread: threading.Thread) -> None:
         if thread.name == "regional_explorer":
             raise RuntimeError("can't start new thread")
         start(thread)
@@ -316,7 +314,7 @@ def test_a_job_whose_start_fails_is_not_begun(
         pass
     control.listeners.remove(broken_listener)
     assert not control.state.busy
-    monkeypatch.setattr(threading.Thread, "start", start_others)
+    monkeypatch.setattr(threading.Thread, "start", fail_to_start_job_thread)
     panel.press("compile")
     assert "can't start new thread" in text(panel, "problem")
     assert not control.state.busy
@@ -331,23 +329,23 @@ def test_a_job_whose_start_fails_is_not_begun(
 
 # ------------------------------------------------------------------------------------------------------ the main thread
 
-MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
+OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("OWNER", default="nobody's")
 
 
-def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
+def read_on_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     found: list[Any] = []
-    on_a_thread(lambda: modes.run(lambda: found.append(read_modes()))).result(10)
+    run_on_thread(lambda: modes.run(lambda: found.append(read_modes()))).result(10)
     return found[0]
 
 
-def test_jobs_run_in_a_copy_of_the_context_of_their_creator() -> None:
-    token = MARK.set("the maker's")
+def test_jobs_run_in_a_copy_of_their_creators_context() -> None:
+    token = OWNER.set("the maker's")
     modes = ThreadModes.current()
-    MARK.reset(token)
-    assert seen_on_a_thread(modes, MARK.get) == "the maker's"
-    assert seen_on_a_thread(modes, lambda: MARK.set("changed") and MARK.get()) == "changed"
-    assert seen_on_a_thread(modes, MARK.get) == "the maker's"
-    assert MARK.get() == "nobody's"
+    OWNER.reset(token)
+    assert read_on_thread(modes, OWNER.get) == "the maker's"
+    assert read_on_thread(modes, lambda: OWNER.set("changed") and OWNER.get()) == "changed"
+    assert read_on_thread(modes, OWNER.get) == "the maker's"
+    assert OWNER.get() == "nobody's"
 
 
 def test_jobs_run_under_the_inductor_settings_of_their_creator() -> None:
@@ -358,48 +356,48 @@ def test_jobs_run_under_the_inductor_settings_of_their_creator() -> None:
         pytest.skip("in torch 2.11 a setting is that of the process, for all threads alike")
     with inductor.patch(max_fusion_size=3):
         modes = ThreadModes.current()
-    assert seen_on_a_thread(modes, lambda: inductor.max_fusion_size) == 3
+    assert read_on_thread(modes, lambda: inductor.max_fusion_size) == 3
     assert inductor.max_fusion_size != 3
 
 
-def asked_of_the_main_thread(request: Callable[[MainThread], object], loop: MainLoop | None = None) -> Future[Any]:
-    """Let another thread request work from the main thread, and wait for its result."""
+def request_from_main_thread(request: Callable[[MainThread], object], loop: MainLoop | None = None) -> Future[Any]:
+    """Let another thread request work from the main thread; return its future, which is done."""
     loop = loop or MainLoop()
     threads = MainThread(loop, never_cancelled)
-    other = on_a_thread(lambda: request(threads))
+    other = run_on_thread(lambda: request(threads))
     loop.run_until(other.done)
     return other
 
 
-def test_timed_work_runs_on_the_main_thread_and_untimed_work_on_a_new_one() -> None:
-    asked = asked_of_the_main_thread(
+def test_only_timed_work_runs_on_the_main_thread() -> None:
+    future = request_from_main_thread(
         lambda threads: [run(threading.current_thread) for run in (threads.run_timed, threads.run_untimed)]
     )
-    timed, untimed = asked.result()
+    timed, untimed = future.result()
     assert timed is threading.main_thread()
     untimed.join(10)
     assert not untimed.is_alive()
     here = MainThread(MainLoop(), never_cancelled).run_timed(threading.current_thread)
-    assert here is threading.main_thread()  # asked there, nobody waits
+    assert here is threading.main_thread()  # a request on the main thread itself does not wait
 
 
-def modes_now() -> tuple[object, ...]:
+def current_modes() -> tuple[object, ...]:
     cpu, device = torch.get_autocast_dtype("cpu"), torch.ones(1).device.type
     return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), cpu, torch.is_inference_mode_enabled(), device
 
 
-def test_work_runs_under_the_modes_of_its_caller_and_leaves_those_of_the_main_thread() -> None:
+def test_work_has_the_modes_of_its_caller() -> None:
     def request(threads: MainThread) -> list[object]:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            cast = [threads.run_timed(modes_now), threads.run_untimed(modes_now)]
+            cast = [threads.run_timed(current_modes), threads.run_untimed(current_modes)]
         with torch.inference_mode(), torch.device("meta"):
-            return [*cast, threads.run_timed(modes_now), threads.run_untimed(modes_now)]
+            return [*cast, threads.run_timed(current_modes), threads.run_untimed(current_modes)]
 
     usual_dtype = torch.get_autocast_dtype("cpu")
     with torch.device("meta"), torch.autocast("cpu", dtype=torch.float16):
-        mine = modes_now()
-        other = asked_of_the_main_thread(request)
-        assert modes_now() == mine == (True, True, torch.float16, False, "meta")
+        mine = current_modes()
+        other = request_from_main_thread(request)
+        assert current_modes() == mine == (True, True, torch.float16, False, "meta")
     cast, inference = (False, True, torch.bfloat16, False, "cpu"), (False, False, usual_dtype, True, "meta")
     assert other.result() == [cast, cast, inference, inference]
     torch.set_default_device("meta")
@@ -410,17 +408,17 @@ def test_work_runs_under_the_modes_of_its_caller_and_leaves_those_of_the_main_th
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
 def test_errors_and_interrupts_are_raised_in_the_waiting_thread(error: BaseException) -> None:
-    asked = asked_of_the_main_thread(lambda threads: threads.run_timed(Mock(side_effect=error)))
-    assert asked.exception() is error
+    future = request_from_main_thread(lambda threads: threads.run_timed(Mock(side_effect=error)))
+    assert future.exception() is error
 
 
-def test_a_measurement_can_be_cancelled_while_the_main_thread_is_busy() -> None:
+def test_measurements_can_be_cancelled_while_the_main_thread_is_busy() -> None:
     loop, cancelled, done = MainLoop(), threading.Event(), []
-    other = on_a_thread(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
+    other = run_on_thread(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
     cancelled.set()
     assert isinstance(other.exception(10), CancelledError)
     loop.run_until(other.done)
-    assert done == []  # its turn comes, and it is no longer wanted
+    assert done == []  # its turn comes after it was cancelled
 
 
 def test_work_of_a_silent_block_prints_nothing_on_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
@@ -432,7 +430,7 @@ def test_work_of_a_silent_block_prints_nothing_on_any_thread(capsys: pytest.Capt
 
     loop = MainLoop()
     loop.add_callback(lambda: print("a cell"))  # noqa: T201
-    assert asked_of_the_main_thread(request, loop).exception() is None
+    assert request_from_main_thread(request, loop).exception() is None
     assert capsys.readouterr().out == "a cell\n"
 
 
@@ -462,27 +460,27 @@ def test_measurements_started_by_a_button_run_on_the_main_thread() -> None:
 # ----------------------------------------------------------------------------------------------------------- interrupts
 
 
-class Steps:
-    """A loop of the main thread that does what it was asked when the test says so, whatever the delay."""
+class SteppedLoop:
+    """A fake loop of the main thread that runs its callbacks when the test says so, whatever their delay."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[], object]] = []
+        self.callbacks: list[Callable[[], object]] = []
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        self.asked.append(callback)
+        self.callbacks.append(callback)
 
     def call_later(self, _delay_s: float, callback: Callable[[], object]) -> None:
-        self.asked.append(callback)
+        self.callbacks.append(callback)
 
     def run(self, times: int = 1) -> None:
         for _ in range(times):
-            asked, self.asked = self.asked, []
-            for callback in asked:
+            callbacks, self.callbacks = self.callbacks, []
+            for callback in callbacks:
                 callback()
 
 
 def test_the_interrupt_handler_is_installed_for_a_job_and_restored() -> None:
-    loop, calls = Steps(), []
+    loop, calls = SteppedLoop(), []
     before = signal.getsignal(signal.SIGINT)
     early, interrupts = (
         JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify")) for _ in range(2)
@@ -504,7 +502,7 @@ def test_the_interrupt_handler_is_installed_for_a_job_and_restored() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: Blocked) -> None:
+def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: BlockedMethod) -> None:
     loop, before = MainLoop(), signal.getsignal(signal.SIGINT)
     panel.control.main_loop = lambda: loop
     panel.press("measure")
@@ -518,8 +516,8 @@ def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: Bl
 # -------------------------------------------------------------------------------------------------------- closed pages
 
 
-class Beats(Steps):
-    """A heartbeat whose time passes as the test says; each step is a beat."""
+class SteppedHeartbeat(SteppedLoop):
+    """Runs a heartbeat on a fake loop, one beat per step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -532,39 +530,41 @@ class Beats(Steps):
 
 
 def test_a_page_that_stops_replying_counts_as_closed() -> None:
-    beats = Beats()
+    beats = SteppedHeartbeat()
     beats.run(3 * jobs.MAX_UNANSWERED)
     assert not beats.on_lost.called, "it never replied"
     beats.heartbeat.pings.append(beats.heartbeat.on_reply)
     beats.run(3 * jobs.MAX_UNANSWERED)
     assert not beats.on_lost.called
     beats.heartbeat.pings.clear()
-    for _ in range(2 * jobs.MAX_UNANSWERED):  # a cell runs, in which it cannot reply
+    for _ in range(2 * jobs.MAX_UNANSWERED):  # while a cell runs, it cannot reply
         beats.heartbeat.reset()
         beats.run()
     assert not beats.on_lost.called
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert (beats.on_lost.call_count, beats.asked) == (1, [])
+    assert (beats.on_lost.call_count, beats.callbacks) == (1, [])
 
 
-def test_pings_end_with_their_job_and_begin_again_with_the_next() -> None:
-    beats = Beats()
+def test_pings_end_with_their_job_and_restart_with_the_next() -> None:
+    beats = SteppedHeartbeat()
     beats.heartbeat.on_reply()
     beats.run(jobs.MAX_UNANSWERED)
     beats.start()
-    assert len(beats.asked) == 1, "the beats of the job before have ended"
+    assert len(beats.callbacks) == 1, "the beats of the job before have ended"
     beats.run(jobs.MAX_UNANSWERED)
     assert not beats.on_lost.called
     beats.heartbeat.stop()
     beats.run(2)
-    assert (beats.on_lost.call_count, beats.asked) == (0, [])
+    assert (beats.on_lost.call_count, beats.callbacks) == (0, [])
 
 
-def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_of_a_closed_panel_ends(
+    panel: Panel, blocked_work: BlockedMethod, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jobs, "INTERVAL_S", 0.01)
     loop, sent = MainLoop(), list[object]()
     panel.control.main_loop = lambda: loop
-    panel.send = sent.append  # the page, as far as it matters here
+    panel.send = sent.append  # stands in for the page
     panel.press("here")
     panel.press("measure")
     loop.run_until(lambda: not panel.control.state.busy)

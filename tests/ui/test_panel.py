@@ -1,4 +1,4 @@
-"""The panel as objects: values are set and buttons pressed as a page does it, whose messages come in any order."""
+"""The panel without a browser: values and presses as a page sends them, with messages in any order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.panel import EVENTS, PARTS, Panel
 from regional_explorer.ui.state import PANES, PanelState
 from regional_explorer.ui.widget import MAX_WAITING, OrderedMessages
-from tests.shared.panel import button, elements, enabled, make, message, nodes, pick, rows, text
+from tests.shared.panel import button, elements, is_enabled, message, pick, region_nodes, rows, small_exploration, text
 from tests.shared.sessions import HOSTILE
 
 
@@ -37,30 +37,30 @@ def switch(panel: Panel, name: str, *, on: bool) -> None:
 
 
 def cells(panel: Panel, name: str) -> list[str]:
-    """Return the texts of a region's row, those of the signs and words in a cell one by one."""
+    """Return the texts in a region's row, one for each element of a cell."""
     (row,) = elements(panel.part("regions"), data_do="pick", data_of=name)
     return [text.strip("◌ ") for cell in row[2:] for child in cell[2:] for text in [words(child).strip()]]
 
 
-def checked(panel: Panel, name: str) -> bool:
+def is_checked(panel: Panel, name: str) -> bool:
     return bool(button(panel, "regions", "enable", name)[1].get("checked", False))
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
-def test_an_edit_does_not_look_again_for_what_the_graphs_keep(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header, table and note say it."""
+def test_an_edit_does_not_recompute_what_the_graphs_keep(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header, table and note show it."""
     monkeypatch.setattr(graph, "_computed_for", found := Mock(side_effect=graph._computed_for))
     switch(panel, "mm", on=False)
     assert "Kept for the backward" in text(panel, "results")
-    assert found.call_count == 0, "the graphs are those of before"
+    assert found.call_count == 0, "the graphs have not changed"
     assert not graph.kept_for_backward(panel.control.session.graphs[:1])
     assert graph.kept_for_backward(panel.control.session.graphs)
     assert found.call_count == 1, "of the one backward"
 
 
-def test_each_region_has_a_row_with_its_state_whoever_changed_it(panel: Panel, exploration: Exploration) -> None:
+def test_rows_show_the_state_of_regions_after_any_change(panel: Panel, exploration: Exploration) -> None:
     assert list(rows(panel)) == ["mm", "act"]
     assert {"not compiled", "max_fusion_size=8"} <= set(cells(panel, "mm"))
     assert "default" in rows(panel)["act"]
@@ -75,23 +75,23 @@ def test_each_region_has_a_row_with_its_state_whoever_changed_it(panel: Panel, e
 
 def test_a_busy_machine_is_mentioned_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
-    said = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
-    assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["answer"]
+    texts = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
+    assert [name for name, text in texts.items() for _ in range(text.count("machine was busy"))] == ["answer"]
 
 
 def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> None:
-    def offered() -> list[str]:
-        return [do for do in ("undo", "redo") if enabled(panel, "tools", do)]
+    def enabled_actions() -> list[str]:
+        return [do for do in ("undo", "redo") if is_enabled(panel, "tools", do)]
 
-    assert offered() == []
+    assert enabled_actions() == []
     switch(panel, "mm", on=False)
     assert not exploration.plan["mm"].enabled
     assert "eager" in rows(panel)["mm"]
-    assert offered() == ["undo"]
+    assert enabled_actions() == ["undo"]
     panel.press("undo")
     assert exploration.plan["mm"].enabled
-    assert checked(panel, "mm")
-    assert offered() == ["redo"]
+    assert is_checked(panel, "mm")
+    assert enabled_actions() == ["redo"]
     panel.press("redo")
     assert not exploration.plan["mm"].enabled
     panel.press("remove", "mm")
@@ -99,9 +99,9 @@ def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> 
     panel.press("undo")
     assert list(rows(panel)) == ["mm", "act"], "where it was"
     switch(panel, "act", on=True)
-    assert offered() == ["undo", "redo"], "what changes nothing is no edit"
+    assert enabled_actions() == ["undo", "redo"], "an action without effect is no edit"
     panel.press("remove", "act")
-    assert offered() == ["undo"], "an edit forgets what was undone"
+    assert enabled_actions() == ["undo"], "an edit forgets what was undone"
     panel.press("redo")
     assert list(rows(panel)) == ["mm"]
 
@@ -112,11 +112,11 @@ def test_the_number_of_undo_steps_is_limited(panel: Panel, monkeypatch: pytest.M
         switch(panel, "mm", on=bool(number % 2))
     for _ in range(4):
         panel.press("undo")
-    assert not enabled(panel, "tools", "undo")
-    assert not checked(panel, "mm")
+    assert not is_enabled(panel, "tools", "undo")
+    assert not is_checked(panel, "mm")
 
 
-def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Control) -> None:
+def test_nothing_is_drawn_again_if_nothing_changed(panel: Panel, control: Control) -> None:
     drawn: list[object] = []
     panel.observe(drawn.append)
     session = control.session
@@ -126,7 +126,7 @@ def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Contr
 
 
 @pytest.mark.parametrize("broken", ["graph_traits", "source_pane"])
-def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
+def test_a_graph_that_cannot_be_drawn_leaves_other_parts_updated(
     panel: Panel, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     monkeypatch.setattr(widget, broken, Mock(side_effect=RuntimeError("no luck")))
@@ -143,27 +143,27 @@ def test_an_error_of_a_callback_is_shown(panel: Panel, exploration: Exploration)
     exploration.disable = Mock(side_effect=ZeroDivisionError("broken"))  # type: ignore[method-assign]
     switch(panel, "mm", on=False)
     assert "ZeroDivisionError: broken" in text(panel, "problem")
-    assert checked(panel, "mm")
+    assert is_checked(panel, "mm")
 
 
 def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control) -> None:
-    def copied() -> tuple[str, str]:
+    def texts_to_copy() -> tuple[str, str]:
         found = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
         return found["Copy plan"], found["Copy as Python"]
 
-    plan, python = copied()
+    plan, python = texts_to_copy()
     assert load_plan(plan) == control.state.plan
     assert panel.plan == plan
     assert "ex.configure('mm', {'max_fusion_size': 8})" in python
     control.owner = lambda: "rx.last()"
     panel.press("remove", "act")
-    plan, python = copied()
+    plan, python = texts_to_copy()
     assert python.startswith("import regional_explorer as rx\nex = rx.last()\n")
     assert "act" not in plan
     assert "rx.last()" in text(panel, "header")
     control.owner = lambda: ""
     panel.press("undo")
-    assert copied()[1].startswith("ex = ...  # Put your exploration here")
+    assert texts_to_copy()[1].startswith("ex = ...  # Put your exploration here")
     assert "in no variable" in text(panel, "header")
 
 
@@ -188,17 +188,17 @@ def test_results_are_saved_by_button_and_nothing_is_overwritten(
 
 def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Control) -> None:
     panel.press("pick", "mm")
-    assert set(panel.selection) == nodes(control, "mm")
+    assert set(panel.selection) == region_nodes(control, "mm")
     panel.press("pick", "act", ctrl=True)
-    assert set(panel.selection) == nodes(control, "mm", "act")
+    assert set(panel.selection) == region_nodes(control, "mm", "act")
     assert [row[1]["aria-selected"] for row in elements(panel.part("regions"), data_do="pick")] == ["true", "true"]
     panel.press("pick", "mm", ctrl=True)
-    assert set(panel.selection) == nodes(control, "act")
+    assert set(panel.selection) == region_nodes(control, "act")
     panel.press("pick", "mm", shift=True)
     assert control.state.selected_rows == ("act", "mm")
 
 
-def test_rows_are_selected_with_all_between_in_the_order_shown(panel: Panel, control: Control) -> None:
+def test_shift_selects_all_rows_between_in_the_shown_order(panel: Panel, control: Control) -> None:
     for name in ("d", "c"):
         control.exploration.mark(name, ops="aten.sum*")
     control.refresh()
@@ -227,56 +227,61 @@ def test_removed_regions_are_deselected_and_renamed_ones_stay_selected(
 
 
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
-    def ascending() -> list[str]:
+    def ascending_heads() -> list[str]:
         return [words(head) for head in elements(panel.part("regions"), aria_sort="ascending")]
 
     for heads, order in ((["region ↑"], ["act", "mm"]), ([], ["mm", "act"]), ([], ["mm", "act"])):
         panel.press("sort", "name")
-        assert (ascending(), list(rows(panel))) == (heads, order)
+        assert (ascending_heads(), list(rows(panel))) == (heads, order)
     panel.press("sort", "name")
     panel.press("sort", "picks")
-    assert ascending() == ["picks ↑"], "another column begins upwards"
+    assert ascending_heads() == ["picks ↑"], "another column begins upwards"
     panel.press("sort", "gain")
     assert list(rows(panel)) == ["mm", "act"], "nothing is measured: the order of the plan, and none lost"
 
 
-def test_one_pane_is_seen_beside_graph_and_source_unless_its_column_is_hidden(panel: Panel) -> None:
-    def shown() -> list[str]:
+def test_one_pane_is_shown_unless_its_column_is_hidden(panel: Panel) -> None:
+    def shown_columns() -> list[str]:
         columns = [one for name in COLUMNS for one in elements(panel.tree, data_column=name) if "hidden" not in one[1]]
         panes = [one for one in elements(columns, role="tabpanel") if "hidden" not in one[1]]
         return [*(one[1]["data-column"] for one in columns), *(one[1]["aria-label"] for one in panes)]
 
-    assert shown() == ["graph", "source", "beside", "why"]
+    assert shown_columns() == ["graph", "source", "beside", "why"]
     assert "Why 1" in text(panel, "tabs")
     panel.press("column", "beside")
-    assert shown() == ["graph", "source"]
+    assert shown_columns() == ["graph", "source"]
     panel.press("why", "mm")
-    assert shown() == ["graph", "source", "beside", "why"]
+    assert shown_columns() == ["graph", "source", "beside", "why"]
     panel.press("column", "source")
     panel.press("open", "act")
-    assert shown() == ["graph", "beside", "config"]
+    assert shown_columns() == ["graph", "beside", "config"]
     assert "Config of act" in text(panel, "config")
-    panel.press("pick", "mm")  # the tab is about the row that is selected
+    panel.press("pick", "mm")  # the tab is about the selected row
     assert "Config of mm" in text(panel, "config")
     panel.press("pane", "code")
-    assert shown() == ["graph", "beside", "code"]
+    assert shown_columns() == ["graph", "beside", "code"]
     assert "Code of mm" in text(panel, "code")
     assert text(panel, "config") == "Select a region: its config is shown here."
     panel.press("pane", "nonsense")
-    assert shown() == ["graph", "beside", "code"]
+    assert shown_columns() == ["graph", "beside", "code"]
     panel.press("column", "beside")
-    assert shown() == ["graph"]
+    assert shown_columns() == ["graph"]
 
 
-def test_a_tab_is_about_the_row_selected_last_or_else_about_the_region_that_was_open(panel: Panel) -> None:
-    def shown_after(*picked: str) -> str:
+def test_a_tab_shows_the_last_selected_row_or_open_region(panel: Panel) -> None:
+    def region_shown_after(*picked: str) -> str:
         panel.press("pane", "code")
         panel.press("column", "beside")
         pick(panel, *picked)
         panel.press("pane", "code")
         return text(panel, "code").split(" ", 3)[2]
 
-    assert [shown_after(), shown_after(), shown_after("act"), shown_after("mm", "act")] == ["mm", "mm", "act", "act"]
+    assert [region_shown_after(), region_shown_after(), region_shown_after("act"), region_shown_after("mm", "act")] == [
+        "mm",
+        "mm",
+        "act",
+        "act",
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------ several panels
@@ -286,15 +291,13 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
     other = Panel(control_of(control.exploration))
     assert other.control is control
     switch(panel, "mm", on=False)
-    assert not checked(other, "mm")
+    assert not is_checked(other, "mm")
     other.close()
     switch(panel, "mm", on=True)
     assert control.exploration.plan["mm"].enabled
 
 
-def test_a_panel_is_not_filled_while_another_thread_changes_the_state(
-    control: Control, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_panel_waits_for_changes_of_the_state(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     filled = threading.Event()
     monkeypatch.setattr(Panel, "show", lambda *_: filled.set())
     with ThreadPoolExecutor(1) as pool:
@@ -305,12 +308,10 @@ def test_a_panel_is_not_filled_while_another_thread_changes_the_state(
     assert filled.is_set()
 
 
-def test_a_panel_is_as_few_widgets_for_forty_regions_and_leaves_no_widget_and_no_thread(
-    exploration: Exploration, control: Control
-) -> None:
+def test_a_panel_has_few_widgets_and_leaves_none_behind(exploration: Exploration, control: Control) -> None:
     before, threads = set(_instances), set(threading.enumerate())
 
-    def widgets_of_a_panel(regions: int) -> int:
+    def count_widgets(regions: int) -> int:
         panel = Panel(control)
         panel.press("open", "mm")
         assert len(rows(panel)) == regions
@@ -320,12 +321,12 @@ def test_a_panel_is_as_few_widgets_for_forty_regions_and_leaves_no_widget_and_no
         assert set(threading.enumerate()) <= threads
         return opened
 
-    few = widgets_of_a_panel(2)
+    few = count_widgets(2)
     node = f"0/forward:{control.session.graph('0/forward').ops[0].name}"
     for number in range(40):
         exploration.mark(f"r{number}", nodes=node)
     control.refresh()
-    assert widgets_of_a_panel(42) == few > 0
+    assert count_widgets(42) == few > 0
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
@@ -339,7 +340,7 @@ def test_early_messages_wait_for_the_missing_one() -> None:
     assert done == [("two", 1), ("one", 1), ("one", 2), ("one", 3), ("two", 2)]
 
 
-def test_a_lost_message_is_not_waited_for_forever() -> None:
+def test_waiting_for_a_lost_message_ends() -> None:
     done: list[int] = []
     in_order = OrderedMessages(lambda _page, number, _message: done.append(number))
     for number in range(2, MAX_WAITING + 3):
@@ -354,22 +355,22 @@ def test_a_button_sees_earlier_input_that_arrives_later(panel: Panel) -> None:
     panel.receive(panel, message(2, "new name", value="product"), [])
     assert list(rows(panel)) == ["product", "act"]
     assert panel.answered == {"one": 3}
-    relu, *_ = sorted(nodes(panel.control, "act", graph="0/forward"))
+    relu, *_ = sorted(region_nodes(panel.control, "act", graph="0/forward"))
     panel.receive(panel, message(5, "mark"), [])
     panel.receive(panel, message(4, "select", value=[relu]), [])
     marked = panel.control.state.plan.regions[-1].name
-    assert relu in nodes(panel.control, marked, graph="0/forward")
+    assert relu in region_nodes(panel.control, marked, graph="0/forward")
 
 
 ODD = ("", "nonsense", "-1", "999", "²", "module -1", "op x", "nan", "constructor", "0/forward", "mm\n", *HOSTILE)
-"""Words that no table has, or that one could be taken in by."""
+"""Values that no table has, or that look valid."""
 VALID = (
     *("mm", "act", "name", "speedup", "selection", "ops", "lines", "both", "forward", "backward", "dynamic", "h100"),
     *("full", "eager numerics", "cpp.simdlen", "max_fusion_size", "0.5", "html", "0", "module 0", "op 0", "aten.relu*"),
     *PANES,
 )
 OTHER_VALUES: tuple[object, ...] = (None, True, False, 0, 1, -1, 1e308, float("nan"), [], ["mm"], {}, {"do": "undo"})
-ofs = st.sampled_from((*ODD, *VALID))
+targets = st.sampled_from((*ODD, *VALID))
 values = st.sampled_from((*ODD, *VALID, *OTHER_VALUES))
 NAMES = (*sorted(EVENTS), "graph", "shown")
 
@@ -377,7 +378,7 @@ NAMES = (*sorted(EVENTS), "graph", "shown")
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
     """An exploration whose jobs end at once, because these tests are about messages of the page."""
-    with make() as ex:
+    with small_exploration() as ex:
         ex.profile(0.05)
         jobs = "benchmark compile profile code retrace save save_plan tune to_source diagnose"
         for job in jobs.split():
@@ -387,8 +388,8 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
             yield ex
 
 
-def assert_it_works(panel: Panel, control: Control) -> None:
-    """Assert that what people do still does what it says, and that a page can be sent all of it."""
+def assert_panel_works(panel: Panel, control: Control) -> None:
+    """Assert that usual events still have their effect, and that the whole state can be sent to a page."""
     assert control.jobs.wait(60)
     problem = control.state.problem
     assert problem is None or not problem.details, problem
@@ -409,7 +410,7 @@ def assert_it_works(panel: Panel, control: Control) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(NAMES), ofs, values, st.booleans(), st.booleans()), max_size=8))
+@given(st.lists(st.tuples(st.sampled_from(NAMES), targets, values, st.booleans(), st.booleans()), max_size=8))
 @example([("graph", "nonsense", None, False, False), ("graph", "1", None, False, False)])
 @example([("sort", "nonsense", None, False, False)])
 @example([("kind", "", "nonsense", False, False)])
@@ -419,13 +420,13 @@ def assert_it_works(panel: Panel, control: Control) -> None:
 @example([("mark time", "nonsense 0", None, False, False), ("show time", "module -1", None, False, False)])
 @example([("take", "-1", None, False, False)])
 @example([(do, "mm", [], True, True) for do in NAMES])
-def test_no_event_whatever_it_says_breaks_the_panel(idle: Exploration, events: list[tuple[Any, ...]]) -> None:
+def test_no_event_breaks_the_panel(idle: Exploration, events: list[tuple[Any, ...]]) -> None:
     control = control_of(idle)
     plan, panel = idle.plan, Panel(control)
     try:
         for do, of, value, shift, ctrl in events:
             panel.press(do, of, value=value, shift=shift, ctrl=ctrl)
-        assert_it_works(panel, control)
+        assert_panel_works(panel, control)
     finally:
         control.jobs.wait(60)
         idle.plan = plan

@@ -1,4 +1,4 @@
-"""What stands around the graph: diagnostics, measured plans, generated code, where the time goes, the shapes."""
+"""The parts around the graph: diagnostics, measured plans, generated code, where the time goes, the shapes."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ from regional_explorer.ui.tables import rows_of, time_share
 from regional_explorer.ui.why import why_pane
 from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
-from tests.shared.fakes import plant_op_times
-from tests.shared.panel import Blocked, elements, enabled, make, nodes, text, type_in
-from tests.ui_graph.reading import read
+from tests.shared.fakes import fake_op_times
+from tests.shared.panel import BlockedMethod, elements, is_enabled, region_nodes, small_exploration, text, type_in
+from tests.ui_graph.reading import read_picture
 
 # --------------------------------------------------------------------------------------------------------- diagnostics
 
 
-def with_diagnostics(control: Control, *found: Diagnostic) -> Shown:
-    """Return what a panel of ``control`` shows from now on: these diagnostics."""
+def set_diagnostics(control: Control, *found: Diagnostic) -> Shown:
+    """Replace the diagnostics of ``control``; return what its panels show."""
     control.session = replace(control.session, diagnostics=found)
     return control.shown()
 
 
-def test_a_diagnostic_points_at_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
-    def places(**where: Any) -> list[str]:
+def test_a_diagnostic_points_at_nodes_lines_or_a_region(control: Control) -> None:
+    def node_ids(**where: Any) -> list[str]:
         return nodes_of_diagnostic(Diagnostic(DiagnosticCode.REGION_WORTH, "b", **where), control.session)
 
     relu = next(node for node in control.session.graph("0/forward").ops if "relu" in node.name)
     here = f"0/forward:{relu.name}"
-    assert places(graph="0/forward", nodes=(relu.name,)) == [here]
-    assert here in places(where=(relu.source,))
-    assert here in places(region="act")
-    assert places() == []
+    assert node_ids(graph="0/forward", nodes=(relu.name,)) == [here]
+    assert here in node_ids(where=(relu.source,))
+    assert here in node_ids(region="act")
+    assert node_ids() == []
 
 
 def test_show_selects_the_nodes_of_a_diagnostic_in_their_graph(panel: Panel, control: Control) -> None:
     name = control.session.graph("0/backward").ops[0].name
-    with_diagnostics(control, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,)))
+    set_diagnostics(control, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,)))
     panel.show(control)
     sent: list[object] = []
     panel.send = sent.append
-    for _ in range(2):  # a second press scrolls there again
+    for _ in range(2):  # a second press scrolls to them again
         panel.press("show", "0")
     assert panel.selection == [f"0/backward:{name}"]
     assert sent == [{"show": [f"0/backward:{name}"]}] * 2
@@ -76,10 +76,10 @@ def test_show_selects_the_nodes_of_a_diagnostic_in_their_graph(panel: Panel, con
     assert len(sent) == 2
 
 
-def test_a_diagnostic_is_shown_in_full_without_a_show_button_if_it_has_no_place(control: Control) -> None:
+def test_a_diagnostic_without_a_place_has_no_show_button(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
-    _, heading, listed = why_pane(with_diagnostics(control, found))
+    _, heading, listed = why_pane(set_diagnostics(control, found))
     assert heading == ["h4", {}, "1 diagnostic"]
     for said in ("✗ error", message, "What to do: do this"):
         assert said in words(listed)
@@ -95,9 +95,9 @@ def test_the_why_pane_lists_recomputed_ops_and_tried_configs(control: Control) -
     before = replace(now, plan=now.plan.changed("mlp", config={"max_fusion_size": 8}), partition_timings=alone)
     opened = replaced(control.state, plan=now.plan, opened="mlp")
     shown = replaced(control.shown(), session=now, runs=(before,), state=opened)
-    told = " ".join(" ".join(map(words, why_pane(shown))).split())
-    assert "Computed again: tanh × 2 in the backward" in told
-    assert re.search(r"Tried: .*max_fusion_size=8 .*0.90×.*max_autotune=True .*2.00×", told)
+    text_of_pane = " ".join(" ".join(map(words, why_pane(shown))).split())
+    assert "Computed again: tanh × 2 in the backward" in text_of_pane
+    assert re.search(r"Tried: .*max_fusion_size=8 .*0.90×.*max_autotune=True .*2.00×", text_of_pane)
     assert "Tried" not in " ".join(map(words, why_pane(replaced(shown, runs=()))))
 
 
@@ -112,7 +112,7 @@ def run(plan: Plan, median_s: float = 1e-3, speedup: float = 2.0) -> Session:
         sessions.timing("eager", 2e-3, 1.0, phase=Phase.STEP),
         sessions.timing("regional", median_s, speedup, phase=Phase.STEP, numerics=NumericsVerdict.OK),
     )
-    return replace(sessions.trained(2), plan=plan, timings=timings)
+    return replace(sessions.training_session(2), plan=plan, timings=timings)
 
 
 def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
@@ -177,7 +177,7 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert exploration.plan == first
 
 
-def test_plans_of_the_same_code_are_named(panel: Panel, control: Control, exploration: Exploration) -> None:
+def test_the_table_names_plans_of_the_same_code(panel: Panel, control: Control, exploration: Exploration) -> None:
     def plans(*configs: int) -> str:
         exploration.live.measurements.runs = tuple(
             run(first.changed("act", config={"max_fusion_size": size} if size else {})) for size in configs
@@ -200,10 +200,8 @@ def test_plans_of_the_same_code_are_named(panel: Panel, control: Control, explor
     assert measured_plans((run(first),), control.session) == []
 
 
-def test_a_button_of_an_earlier_table_uses_the_plan_that_it_showed(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
-    """The oldest measured plan is dropped, so that all others move up, before the page has the new table."""
+def test_a_button_of_an_earlier_table_uses_its_plan(panel: Panel, control: Control, exploration: Exploration) -> None:
+    """The oldest measured plan is dropped, and all others move up, before the page has the new table."""
     before = exploration.plan
     plans = [before.changed("act", config={"max_fusion_size": size}) for size in (2, 3, 4)]
     runs = tuple(map(run, plans))
@@ -233,7 +231,7 @@ def test_a_region_that_was_never_compiled_is_labelled(panel: Panel, control: Con
 
 
 @pytest.mark.compiles
-def test_lines_nodes_and_kernels_light_each_other(
+def test_lines_nodes_and_kernels_highlight_each_other(
     own_exploration: Exploration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     panel = Panel(control := control_of(own_exploration))
@@ -248,9 +246,9 @@ def test_lines_nodes_and_kernels_light_each_other(
     (line,) = elements(panel.part_source, data_do="nodes")
     names = [f"{graph['id']}:{name}" for graph in panel.graphs for name in graph["names"]]
     relu = names.index("0/forward:relu")
-    # The rows that it lights, by pane: those for what it is in, and those for itself.
-    lit = [links["chains"][links["of"][relu]] for links in panel.links.values()]
-    assert lit == [([], [line[1]["data-of"]]), (["s0", "k0.1"], ["c0.1"])]
+    # The rows that it highlights, by pane: rows of what contains it, and its own.
+    highlighted = [links["chains"][links["of"][relu]] for links in panel.links.values()]
+    assert highlighted == [([], [line[1]["data-of"]]), (["s0", "k0.1"], ["c0.1"])]
     keys = {element[1]["data-of"] for element in elements(panel.part("listing"), data_do="nodes")}
     assert {"s0", "k0.1", "c0.1"} <= keys
     before = control.session
@@ -267,25 +265,25 @@ def test_lines_nodes_and_kernels_light_each_other(
 
 
 def test_gpu_code_is_requested_once_per_plan(panel: Panel, control: Control, exploration: Exploration) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def code(name: str, *, target: str | None, **_: Any) -> RegionCode:
-        asked.append((name, target))
+        requests.append((name, target))
         return RegionCode(name, (), "Generated for a GPU.")
 
     exploration.code = code  # type: ignore[method-assign,assignment]
     panel.press("pick", "act")
     panel.press("pane", "code")
-    assert asked == []  # nothing was compiled, so there is nothing to read
+    assert requests == []  # nothing was compiled, so there is nothing to read
     panel.press("target", value="h100")
     assert control.jobs.wait(10)
-    assert asked == [("act", "h100")]
+    assert requests == [("act", "h100")]
     assert "Generated for a GPU." in text(panel, "code")
     panel.press("target", value="no such thing")
     assert control.state.target == "h100"
     panel.press("remove", "act")
     assert "act" not in exploration.plan
-    assert "Generated for a GPU." not in text(panel, "code"), "no code of a region that is gone"
+    assert "Generated for a GPU." not in text(panel, "code"), "the region of the code is gone"
 
 
 # ---------------------------------------------------------------------------------------------- where the time goes
@@ -306,11 +304,11 @@ class Net(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def profiled() -> Iterator[Panel]:
-    """A panel of a profiled call whose ops take equal times: else what takes longest is another op each time."""
+def profiled_panel() -> Iterator[Panel]:
+    """A panel of a profiled call whose ops take equal times, so that their order is always the same."""
     with explore(Net(), (torch.randn(2, 8),)) as ex:
         with pytest.MonkeyPatch.context() as patch:
-            plant_op_times(patch, lambda _name: 1e-4)
+            fake_op_times(patch, lambda _name: 1e-4)
             ex.profile(0.05)
         panel = Panel(control_of(ex))
         panel.press("pane", "time")
@@ -324,8 +322,8 @@ def shares_of(session: Session) -> TimeShares:
     return shares
 
 
-def test_shares_of_modules_equal_those_of_the_data_frame(profiled: Panel) -> None:
-    exploration, shares = profiled.control.exploration, shares_of(profiled.control.session)
+def test_shares_of_modules_equal_those_of_the_data_frame(profiled_panel: Panel) -> None:
+    exploration, shares = profiled_panel.control.exploration, shares_of(profiled_panel.control.session)
     frame = exploration.op_times.query("by == 'module'").set_index("name")["share"]
     rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
     assert rows["layers.*"].times == 20
@@ -338,51 +336,51 @@ def test_shares_of_modules_equal_those_of_the_data_frame(profiled: Panel) -> Non
         assert seconds / shares.profile.whole_s == pytest.approx(frame[path])
 
 
-def test_the_time_overlay_has_the_shares_of_the_time_table(profiled: Panel) -> None:
-    assert profiled.overlays[-1]["title"] == SHARE
-    found = read(profiled.control.session, "0/forward")
-    told = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
+def test_the_time_overlay_has_the_shares_of_the_time_table(profiled_panel: Panel) -> None:
+    assert profiled_panel.overlays[-1]["title"] == SHARE
+    found = read_picture(profiled_panel.control.session, "0/forward")
+    shares_by_title = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
     for module in ("layers.0–19 × 20", "head"):
-        assert told[module] in text(profiled, "time")
+        assert shares_by_title[module] in text(profiled_panel, "time")
 
 
-def test_a_row_of_the_time_table_can_be_marked_and_shown(profiled: Panel) -> None:
-    control, plan = profiled.control, profiled.control.exploration.plan
-    for row in elements(profiled.part("time"), data_do="show time"):
+def test_rows_of_the_time_table_can_be_marked_and_shown(profiled_panel: Panel) -> None:
+    control, plan = profiled_panel.control, profiled_panel.control.exploration.plan
+    for row in elements(profiled_panel.part("time"), data_do="show time"):
         assert time_share(control.session, row[1]["data-of"]) is not None
     for key, picked_origins in (
         ("module 0", "modules:layers.*"),
         ("op 0", "ops:aten."),
         ("line 0", "lines:test_panes.py:"),
     ):
-        profiled.press("mark time", key)
+        profiled_panel.press("mark time", key)
         assert control.state.problem is None
         marked = control.state.plan.regions[-1]
         assert str(marked.selectors[0]).startswith(picked_origins)
         assert control.state.selected_rows == (marked.name,)
-        (again,) = elements(profiled.part("time"), data_do="mark time", data_of=key)
+        (again,) = elements(profiled_panel.part("time"), data_do="mark time", data_of=key)
         assert (again[2], again[1]["disabled"]) == ("Marked", True)
     assert control.state.plan.regions[0].name == "layers"
-    profiled.press("show time", "module 0")
-    assert len(profiled.selection) > 40
-    profiled.press("mark time", "module 999")
-    profiled.press("show time", "op 999")
-    assert len(profiled.selection) > 40
+    profiled_panel.press("show time", "module 0")
+    assert len(profiled_panel.selection) > 40
+    profiled_panel.press("mark time", "module 999")
+    profiled_panel.press("show time", "op 999")
+    assert len(profiled_panel.selection) > 40
     for _ in range(3):
-        profiled.press("undo")
+        profiled_panel.press("undo")
     assert control.exploration.plan == plan
 
 
-def shifted(x: torch.Tensor) -> torch.Tensor:
+def shift(x: torch.Tensor) -> torch.Tensor:
     return x.sin() + 1.0
 
 
-def doubled(x: torch.Tensor) -> torch.Tensor:
-    return 2.0 * shifted(x)
+def double_and_shift(x: torch.Tensor) -> torch.Tensor:
+    return 2.0 * shift(x)
 
 
-def test_marking_the_row_of_a_line_marks_its_own_ops_without_called_functions() -> None:
-    with explore(doubled, (torch.ones(3),)) as ex:
+def test_marking_a_line_marks_no_ops_of_called_functions() -> None:
+    with explore(double_and_shift, (torch.ones(3),)) as ex:
         ex.profile(0.05)
         panel, shares = Panel(control_of(ex)), shares_of(ex.session)
         rows = [shares.nodes_of(share) for share in rows_of(shares, ProfileKind.LINE)]
@@ -412,109 +410,113 @@ def test_the_profile_button_profiles_and_shows_the_times(own_exploration: Explor
     panel.close()
 
 
-def test_a_glob_has_a_star_only_where_equal_modules_differ() -> None:
+def test_a_glob_has_a_star_only_for_the_block_number() -> None:
     blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.SiLU()) for _ in range(3)))
     with explore(blocks, (torch.randn(4, 8),), grad=False) as ex:
         ex.profile(0.05)
         shares = shares_of(ex.session)
         rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
-        assert {"*.0", "*.1"} <= set(rows), "the linears and the activations have a row each"
+        assert {"*.0", "*.1"} <= set(rows), "the linears have one row, and so have the activations"
         assert str(rows["*.1"].selector) == "modules:*.1"
         activations = [node.name for node in ex.session.graph("0/inference").ops if "silu" in node.target]
-        lit = [name.partition(":")[2] for name in shares.nodes_of(rows["*.1"]) if name.startswith("0/inference:")]
-        assert lit == activations != []
+        highlighted = [
+            name.partition(":")[2] for name in shares.nodes_of(rows["*.1"]) if name.startswith("0/inference:")
+        ]
+        assert highlighted == activations != []
 
 
 # -------------------------------------------------------------------------------------------------------------- shapes
 
 
 @pytest.fixture
-def static() -> Iterator[Panel]:
-    """A panel of a call that was traced with static shapes."""
-    with make(dynamic=False) as ex:
+def static_panel() -> Iterator[Panel]:
+    """A panel of a call traced with static shapes."""
+    with small_exploration(dynamic=False) as ex:
         panel = Panel(control_of(ex))
         yield panel
         panel.close()
 
 
-def field(panel: Panel) -> Any:
+def shapes_field(panel: Panel) -> Any:
     (found,) = elements(panel.part("header"), data_do="shapes")
     return found
 
 
-def shown(panel: Panel) -> str:
-    (chosen,) = (option[1]["value"] for option in field(panel)[2:] if option[1].get("selected"))
+def chosen_shapes(panel: Panel) -> str:
+    (chosen,) = (option[1]["value"] for option in shapes_field(panel)[2:] if option[1].get("selected"))
     return str(chosen)
 
 
-def known(control: Control) -> set[str]:
+def node_names(control: Control) -> set[str]:
     return {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
 
 
-def choose(panel: Panel, shapes: str) -> None:
+def choose_shapes(panel: Panel, shapes: str) -> None:
     type_in(panel, "shapes", shapes)
     assert panel.control.jobs.wait(60)
 
 
-def test_the_shapes_field_shows_how_the_call_was_traced(panel: Panel, static: Panel) -> None:
-    assert [shown(panel), shown(static)] == ["automatic", "static"]
-    assert [option[1]["value"] for option in field(panel)[2:]] == ["automatic", "static", "dynamic"]
+def test_the_shapes_field_shows_how_the_call_was_traced(panel: Panel, static_panel: Panel) -> None:
+    assert [chosen_shapes(panel), chosen_shapes(static_panel)] == ["automatic", "static"]
+    assert [option[1]["value"] for option in shapes_field(panel)[2:]] == ["automatic", "static", "dynamic"]
     assert text(panel, "header").count("shapes") == 1
 
 
-def test_choosing_other_shapes_traces_again_and_shows_the_new_graphs(static: Panel) -> None:
-    control = static.control
-    static.press("remove", "act")
+def test_choosing_other_shapes_traces_again_and_shows_the_new_graphs(static_panel: Panel) -> None:
+    control = static_panel.control
+    static_panel.press("remove", "act")
     before, plan = control.session, control.state.plan
-    choose(static, "dynamic")
-    assert shown(static) == "dynamic"
+    choose_shapes(static_panel, "dynamic")
+    assert chosen_shapes(static_panel) == "dynamic"
     assert control.session is not before
     assert control.session.shapes == "dynamic"
     assert control.state.plan == plan
     assert not control.state.busy
-    assert "0/forward" in {tab["id"] for tab in static.tabs}
-    static.press("pick", "mm")
-    assert set(static.selection) <= known(control)
-    assert static.selection
-    static.press("undo")
+    assert "0/forward" in {tab["id"] for tab in static_panel.tabs}
+    static_panel.press("pick", "mm")
+    assert set(static_panel.selection) <= node_names(control)
+    assert static_panel.selection
+    static_panel.press("undo")
     assert list(control.session.members) == ["mm", "act"]
     assert control.session.shapes == "dynamic"
-    static.press("redo")
+    static_panel.press("redo")
     assert list(control.session.members) == ["mm"]
-    dynamic = known(control)
-    static.press("clear")
-    static.press("select", value=sorted(dynamic))
-    choose(static, "static")
-    kept = dynamic & known(control)
-    assert set(control.state.selection) == set(static.selection) == kept != dynamic, "those that are gone are dropped"
+    dynamic = node_names(control)
+    static_panel.press("clear")
+    static_panel.press("select", value=sorted(dynamic))
+    choose_shapes(static_panel, "static")
+    kept = dynamic & node_names(control)
+    assert set(control.state.selection) == set(static_panel.selection) == kept != dynamic, (
+        "nodes that are gone are dropped"
+    )
 
 
-def test_tracing_again_is_a_job_and_the_field_shows_the_chosen_shapes(static: Panel) -> None:
-    exploration = static.control.exploration
-    slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
-    type_in(static, "shapes", "dynamic")
-    assert "Trace again" in text(static, "progress")
-    assert shown(static) == "dynamic"
-    assert "disabled" in field(static)[1]
-    assert not enabled(static, "tools", "measure")
-    static.press("cancel")
-    assert static.control.jobs.wait(60)
-    assert CANCELLED_NOTE in text(static, "progress")
-    assert shown(static) == "static", "the trace is as it was"
-    type_in(static, "shapes", "dynamic")
-    type_in(static, "shapes", "static")  # as another front end may, before it hears that work began
-    assert static.control.session.shapes == "static"
+def test_tracing_again_is_a_job_that_shows_the_chosen_shapes(static_panel: Panel) -> None:
+    exploration = static_panel.control.exploration
+    slow = exploration.retrace = BlockedMethod(exploration.retrace)  # type: ignore[method-assign]
+    type_in(static_panel, "shapes", "dynamic")
+    assert "Trace again" in text(static_panel, "progress")
+    assert chosen_shapes(static_panel) == "dynamic"
+    assert "disabled" in shapes_field(static_panel)[1]
+    assert not is_enabled(static_panel, "tools", "measure")
+    static_panel.press("cancel")
+    assert static_panel.control.jobs.wait(60)
+    assert CANCELLED_NOTE in text(static_panel, "progress")
+    assert chosen_shapes(static_panel) == "static", "the trace is as it was"
+    type_in(static_panel, "shapes", "dynamic")
+    type_in(static_panel, "shapes", "static")  # another front end may send it before it learns that work began
+    assert static_panel.control.session.shapes == "static"
     slow.go_on.set()
-    assert static.control.jobs.wait(60)
-    assert shown(static) == "dynamic"
-    assert "disabled" not in field(static)[1]
+    assert static_panel.control.jobs.wait(60)
+    assert chosen_shapes(static_panel) == "dynamic"
+    assert "disabled" not in shapes_field(static_panel)[1]
 
 
 @pytest.mark.parametrize("value", ["automatic", "nonsense", ""])
 def test_the_same_or_unknown_shapes_start_no_job(panel: Panel, exploration: Exploration, value: str) -> None:
-    retrace = exploration.retrace = Blocked()  # type: ignore[method-assign]
+    retrace = exploration.retrace = BlockedMethod()  # type: ignore[method-assign]
     retrace.go_on.set()
-    choose(panel, value)
+    choose_shapes(panel, value)
     assert retrace.calls == []
     assert text(panel, "problem") == ""
 
@@ -527,8 +529,8 @@ def test_a_selected_row_selects_its_nodes_in_the_new_graphs() -> None:
         panel = Panel(control_of(ex))
         panel.press("pick", "scale")
         before = set(panel.selection)
-        choose(panel, "dynamic")
-        after = nodes(panel.control, "scale")
+        choose_shapes(panel, "dynamic")
+        after = region_nodes(panel.control, "scale")
         assert set(panel.selection) == set(panel.control.state.selection) == after
         assert (after != before) is BEFORE_2_15, "torch 2.15 gives the new nodes the same names"
         assert panel.control.state.selected_rows == ("scale",)
@@ -536,16 +538,16 @@ def test_a_selected_row_selects_its_nodes_in_the_new_graphs() -> None:
 
 
 @pytest.mark.compiles
-def test_a_measured_plan_is_used_with_its_shapes(static: Panel) -> None:
-    exploration = static.control.exploration
+def test_a_measured_plan_is_used_with_its_shapes(static_panel: Panel) -> None:
+    exploration = static_panel.control.exploration
     exploration.benchmark(("eager",), 0.05, regions=False)
     exploration.retrace(dynamic=True).benchmark(("eager",), 0.05, regions=False)
-    static.control.refresh()
-    assert "shapes: static" in text(static, "plans")
-    assert "shapes: dynamic" in text(static, "plans")
-    assert text(static, "plans").count("current plan") == 1
-    (other,) = elements(static.part("plans"), data_do="take")
-    static.press("take", other[1]["data-of"])
-    assert static.control.jobs.wait(60)
-    assert shown(static) == "static"
-    assert text(static, "plans").count("current plan") == 1
+    static_panel.control.refresh()
+    assert "shapes: static" in text(static_panel, "plans")
+    assert "shapes: dynamic" in text(static_panel, "plans")
+    assert text(static_panel, "plans").count("current plan") == 1
+    (other,) = elements(static_panel.part("plans"), data_do="take")
+    static_panel.press("take", other[1]["data-of"])
+    assert static_panel.control.jobs.wait(60)
+    assert chosen_shapes(static_panel) == "static"
+    assert text(static_panel, "plans").count("current plan") == 1

@@ -1,4 +1,4 @@
-"""The line of progress of a call that takes long: when it is shown, what it says, and that it goes away."""
+"""The progress line of a long call: when it is shown, its text, and its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERASED = "\r\x1b[K"
 
 
 class Terminal(io.StringIO):
-    """A terminal; ``line`` is what can be read in its last line."""
+    """A fake terminal; ``line`` is the text in its last line."""
 
     def isatty(self) -> bool:
         return True
@@ -80,7 +80,7 @@ def test_a_short_call_shows_nothing(clock: Clock) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_a_longer_call_shows_what_it_does_and_how_long_it_takes(clock: Clock) -> None:
+def test_a_longer_call_shows_its_task_and_time(clock: Clock) -> None:
     terminal = Terminal()
     line = ProgressLine(TerminalPlace(terminal), clock)
     line("compiling mlp", 0.5)
@@ -109,9 +109,7 @@ def test_a_longer_call_shows_what_it_does_and_how_long_it_takes(clock: Clock) ->
     assert "\n" not in terminal.getvalue()
 
 
-def test_the_line_is_drawn_a_few_times_a_second_and_fits_the_terminal(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_line_is_throttled_and_fits_the_terminal(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     terminal = Terminal()
     line = ProgressLine(TerminalPlace(terminal), clock)
@@ -131,9 +129,7 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("error", [None, StoppedError(), KeyboardInterrupt()], ids=repr)
-def test_the_line_is_gone_at_the_end_and_the_next_call_has_one_again(
-    error: BaseException | None, terminal: Terminal
-) -> None:
+def test_each_call_removes_its_line_at_the_end(error: BaseException | None, terminal: Terminal) -> None:
     for _ in range(2):
         before = len(terminal.getvalue())
         with contextlib.suppress(StoppedError, KeyboardInterrupt), reporting(PLAIN_RUN) as run:
@@ -158,12 +154,12 @@ def test_the_progress_line_counts_seconds_without_reports(terminal: Terminal, mo
 
 
 def test_nested_calls_and_other_threads_share_one_line(terminal: Terminal) -> None:
-    def elsewhere() -> None:
+    def report_on_thread() -> None:
         with reporting(PLAIN_RUN) as run:
             run.progress("elsewhere", 0.5)
 
-    def call_elsewhere() -> None:
-        thread = threading.Thread(target=elsewhere)
+    def call_on_thread() -> None:
+        thread = threading.Thread(target=report_on_thread)
         thread.start()
         thread.join()
 
@@ -171,15 +167,15 @@ def test_nested_calls_and_other_threads_share_one_line(terminal: Terminal) -> No
         run.progress("outer", 0.5)
         with reporting(PLAIN_RUN) as inner:
             assert inner is PLAIN_RUN
-        call_elsewhere()
+        call_on_thread()
         assert "outer" in terminal.line
     assert "elsewhere" not in terminal.getvalue()
-    call_elsewhere()
+    call_on_thread()
     assert "elsewhere" in terminal.getvalue()
     assert terminal.line == ""
 
 
-def test_a_callback_of_the_users_gets_the_reports_and_no_line_is_shown(terminal: Terminal) -> None:
+def test_a_callback_of_the_user_replaces_the_line(terminal: Terminal) -> None:
     reports: list[str] = []
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     explored = terminal.getvalue()
@@ -207,7 +203,7 @@ def test_no_progress_line_on_a_dumb_or_closed_terminal(terminal: Terminal, monke
     assert find_place() is None
 
 
-def test_a_command_has_a_line_on_a_terminal_and_with_quiet_none(terminal: Terminal) -> None:
+def test_a_command_has_a_line_unless_it_is_quiet(terminal: Terminal) -> None:
     with reporting_of_command(terminal) as run:
         run.progress("compiling mlp", 0.5)
         assert "compiling mlp" in terminal.line
@@ -258,7 +254,7 @@ def test_every_method_that_may_take_long_shows_a_line(terminal: Terminal, tmp_pa
 
 
 class Estimates:
-    """A run that keeps, by what is done, how much time is left."""
+    """Records the estimates that a run has at its reports, by kind of work."""
 
     def __init__(self) -> None:
         self.left_s: float | None = None
@@ -272,7 +268,7 @@ class Estimates:
         self.by_kind.setdefault(doing.split(" ", maxsplit=1)[0], []).append(self.left_s)
 
 
-def test_the_estimate_of_a_part_includes_later_parts() -> None:
+def test_the_estimate_of_a_nested_run_includes_later_steps() -> None:
     estimates = Estimates()
     part = estimates.run.part(0.0, 0.5, then_s=3.0).part(0.0, 0.5, then_s=1.0)
     part.estimate(2.0)
@@ -297,7 +293,7 @@ def test_time_left_is_estimated_from_finished_compiles() -> None:
     estimates = Estimates()
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile(run=estimates.run)
-    assert estimates.by_kind["compiling"][0] is None, "nobody knows how long the first one takes"
+    assert estimates.by_kind["compiling"][0] is None, "the time of the first compile is unknown"
     ex.compile(cold=True, run=estimates.run)
     assert (estimates.by_kind["compiling"][-1] or 0.0) > 0.0
 
@@ -306,7 +302,7 @@ def test_time_left_is_estimated_from_finished_compiles() -> None:
 
 
 class Cell:
-    """The outputs of a running cell, as its shell publishes them."""
+    """A fake running cell with the outputs that its shell publishes."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, dict[str, str]] = {}
@@ -329,7 +325,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 EMPTY: dict[str, str] = {}
 
 
-def test_in_a_cell_the_progress_line_is_one_output_that_is_emptied(cell: Cell, clock: Clock) -> None:
+def test_the_progress_line_of_a_cell_is_one_output(cell: Cell, clock: Clock) -> None:
     line = ProgressLine(CellPlace(cell.publish), clock)
     for number in range(8):
         clock.now_s += REPORT_INTERVAL_S
@@ -342,7 +338,7 @@ def test_in_a_cell_the_progress_line_is_one_output_that_is_emptied(cell: Cell, c
     assert list(cell.outputs.values()) == [EMPTY]
 
 
-def test_a_call_in_a_cell_shows_its_line_there_and_not_on_stderr(cell: Cell, terminal: Terminal) -> None:
+def test_a_call_in_a_cell_shows_no_line_on_stderr(cell: Cell, terminal: Terminal) -> None:
     for _ in range(2):
         with reporting(PLAIN_RUN) as run:
             run.progress("compiling mlp", 0.5)
@@ -352,7 +348,7 @@ def test_a_call_in_a_cell_shows_its_line_there_and_not_on_stderr(cell: Cell, ter
 
 
 def test_captured_outputs_have_no_line(cell: Cell) -> None:
-    """Under ``%%capture`` they are kept, to be shown later."""
+    """``%%capture`` keeps outputs to show them later."""
     cell.shell.display_pub.outputs = []
     with reporting(PLAIN_RUN) as run:
         assert run is PLAIN_RUN

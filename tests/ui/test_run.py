@@ -1,4 +1,4 @@
-"""A long run: how it is interrupted, also where something inside drops that, as compilers do; what it reports."""
+"""A long run: its interrupts, also those that code inside it drops, as compilers do; its reports."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.shared import programs
 
 
 def drop_an_interrupt() -> None:
-    """Be interrupted at once, and drop that, as a callback of a compiler does."""
+    """Raise an interrupt and drop it, as a callback of a compiler does."""
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_user_interrupt_handler_is_called_and_one_set_inside_stays() -> None:
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
+def test_interrupt_handlers_of_the_user_are_called_and_kept() -> None:
+    signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: signals.append(number))
     try:
         with interruptible(PLAIN_RUN) as run:
             signal.raise_signal(signal.SIGINT)
             assert run.cancelled()
-        assert asked == [signal.SIGINT]
+        assert signals == [signal.SIGINT]
         with interruptible(PLAIN_RUN):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        with interruptible(PLAIN_RUN) as run:  # where interrupts are ignored, they stay ignored
+        with interruptible(PLAIN_RUN) as run:  # ignored interrupts stay ignored
             signal.raise_signal(signal.SIGINT)
             assert not run.cancelled()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -56,38 +56,38 @@ METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
 @pytest.mark.compiles
 def test_a_dropped_interrupt_still_ends_every_method() -> None:
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    came_on: dict[str, list[str]] = {}
+    steps_by_method: dict[str, list[str]] = {}
     handler = signal.getsignal(signal.SIGINT)
     for name, method in METHODS.items():
-        steps = came_on[name] = []
+        steps = steps_by_method[name] = []
 
-        def drops(doing: str, _fraction: float, steps: list[str] = steps) -> None:
+        def drop_first_interrupt(doing: str, _fraction: float, steps: list[str] = steps) -> None:
             steps.append(doing)
             if len(steps) == 1:
                 drop_an_interrupt()
 
         with pytest.raises(KeyboardInterrupt):
-            method(ex, rx.Run(progress=drops))
+            method(ex, rx.Run(progress=drop_first_interrupt))
         assert signal.getsignal(signal.SIGINT) is handler
         if name == "benchmark":
             ex.benchmark(("eager", "regional", "full"), 0.05)
-    assert {name: steps for name, steps in came_on.items() if len(steps) > 2} == {}
+    assert {name: steps for name, steps in steps_by_method.items() if len(steps) > 2} == {}
 
 
 def test_a_dropped_interrupt_still_ends_exploring() -> None:
-    def drops(x: torch.Tensor) -> torch.Tensor:
+    def drop_first_interrupt(x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling():
             drop_an_interrupt()
         return x.sin()
 
     with pytest.raises(KeyboardInterrupt):
-        rx.explore(drops, (torch.ones(8),))
+        rx.explore(drop_first_interrupt, (torch.ones(8),))
 
 
 # ------------------------------------------------------------------------------------------------------------- reports
 
 
-def test_reports_are_throttled_but_new_kinds_of_work_shown_at_once() -> None:
+def test_new_kinds_of_work_are_not_throttled() -> None:
     shown: list[str] = []
     now_s = 10.0
     throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)

@@ -60,7 +60,7 @@ console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(read)));
 """
 
 
-def node(*options: str, program: str, given: object = None) -> str:
+def run_node(*options: str, program: str, given: object = None) -> str:
     """Run a JavaScript module in Node.js with ``given`` as its input; return what it prints."""
     assert NODE
     done = subprocess.run(
@@ -75,10 +75,10 @@ def node(*options: str, program: str, given: object = None) -> str:
     return done.stdout
 
 
-class Read(SimpleNamespace):
-    """A picture of one tab: what ``PROGRAM`` tells of it, as lists with an entry for each box or node.
+class PagePicture(SimpleNamespace):
+    """The picture of one tab: the output of ``PROGRAM``, lists with an entry for each box or node.
 
-    ``state`` is what the page was given to make it, ``sent`` the bytes of its graphs. Each number points at something.
+    ``state`` is the input of the page, ``sent`` the number of bytes of its graphs. Asserts that all numbers are valid.
     """
 
     names: list[str]
@@ -111,10 +111,10 @@ class Read(SimpleNamespace):
         return self.node_boxes[self.names.index(name)]
 
 
-class Asked(NamedTuple):
+class PictureRequest(NamedTuple):
     """A tab of a session, with the folds opened and closed as ``opening`` says.
 
-    ``up`` and ``down`` are the nodes that those called ``reached`` depend on, and that depend on them.
+    ``up`` and ``down`` of its picture are the nodes that ``reached`` depend on, and the nodes that depend on them.
     """
 
     session: Session
@@ -123,10 +123,10 @@ class Asked(NamedTuple):
     reached: Sequence[str] = ()
 
 
-def read_all(*asked: Asked) -> list[Read]:
+def read_pictures(*requests: PictureRequest) -> list[PagePicture]:
     """Return the pictures, all made by one process."""
     states, given = [], []
-    for session, tab, opening, reached in asked:
+    for session, tab, opening, reached in requests:
         records = Records()
         state = graph_traits(session, records)
         nothing: Payload = {"id": "", "title": "", "graphs": [], "pieces": False}
@@ -139,11 +139,11 @@ def read_all(*asked: Asked) -> list[Read]:
         regions = state["look"]["regions"]
         states.append(state)
         given.append({"tab": shown, "graphs": graphs, "regions": regions, "opening": opening or {}, "from": reached})
-    found = json.loads(node(program=static.script("picture") + PROGRAM, given=given))
-    return [Read(state, one["graphs"], two) for state, one, two in zip(states, given, found, strict=True)]
+    found = json.loads(run_node(program=static.script("picture") + PROGRAM, given=given))
+    return [PagePicture(state, one["graphs"], two) for state, one, two in zip(states, given, found, strict=True)]
 
 
-def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *reached: str) -> Read:
-    """Return the picture of one tab; see ``Asked``."""
-    (found,) = read_all(Asked(session, tab, opening, reached))
+def read_picture(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *reached: str) -> PagePicture:
+    """Return the picture of one tab; see ``PictureRequest``."""
+    (found,) = read_pictures(PictureRequest(session, tab, opening, reached))
     return found

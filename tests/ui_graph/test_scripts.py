@@ -16,7 +16,7 @@ from regional_explorer.style.css import mix
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.widget import SessionView
 from tests.shared.pages import contrast
-from tests.ui_graph.reading import NODE, needs_node, node
+from tests.ui_graph.reading import NODE, needs_node, run_node
 
 BUDGET = 100_000
 """The bytes that a notebook keeps of each view: its scripts and styles, without comments and indents."""
@@ -46,7 +46,7 @@ def test_modules_are_bundled_into_one_script(name: str) -> None:
     assert text.count("export default") == (name != "page")
     assert not re.search(r"^\s*(import|export (?!default))", text, re.MULTILINE)
     if NODE:
-        node("--check", program=text)
+        run_node("--check", program=text)
 
 
 def test_comments_and_indents_are_stripped_from_scripts() -> None:
@@ -93,44 +93,44 @@ console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(placed)));
 
 
 @needs_node
-def test_pictures_of_any_size_are_drawn() -> None:
-    assert json.loads(node(program=static.script("picture") + LARGE)) == [200_000, 200_000]
+def test_large_pictures_are_drawn() -> None:
+    assert json.loads(run_node(program=static.script("picture") + LARGE)) == [200_000, 200_000]
 
 
 @needs_node
 def test_a_frame_is_drawn_after_one_that_failed() -> None:
-    assert node(program=static.script("painter") + FAILING).splitlines() == ["no luck", "true true"]
+    assert run_node(program=static.script("painter") + FAILING).splitlines() == ["no luck", "true true"]
 
 
 @needs_node
-def test_figures_can_be_read_on_their_ground() -> None:
+def test_overlay_texts_are_readable_on_their_colours() -> None:
     scales: list[Any] = [colours["scale"] for colours in PALETTE.values()]
-    found = json.loads(node(program=static.script("colours") + SHADES, given=scales))
+    found = json.loads(run_node(program=static.script("colours") + SHADES, given=scales))
     for (cold, warm), shades in zip(scales, found, strict=True):
         assert all(contrast(one["text"], one["fill"]) >= 4.5 for one in shades)
         assert [shades[0]["fill"], shades[30]["fill"], shades[-1]["fill"]] == [cold, mix(cold, warm, 0.5), warm]
 
 
 @needs_node
-def test_a_box_has_the_colour_of_the_group_of_all_its_ops() -> None:
-    own, with_a_result, mixed, hull = json.loads(node(program=static.script("colours") + GROUPS))
+def test_a_box_has_the_colour_of_its_ops_group() -> None:
+    own, with_a_result, mixed, hull = json.loads(run_node(program=static.script("colours") + GROUPS))
     assert (own, with_a_result) == ("of 1", "of 2")
-    assert mixed == hull == "", "these keep the colour of their region"
+    assert mixed == hull == "", "they keep the colour of their region"
 
 
 # ----------------------------------------------------------------------------------------------- where boxes are placed
 
-Drawn = dict[str, Any]
+Boxes = dict[str, Any]
 Rect = tuple[float, float, float, float]
 
 
-def places(*drawn: Drawn) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(node(program=static.script("layout") + PLACES, given=drawn))
+def place_boxes(*inputs: Boxes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run_node(program=static.script("layout") + PLACES, given=inputs))
     return found
 
 
-def equal_boxes(*counts: int, edges: list[list[int]]) -> Drawn:
-    """Return graphs of so many boxes, of one size and in no hull."""
+def equal_boxes(*counts: int, edges: list[list[int]]) -> Boxes:
+    """Return graphs with these numbers of boxes, all of one size and in no hull."""
     boxes = sum(counts)
     return {
         "graphs": [{"boxes": count} for count in counts],
@@ -141,7 +141,7 @@ def equal_boxes(*counts: int, edges: list[list[int]]) -> Drawn:
     }
 
 
-def drawn_at_random(chance: random.Random) -> Drawn:
+def random_boxes(chance: random.Random) -> Boxes:
     """Return one or two graphs of boxes, some of them in hulls, with edges forward and a few back."""
     graphs: list[Any] = []
     sizes: list[Any] = []
@@ -168,12 +168,12 @@ def rects(found: list[dict[str, float]]) -> list[Rect]:
     return [(rect["x"], rect["y"], rect["w"], rect["h"]) for rect in found]
 
 
-def meet(one: Rect, other: Rect) -> bool:
+def overlaps(one: Rect, other: Rect) -> bool:
     (x, y, w, h), (x1, y1, w1, h1), slack = one, other, 0.01
     return x + w > x1 + slack and x1 + w1 > x + slack and y + h > y1 + slack and y1 + h1 > y + slack
 
 
-def holds(outer: Rect, inner: Rect) -> bool:
+def contains(outer: Rect, inner: Rect) -> bool:
     (x, y, w, h), (x1, y1, w1, h1), slack = outer, inner, 0.01
     return x1 >= x - slack and y1 >= y - slack and x1 + w1 <= x + w + slack and y1 + h1 <= y + h + slack
 
@@ -181,25 +181,25 @@ def holds(outer: Rect, inner: Rect) -> bool:
 @needs_node
 def test_boxes_do_not_overlap() -> None:
     chance = random.Random(0)  # noqa: S311 - nothing is secret
-    drawn = [drawn_at_random(chance) for _ in range(100)]
-    for given, found in zip(drawn, places(*drawn), strict=True):
+    inputs = [random_boxes(chance) for _ in range(100)]
+    for given, found in zip(inputs, place_boxes(*inputs), strict=True):
         boxes, hulls, whole = rects(found["rects"]), rects(found["groups"]), (0, 0, *found["size"])
         assert [(w, h) for _, _, w, h in boxes] == [pytest.approx((size["w"], size["h"])) for size in given["sizes"]]
         for box, rect in enumerate(boxes):
-            assert holds(whole, rect)
-            assert not any(meet(rect, other) for other in boxes[box + 1 :])
+            assert contains(whole, rect)
+            assert not any(overlaps(rect, other) for other in boxes[box + 1 :])
             for hull, outer in enumerate(hulls):
-                assert holds(outer, rect) if given["homes"][box] == hull else not meet(outer, rect)
+                assert contains(outer, rect) if given["homes"][box] == hull else not overlaps(outer, rect)
 
 
 @needs_node
 def test_an_edge_over_several_rows_runs_beside_the_boxes_between() -> None:
     count = 12
     chain = [[box, box + 1] for box in range(count - 1)]
-    (found,) = places(equal_boxes(count, edges=[*chain, [0, count - 1]]))
+    (found,) = place_boxes(equal_boxes(count, edges=[*chain, [0, count - 1]]))
     *straight, points = found["curves"]
     assert [len(one) for one in straight] == [8] * (count - 1), "from one row to the next: from box to box"
-    xs, ys = points[4:-4:2], points[5:-4:2]  # without the ends, at the boxes that the edge belongs to
+    xs, ys = points[4:-4:2], points[5:-4:2]  # without its ends at its own boxes
     for x, y, w, h in rects(found["rects"])[1:-1]:
         assert not any(x < px < x + w and y < py < y + h for px, py in zip(xs, ys, strict=True))
 
@@ -207,7 +207,7 @@ def test_an_edge_over_several_rows_runs_beside_the_boxes_between() -> None:
 @needs_node
 def test_tall_graph_is_laid_out_in_columns() -> None:
     count = 200
-    tall, empty = places(
+    tall, empty = place_boxes(
         equal_boxes(count, 1, edges=[[box, box + 1] for box in range(count - 1)]), equal_boxes(0, edges=[])
     )
     wide, high = tall["size"]

@@ -32,71 +32,71 @@ from tests.shared import sessions
 from tests.shared.panel import message
 
 
-def view(count: int = 3) -> SessionView:
-    return SessionView(sessions.trained(count))
+def session_view(count: int = 3) -> SessionView:
+    return SessionView(sessions.training_session(count))
 
 
-def record(shown: SessionView, name: str) -> Any:
+def trait(shown: SessionView, name: str) -> Any:
     return getattr(shown, name)
 
 
-def graph_of(*nodes: Node) -> Session:
+def session_with_nodes(*nodes: Node) -> Session:
     return sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),))
 
 
 def test_other_graphs_are_sent_on_request() -> None:
-    shown = view()
+    shown = session_view()
     assert shown.first == "0/forward"
     assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward", "partitions"]
-    assert record(shown, "facts0")["title"].startswith("forward")
-    assert record(shown, "facts1") == record(shown, "folds1") == {}
+    assert trait(shown, "facts0")["title"].startswith("forward")
+    assert trait(shown, "facts1") == trait(shown, "folds1") == {}
     shown.press("graph", "1")
-    assert record(shown, "facts1")["title"].startswith("backward")
-    assert record(shown, "folds1")["homes"]
+    assert trait(shown, "facts1")["title"].startswith("backward")
+    assert trait(shown, "folds1")["homes"]
     assert shown.problem == ""
 
 
 def test_new_session_sends_only_the_open_tab() -> None:
-    session = sessions.trained(3)
+    session = sessions.training_session(3)
     shown = SessionView(session)
     shown.press("graph", "1")
     names = ("facts0", "facts1", "folds0", "folds1")
-    first = [record(shown, name) for name in names]
-    shown.set_session(replace(sessions.measured(sessions.trained(3)), graphs=session.graphs))
-    assert all(record(shown, name) is one for name, one in zip(names, first, strict=True))
+    first = [trait(shown, name) for name in names]
+    shown.set_session(replace(sessions.measured(sessions.training_session(3)), graphs=session.graphs))
+    assert all(trait(shown, name) is one for name, one in zip(names, first, strict=True))
     stale = tuple(replace(one, state=State.STALE) for one in session.partitions)
     shown.set_session(replace(session, partitions=stale))
-    assert record(shown, "facts0") is first[0]
-    assert record(shown, "folds0") != first[2]
-    assert record(shown, "facts1") is first[1]
-    assert record(shown, "folds1") == {}
+    assert trait(shown, "facts0") is first[0]
+    assert trait(shown, "folds0") != first[2]
+    assert trait(shown, "facts1") is first[1]
+    assert trait(shown, "folds1") == {}
     shown.shown = {"tab": "partitions"}
     shown.set_session(session)
-    assert record(shown, "folds0")["homes"]
-    assert record(shown, "folds1")["homes"]
+    assert trait(shown, "folds0")["homes"]
+    assert trait(shown, "folds1")["homes"]
 
 
 def test_session_without_regions_has_no_tab_of_partitions() -> None:
-    shown = view()
+    shown = session_view()
     shown.shown = {"tab": "partitions"}
-    shown.set_session(replace(sessions.trained(2), plan=Plan(), partitions=(), members={}))
+    shown.set_session(replace(sessions.training_session(2), plan=Plan(), partitions=(), members={}))
     assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward"]
-    assert record(shown, "folds0")["homes"]  # of the tab that is shown instead
+    assert trait(shown, "folds0")["homes"]  # of the tab that is shown instead
     assert SessionView().tabs == []
     empty = SessionView(sessions.session())
     assert (empty.tabs, empty.first) == ([], "")
 
 
-def test_selection_survives_as_far_as_nodes_do() -> None:
-    shown = view()
+def test_a_selection_keeps_the_nodes_that_still_exist() -> None:
+    shown = session_view()
     shown.select(["0/forward:gelu0", "0/backward:tanh2"])
     assert shown.selection == ["0/forward:gelu0", "0/backward:tanh2"]
-    shown.set_session(sessions.trained(1))
+    shown.set_session(sessions.training_session(1))
     assert shown.selection == ["0/forward:gelu0"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         {},
         {"do": "fly"},
@@ -113,18 +113,18 @@ def test_selection_survives_as_far_as_nodes_do() -> None:
         {"do": "shown", "of": "", "value": None},
     ],
 )
-def test_other_messages_do_no_harm(said: Any) -> None:
-    shown = view()
+def test_invalid_messages_do_no_harm(content: Any) -> None:
+    shown = session_view()
     before = shown.get_state()
-    shown.receive(shown, said, [])
-    if isinstance(said, dict):
-        shown.receive(shown, {"page": "one", "number": 1, **said}, [])
+    shown.receive(shown, content, [])
+    if isinstance(content, dict):
+        shown.receive(shown, {"page": "one", "number": 1, **content}, [])
     assert {**shown.get_state(), "answered": {}} == before
     assert shown.problem == ""
 
 
 def test_undrawable_graph_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = view()
+    shown = session_view()
     broken = Mock(side_effect=RuntimeError("no\x00 luck"))
     monkeypatch.setattr("regional_explorer.picture.page_records.graph_facts", broken)
     shown.press("graph", "1")
@@ -132,7 +132,7 @@ def test_undrawable_graph_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_message_of_a_page_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = view()
+    shown = session_view()
     sent: list[str] = []
     monkeypatch.setattr(shown, "send_state", lambda key: sent.extend([key] if isinstance(key, str) else key))
     shown.receive(shown, message(1, "select", value=["0/forward:gelu0"]), [])
@@ -147,9 +147,9 @@ def test_message_of_a_page_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("text", sessions.HOSTILE)
 def test_hostile_sessions_are_shown(text: str) -> None:
-    session = sessions.hostile(text)
+    session = sessions.hostile_session(text)
     shown = SessionView(session)
-    assert len(record(shown, "facts0")["ops"]) == 4
+    assert len(trait(shown, "facts0")["ops"]) == 4
     assert shown.problem == ""
     assert len(shown.part_source[0][2:]) == 1  # a function
     (function,) = source_listing(session)
@@ -170,14 +170,14 @@ def test_overlays_have_the_position_of_each_partition_on_the_scale() -> None:
 
 
 def test_ops_can_be_coloured_by_the_users_annotations() -> None:
-    graph = sessions.layers(1)
+    graph = sessions.layers_graph(1)
     staged = {"mm0": {"stage": "1"}, "gelu0": {"stage": "2"}, "add0": {"stage": "1"}}
     nodes = tuple(replace(one, annotations=staged.get(one.name, {})) for one in graph.nodes)
     session = sessions.session((replace(graph, nodes=nodes),))
     records = Records()
     by_title = {one["title"]: one for one in graph_traits(session, records)["overlays"]}
     assert by_title["annotation stage"]["groups"] == ["1", "2"]  # the largest first
-    assert "dtype" not in by_title, "all are alike"
+    assert "dtype" not in by_title, "all dtypes are equal"
     facts = records.of(session, session.graphs[0]).facts
     column = dict(zip(records.of(session, session.graphs[0]).names, facts["groups"]["annotation stage"], strict=True))
     assert {name: facts["texts"][column[name]] for name in ("mm0", "gelu0", "item0")} == {
@@ -202,8 +202,8 @@ class Model:
 """
 
 
-def in_file(path: Path, text: str | None = TEXT) -> Session:
-    """Return a session traced from ``TEXT`` in a file that has another text now, or is gone."""
+def session_in_file(path: Path, text: str | None = TEXT) -> Session:
+    """Return a session traced from ``TEXT``, whose file has ``text`` now, or is gone if that is None."""
     if text is not None:
         path.write_text(text, encoding="utf-8")
     linecache.checkcache(str(path))
@@ -217,11 +217,11 @@ def in_file(path: Path, text: str | None = TEXT) -> Session:
         Node("mul", Role.OP, "aten.mul.Tensor", ("add",), stack=(at(9, "forward"), at(9, "<listcomp>"))),
     )
     members = {"mlp": {"0/forward": ("mul",)}}
-    return replace(graph_of(*nodes), plan=Plan((sessions.region("mlp"),)), members=members)
+    return replace(session_with_nodes(*nodes), plan=Plan((sessions.region("mlp"),)), members=members)
 
 
 def test_the_source_pane_lists_functions_with_their_lines(tmp_path: Path) -> None:
-    found = source_listing(in_file(tmp_path / "model.py"))
+    found = source_listing(session_in_file(tmp_path / "model.py"))
     assert [(one.name, one.lines[0].number) for one in found] == [("Model.forward", 6), ("helper", 1)]
     assert [line.text for line in found[0].lines] == [
         "def forward(self, x):",
@@ -244,13 +244,15 @@ def test_the_source_pane_lists_functions_with_their_lines(tmp_path: Path) -> Non
     ],
     ids=["it is gone", "it is no Python", "it is a cell with a magic", "a line looks like a magic"],
 )
-def test_a_file_is_read_as_far_as_it_can_be(tmp_path: Path, text: str | None, name: str, first: str) -> None:
-    function = source_listing(in_file(tmp_path / "model.py", text))[0]
+def test_broken_source_files_are_read_as_far_as_possible(
+    tmp_path: Path, text: str | None, name: str, first: str
+) -> None:
+    function = source_listing(session_in_file(tmp_path / "model.py", text))[0]
     assert (function.name, function.lines[0].text) == (name, first)
 
 
 def test_changed_file_is_recognized_by_the_traced_text(tmp_path: Path) -> None:
-    found = source_listing(in_file(tmp_path / "changed.py", "# another line\n" + TEXT))
+    found = source_listing(session_in_file(tmp_path / "changed.py", "# another line\n" + TEXT))
     assert [(one.name, one.lines[0].number, len(one.lines)) for one in found] == [
         ("forward", 7, 3),
         ("helper", 2, 1),
@@ -266,7 +268,7 @@ def test_methods_of_missing_files_stay_separate() -> None:
         SourceLine("/x/lib/python3.11/site-packages/timm/layers.py", 3, "forward", "x"),
     ]
     nodes = (Node(f"op{line.line}", Role.OP, "aten.add.Tensor", stack=(line,)) for line in lines)
-    found = source_listing(graph_of(*nodes))
+    found = source_listing(session_with_nodes(*nodes))
     assert [(one.name, len(one.lines), one.library) for one in found] == [
         ("First.forward", 1, False),
         ("Second.forward", 1, False),
@@ -276,18 +278,18 @@ def test_methods_of_missing_files_stay_separate() -> None:
 
 def rows_of(shown: SessionView) -> list[Any]:
     (listed,) = shown.part_source
-    return [row for block in listed[2:] for row in block[3][2:]]
+    return [row for function in listed[2:] for row in function[3][2:]]
 
 
-def lit(links: Any, names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
-    """Return by node the rows that stand for what it is in, and those that stand for it."""
+def highlighted_rows(links: Any, names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Return, by node, the rows of what contains it, and its own rows."""
     return {name: tuple(links["chains"][chain]) for name, chain in zip(names, links["of"], strict=True) if chain >= 0}
 
 
-def test_nodes_light_their_lines(tmp_path: Path) -> None:
-    shown = SessionView(in_file(tmp_path / "model.py"))
+def test_nodes_highlight_their_lines(tmp_path: Path) -> None:
+    shown = SessionView(session_in_file(tmp_path / "model.py"))
     (graph,) = shown.graphs
-    assert lit(shown.links["source"], graph["names"]) == {"add": (["l0"], ["l2"]), "mul": ([], ["l1"])}
+    assert highlighted_rows(shown.links["source"], graph["names"]) == {"add": (["l0"], ["l2"]), "mul": ([], ["l1"])}
     assert [row[1]["data-of"] for row in rows_of(shown) if "data-do" in row[1]] == ["l0", "l1", "l2"]
     chips = {row[5][2]: row[3][2:] for row in rows_of(shown)}
     assert [chip[2] for chip in chips["    return [y * n for n in range(2)]"]] == ["A"]
@@ -297,21 +299,21 @@ def test_nodes_light_their_lines(tmp_path: Path) -> None:
 def test_nodes_of_the_same_lines_share_a_chain() -> None:
     links = row_links({"a": (["x", "y"], ["x", "y", "z"]), "b": ([], ["z"])}, ["w", "x", "y", "z"])
     assert links["of"] == [-1, 0, 0, 1]
-    assert lit(links, ["w", "x", "y", "z"]) == {"x": ([], ["a"]), "y": ([], ["a"]), "z": (["a", "b"], [])}
+    assert highlighted_rows(links, ["w", "x", "y", "z"]) == {"x": ([], ["a"]), "y": ([], ["a"]), "z": (["a", "b"], [])}
 
 
 def test_a_session_without_lines_has_a_message() -> None:
-    shown = SessionView(graph_of(Node("a", Role.OP, "aten.add.Tensor")))
+    shown = SessionView(session_with_nodes(Node("a", Role.OP, "aten.add.Tensor")))
     assert texts_in(["", {}, *shown.part_source]) == ["The nodes of this session have no source lines."]
 
 
-def test_nodes_light_their_kernels_in_all_partitions_of_equal_code() -> None:
+def test_nodes_highlight_their_kernels_in_partitions_of_equal_code() -> None:
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(1,), defined=(1, 1))
-    session = sessions.with_code(sessions.trained(12), ArtifactCode("code", kernels=(kernel,)))
+    session = sessions.with_code(sessions.training_session(12), ArtifactCode("code", kernels=(kernel,)))
     shown = SessionView(session)
     shown.set_code(region_code(session, "mlp"))
     names = [f"{graph['id']}:{name}" for graph in shown.graphs for name in graph["names"]]
-    found = lit(shown.links["listing"], names)
+    found = highlighted_rows(shown.links["listing"], names)
     ops = [f"0/forward:mm{n}" for n in range(12)]
     assert [name for name, (_, own) in found.items() if "c0.1" in own] == ops
     assert [name for name, (around, _) in found.items() if "k0.1" in around] == ops
@@ -319,7 +321,7 @@ def test_nodes_light_their_kernels_in_all_partitions_of_equal_code() -> None:
 
 
 def test_lines_are_sent_again_only_when_they_change(tmp_path: Path) -> None:
-    session = in_file(tmp_path / "model.py")
+    session = session_in_file(tmp_path / "model.py")
     shown = SessionView(session)
     source, links = shown.part_source, shown.links
     shown.set_session(replace(session, plan=session.plan.changed("mlp", config={"max_fusion_size": 2})))
@@ -330,8 +332,8 @@ def test_lines_are_sent_again_only_when_they_change(tmp_path: Path) -> None:
     assert shown.links is links
 
 
-def test_a_remark_of_a_diagnostic_is_below_its_line(tmp_path: Path) -> None:
-    session = in_file(tmp_path / "model.py")
+def test_a_diagnostic_is_shown_below_its_line(tmp_path: Path) -> None:
+    session = session_in_file(tmp_path / "model.py")
     (mul,) = (node for node in session.graphs[0].ops if node.name == "mul")
     found = DiagnosticCode.REGION_SLOWER.finding("It is slower: much.", where=[mul], remedy="Leave it to eager.")
     functions = source_listing(session)

@@ -1,4 +1,4 @@
-"""Candidates that go wrong in a worker, each in its way, by a key that changes no code of a small call."""
+"""Faults injected into the compiles of workers, by the value of a config key that changes no code of a small call."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from regional_explorer.compiler import shipment
 from regional_explorer.torch_api.shipping import load_piece
 
 CRASH, HANG, MEMORY, WRONG, NAN, LOST = range(61, 67)
-KEY = "max_fusion_size"
+FAULT_KEY = "max_fusion_size"
 
 
-def compile_planted(content: bytes) -> bytes:
-    """In a worker: compile a piece, or do what is planted for its config."""
+def compile_with_fault(content: bytes) -> bytes:
+    """Compile a piece in a worker, with the fault that its config asks for."""
     sent = pickle.loads(content[len(shipment._HEADER) :])  # noqa: S301 - from the test
-    planted = sent.piece.config.get(KEY)
-    if planted == CRASH:
+    fault = sent.piece.config.get(FAULT_KEY)
+    if fault == CRASH:
         os.abort()
-    if planted == HANG:
+    if fault == HANG:
         time.sleep(1000)
-    if planted == LOST:
+    if fault == LOST:
         os.kill(os.getpid(), signal.SIGKILL)
     factors: dict[Any, float] = {WRONG: 0.5, NAN: math.nan}
     load: Callable[..., Any] = load_piece
-    if planted == MEMORY:
-        load = too_much
-    elif planted in factors:
-        load = multiplied(load, factors[planted])
+    if fault == MEMORY:
+        load = allocate_too_much
+    elif fault in factors:
+        load = multiply_first_result(load, factors[fault])
     with mock.patch.object(shipment, "load_piece", load):
         return shipment.compile_shipment(content)
 
 
-def too_much(*_args: Any) -> Any:
+def allocate_too_much(*_args: Any) -> Any:
     """Allocate more memory than any process gets."""
     return bytearray(1 << 44)
 
 
-def multiplied(load: Callable[..., Any], factor: float) -> Callable[..., Any]:
-    """Return what loads a piece, and multiplies its first result."""
+def multiply_first_result(load: Callable[..., Any], factor: float) -> Callable[..., Any]:
+    """Return a loader of pieces like ``load`` that multiplies the first result of the piece by ``factor``."""
 
     def load_multiplied(*args: Any) -> Any:
         gm, inputs = load(*args)

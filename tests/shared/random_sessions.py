@@ -1,4 +1,4 @@
-"""Sessions of figures by chance: what the clocks, the counters and the checks may have said on any machine."""
+"""Sessions of random figures, as the clocks, the counters and the checks of any machine may give them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from regional_explorer.record.region_code import region_code
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.roofline import Border, Launches, Roundings
 from regional_explorer.record.session import Session
-from tests.shared.sessions import ENVIRONMENT, trained
+from tests.shared.sessions import ENVIRONMENT, training_session
 
 SLOWER_BY = np.array((1.0, 1.01, 1.3, 40.0, 3000.0))
 """How many times as long one call may take as another on a machine with other work."""
@@ -53,43 +53,43 @@ CODE = ArtifactCode(
 )
 
 
-class Drawn:
-    """What the clocks, the counters and the checks may have said on any machine, by chance.
+class RandomMachine:
+    """A machine whose clocks, counters and checks give random figures.
 
-    All times are those of a call, ``spread`` times as long or as short at most, where nothing disturbed it.
+    Undisturbed times are those of one call, at most ``spread`` times as long or as short.
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed)
         self.call_s = self.magnitude(1e-7, 10.0)
         self.spread = self.one_of(1.05, 2.0, 30.0)
 
     def magnitude(self, low: float, high: float) -> float:
         """Return a number of any magnitude."""
-        return float(np.exp(self.chance.uniform(np.log(low), np.log(high))))
+        return float(np.exp(self.random.uniform(np.log(low), np.log(high))))
 
     def near(self, value: float) -> float:
         return value * self.magnitude(1 / self.spread, self.spread)
 
     def one_of(self, *values: Any) -> Any:
-        return values[self.chance.integers(len(values))]
+        return values[self.random.integers(len(values))]
 
     def rounds(
         self, *variants: str, parts: Mapping[str, Mapping[Any, float]] | None = None, share: float = 1.0
     ) -> RoundsResult:
-        """Return the samples of variants, those of parts near their share of a call, and what else the machine did."""
+        """Return random samples of variants, samples of parts near their share of a call, and random noise."""
         rounds = self.one_of(1, 7, 8, 40, 40, 40, 40)
-        disturbed = int(self.chance.integers(rounds + 1))
+        disturbed = int(self.random.integers(rounds + 1))
         noise = self.one_of(
             Noise(rounds),
             Noise(rounds),
             Noise(rounds),
-            Noise(rounds, disturbed, disturbed // 2, self.one_of(None, self.chance.uniform(0.0, 2.0)), 2),
+            Noise(rounds, disturbed, disturbed // 2, self.one_of(None, self.random.uniform(0.0, 2.0)), 2),
         )
         slower_by = SLOWER_BY[: self.one_of(1, 2, 2, 3, 5)]
 
         def samples(seconds: float) -> Any:
-            return seconds * self.chance.choice(slower_by, rounds)
+            return seconds * self.random.choice(slower_by, rounds)
 
         def phases(seconds: float) -> dict[Phase, tuple[float, ...]]:
             return {phase: tuple(map(float, samples(seconds * self.magnitude(0.9, 1.1)))) for phase in Phase}
@@ -113,7 +113,7 @@ class Drawn:
         )
 
     def rates(self) -> Rates:
-        """Return rates that are near those of ``CODE``, or wrong by any factor."""
+        """Return rates close to those of ``CODE``, or wrong by any factor."""
         rates = Rates("cpu")
         factor = self.one_of(1.0, 1.0, self.magnitude(1e-6, 1e6))
         for step in (*STEPS[::4], STEPS[-1]):
@@ -147,7 +147,7 @@ class Drawn:
 
     def session(self) -> Session:
         """Return a session that was measured in every way."""
-        base = trained(2)
+        base = training_session(2)
         whole = self.rounds(*VariantName)
         verdicts = {str(name): self.one_of(*NUMERICS) for name in (VariantName.REGIONAL, VariantName.FULL)}
         gauge: Any = SimpleNamespace(
@@ -186,7 +186,7 @@ class Drawn:
 
 
 @functools.cache
-def drawn(seed: int) -> tuple[Drawn, Session]:
-    """Return what chance drew, and a session of it."""
-    chance = Drawn(seed)
-    return chance, chance.session()
+def random_measurement(seed: int) -> tuple[RandomMachine, Session]:
+    """Return a random machine, and a session measured on it."""
+    machine = RandomMachine(seed)
+    return machine, machine.session()

@@ -1,4 +1,4 @@
-"""What is said of any figures, in any text: no part exceeds its whole, nothing is undefined, no bound is beaten."""
+"""Claims of all texts about random figures: no part exceeds its whole, nothing is undefined, no bound is beaten."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.plan_file import ExplorationRecord, slower_when_explored
-from tests.shared.drawn_sessions import drawn
 from tests.shared.pages import Page
+from tests.shared.random_sessions import random_measurement
 from tests.shared.sessions import measured_alone, timing
 
 
-def wrong(claims: Iterable[Claim]) -> list[Claim]:
+def wrong_claims(claims: Iterable[Claim]) -> list[Claim]:
     return [claim for claim in claims if not claim.holds]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_sessions_make_no_impossible_claim(seed: int) -> None:
-    assert not wrong(claims_of(drawn(seed)[1]))
+    assert not wrong_claims(claims_of(random_measurement(seed)[1]))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_saved_page_has_no_undefined_values(seed: int) -> None:
-    """Its graphs are drawn from JSON, which has no word for what is undefined."""
-    page = page_html(drawn(seed)[1])
+    """The page draws its graphs from JSON, which has no undefined numbers."""
+    page = page_html(random_measurement(seed)[1])
     text = json.dumps(Page(page).data, ensure_ascii=False)
-    assert not wrong(text_claims(words(page)))
-    assert not wrong(text_claims(text))
+    assert not wrong_claims(text_claims(words(page)))
+    assert not wrong_claims(text_claims(text))
     assert not re.search(r"\bInfinity\b", text)
 
 
 def test_parts_in_diagnostics_do_not_exceed_the_whole() -> None:
     named = 0
-    for item in (item for seed in range(24) for item in drawn(seed)[1].diagnostics):
+    for item in (item for seed in range(24) for item in random_measurement(seed)[1].diagnostics):
         of = re.search(r"[Oo]f (?:its|the) (\S+ [nµm]?s)\b", item.message)
         if of is not None:
             named += 1
@@ -57,15 +57,15 @@ def test_parts_in_diagnostics_do_not_exceed_the_whole() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_roofline_promises_no_more_than_the_call_takes(seed: int) -> None:
-    chance, session = drawn(seed)
-    found = chance.roofline(session)
-    assert not wrong(text_claims(str(found)))
+    machine, session = random_measurement(seed)
+    found = machine.roofline(session)
+    assert not wrong_claims(text_claims(str(found)))
     regional_us = 1e6 * session.whole_timings[VariantName.REGIONAL].median_s.value
     assert (found.border_frame.at_most_us <= regional_us * 1.000001).all()
 
 
-def said_to_save(eager_s: float, speedup: float, verdict: Verdict, alone: float) -> list[str]:
-    """Return what region 'mlp' is said to save in a call; ``alone`` is its speedup when it is measured alone."""
+def claimed_savings(eager_s: float, speedup: float, verdict: Verdict, alone: float) -> list[str]:
+    """Return the savings per call that messages claim for region 'mlp'; ``alone`` is its speedup alone."""
     variants = [
         timing("eager", eager_s, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE),
         timing("regional", eager_s / speedup, speedup, phase=Phase.STEP, verdict=verdict),
@@ -78,30 +78,30 @@ def said_to_save(eager_s: float, speedup: float, verdict: Verdict, alone: float)
 @settings(max_examples=60, deadline=None)
 @given(st.floats(1e-7, 10.0), st.floats(0.1, 10.0), st.sampled_from(Verdict), st.floats(0.1, 10.0))
 def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verdict: Verdict, alone: float) -> None:
-    for saved in said_to_save(eager_s, speedup, verdict, alone):
+    for saved in claimed_savings(eager_s, speedup, verdict, alone):
         assert verdict is Verdict.FASTER
         assert 0 <= durations(saved)[0] <= (eager_s - eager_s / speedup) * 1.01
-    assert said_to_save(1e-3, 2.0, Verdict.FASTER, 2.0), "the pattern is that of the message"
+    assert claimed_savings(1e-3, 2.0, Verdict.FASTER, 2.0), "the pattern matches the message"
 
 
 # ----------------------------------------------------------------------------------------------------------- production
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_production_messages_name_no_exploration(seed: int) -> None:
-    _, session = drawn(seed)
+def test_production_messages_call_no_exploration(seed: int) -> None:
+    _, session = random_measurement(seed)
     explored = replace(ExplorationRecord.of(session), slower=slower_speeds(session))
-    told = [*slower_when_explored(explored), *map(worded_for_production, plan_diagnostics(session))]
-    assert not [item for item in told if "ex." in str(item)]
-    assert not wrong(claim for item in told for claim in text_claims(str(item)))
+    messages = [*slower_when_explored(explored), *map(worded_for_production, plan_diagnostics(session))]
+    assert not [item for item in messages if "ex." in str(item)]
+    assert not wrong_claims(claim for item in messages for claim in text_claims(str(item)))
 
 
-OF_AN_EXPLORATION = {"REGION_WORTH"}
-"""What no program says that runs a plan."""
+EXPLORATION_ONLY = {"REGION_WORTH"}
+"""Codes that no program reports that runs a plan."""
 
 
-def test_no_message_of_a_finding_names_an_exploration() -> None:
-    """A program that runs a plan says the message as it is; only the remedy is exchanged."""
+def test_messages_of_findings_call_no_exploration() -> None:
+    """A program that runs a plan reports the message unchanged; only the remedy is replaced."""
     messages = 0
     for path in Path(regional_explorer.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -109,11 +109,11 @@ def test_no_message_of_a_finding_names_an_exploration() -> None:
                 case ast.Call(func=ast.Attribute(value=code, attr="finding"), args=[message, *_]):
                     texts = [str(node.value) for node in ast.walk(message) if isinstance(node, ast.Constant)]
                     messages += bool(texts)
-                    exempt = getattr(code, "attr", "") in OF_AN_EXPLORATION
+                    exempt = getattr(code, "attr", "") in EXPLORATION_ONLY
                     assert exempt or not any("ex." in text for text in texts), (path, call.lineno)
     assert messages > 40, "of 45 codes"
 
 
 @pytest.mark.parametrize("text", ["a row of −26 %", "needs 8752% of it", "takes nan µs", "pays off after inf calls"])
 def test_an_impossible_text_is_found(text: str) -> None:
-    assert wrong(text_claims(text))
+    assert wrong_claims(text_claims(text))
