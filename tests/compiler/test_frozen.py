@@ -221,7 +221,7 @@ def test_a_call_detects_a_weight_write_that_torch_does_not_count(tensor):
     weight.data.mul_(2)
     is_seen = tensor.numel() > 0 and tensor.stride() != (8, 2)  # tensors with gaps are not compared
     assert check([None, weight]) is not is_seen
-    assert weights.changed([None, weight]) == [1] * is_seen
+    assert weights.changed_places([None, weight]) == [1] * is_seen
 
 
 def test_next_compile_finds_a_frozen_weight_write_that_calls_miss():
