@@ -21,9 +21,9 @@ from torch._inductor.utils import fresh_cache
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from benchmarks.programs import Block, Chain, inputs
 from benchmarks.row import Row, elapsed_s, in_process, turns
 from regional_explorer.torch_api.inductor import CompileOutput, compile_piece, start_compile
+from tests.shared.models import Block, Chain, inputs
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""

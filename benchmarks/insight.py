@@ -19,12 +19,12 @@ from unittest import mock
 import torch
 
 import regional_explorer as rx
-from benchmarks.programs import explore, quickstart
 from benchmarks.row import Row, cells, elapsed_s, heads, in_process, regional_steps
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.region_code import PartitionCode, grouped_by_artifact, partition_codes, total_coverage
 from regional_explorer.torch_api import lowering
+from tests.shared.models import explore, quickstart
 
 MODELS = ("quickstart", "gpt", "dit", "bert", "albert", "gpt2", "llama", "vit", "mamba")
 
@@ -145,7 +145,7 @@ def _linked_by_tlparse(name: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         trace, out = Path(folder, "trace"), Path(folder, "out")
         traced = {"TORCH_TRACE": str(trace), "INDUCTOR_PROVENANCE": "1", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache"}
-        in_process(f"from benchmarks.programs import explore; explore({name!r}).compile()", **traced)
+        in_process(f"from tests.shared.models import explore; explore({name!r}).compile()", **traced)
         for log in trace.glob("*.log"):
             command = ["tlparse", str(log), "-o", str(out / log.stem), "--overwrite", "--no-browser"]
             subprocess.run(command, check=True, capture_output=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import subprocess
 import sys
@@ -24,13 +22,14 @@ from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
 import regional_explorer as rx
-from benchmarks.programs import explore
 from benchmarks.row import Row, in_process
 from benchmarks.trials import BY_ROUNDS, table, trials
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.files import load_session
 from regional_explorer.record.session import Session
+from tests.shared.models import explore
+from tests.shared.processes import resident_mib
 
 
 def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
@@ -214,11 +213,3 @@ def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def _fresh() -> Callable[..., Any]:
     """Return the function with a code object of its own: Dynamo keeps its knowledge per code object."""
     return FunctionType(_step.__code__.replace(), globals())
-
-
-def resident_mib() -> float:
-    """Return the MiB that this process holds after collecting garbage and giving free memory back."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096 / 2**20

@@ -16,9 +16,9 @@ from torch._functorch.partitioners import default_partition
 from torch._inductor.custom_graph_pass import CustomPartitionerFn, get_hash_for_files
 
 import regional_explorer as rx
-from benchmarks.programs import GPT, WORDS, explore
 from benchmarks.row import Row, regional_steps, training_steps
 from regional_explorer.record.plan import CutRule
+from tests.shared.models import GPT, WORDS, explore
 
 BLOCKS = 4
 

@@ -34,7 +34,7 @@ print(time.perf_counter() - started)
 """
 PREPARE = """
 import torch
-from benchmarks.programs import Chain, inputs
+from tests.shared.models import Chain, inputs
 model, x = Chain(12, equal=True), inputs()
 leaves = [x, *model.parameters()]
 """

@@ -20,8 +20,8 @@ from torch._inductor.utils import fresh_cache
 
 import regional_explorer as rx
 from benchmarks.engine import step, upstream_call
-from benchmarks.programs import Chain, inputs
 from benchmarks.row import Row, in_process, training_steps, turns
+from tests.shared.models import Chain, inputs
 
 REGIONS, TINY = 6, 100
 
@@ -29,7 +29,7 @@ START = """
 import json, sys, time
 import torch
 import regional_explorer as rx
-from benchmarks.programs import Chain, inputs
+from tests.shared.models import Chain, inputs
 
 torch.manual_seed(0)
 threads, regions, plan, artifacts = json.loads(sys.argv[1])

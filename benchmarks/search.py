@@ -16,9 +16,7 @@ from torch import nn
 from torch._inductor.utils import fresh_cache
 
 import regional_explorer as rx
-from benchmarks.programs import DiffusionTransformer, quickstart
 from benchmarks.row import Row
-from benchmarks.small_models import Experts, Gated, Norms
 from benchmarks.traced import MODELS as TRACED
 from benchmarks.traced import Make, reset_and_make
 from regional_explorer.compiler.run import PLAIN_RUN
@@ -42,6 +40,8 @@ from regional_explorer.tuning.space import (
     whole_graph_candidate,
 )
 from regional_explorer.tuning.tries import BATCH
+from tests.shared.models import DiffusionTransformer, quickstart
+from tests.shared.small_models import Experts, Gated, Norms
 
 SMALL: Mapping[str, Make] = {
     "gated": lambda: (Gated(), torch.randn(256, 64, requires_grad=True)),

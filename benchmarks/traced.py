@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from benchmarks.programs import GPT, WORDS
 from benchmarks.row import Row, training_steps
-from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
 from regional_explorer.measure.memory import gauge_for, measure_peak
 from regional_explorer.record.graph import kept_for_backward
 from regional_explorer.record.plan import AS_TORCH_COMPILE
+from tests.shared.models import GPT, WORDS
+from tests.shared.small_models import Experts, Gated, Llama, Norms, Residual
 
 MIB = 2**20
 

@@ -208,6 +208,20 @@ def test_private_torch_names_are_found_however_they_are_written() -> None:
 # ------------------------------------------------------------------------------------------------ documents, makefile
 
 
+_OF_TESTS = re.compile(r"^(?:from|import) (?:benchmarks\b|tests\.[\w.]*\btest_\w+).*$", re.MULTILINE)
+
+
+def test_tests_import_no_tests_and_no_benchmarks() -> None:
+    """What tests share stands in ``tests/shared`` or beside them; so each file runs alone."""
+    imports = [
+        (path.name, line)
+        for path in (ROOT / "tests").rglob("*.py")
+        for line in _OF_TESTS.findall(path.read_text(encoding="utf-8"))
+        if path.name != "test_benchmarks.py" and path.stem not in line
+    ]
+    assert imports == []
+
+
 def test_every_package_has_its_paragraph() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\*\*`((?:\w+/)+)`\*\*", page))

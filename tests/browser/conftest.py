@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.page import CHROMIUM, in_page
 from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab, Notebook7
 from tests.browser.server import LabServer
+from tests.shared.lone_view import CHROMIUM, in_page
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

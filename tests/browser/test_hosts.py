@@ -7,9 +7,9 @@ from typing import Any
 
 from playwright.sync_api import expect
 
+from tests.browser.cells import CELLS
 from tests.browser.lab import Lab
-from tests.browser.test_panel import CELLS, expect_not_boxed
-from tests.browser.views import Explorer
+from tests.browser.views import Explorer, expect_not_boxed
 
 NAMES = [
     "<script>alert(1)</script><img src=x onerror=alert(2)>",

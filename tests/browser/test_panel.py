@@ -15,31 +15,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.widget import SessionView
+from tests.browser.cells import CELLS, SETUP
 from tests.browser.conftest import lab_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
-from tests.browser.views import Explorer, Graph, accessibility_faults, box_of
+from tests.browser.views import Explorer, Graph, accessibility_faults, box_of, expect_not_boxed
 from tests.shared.panel import small_exploration
 
-SETUP = """
-%load_ext regional_explorer
-import torch
-import regional_explorer as rx
-
-def f(x, w):
-    with rx.region("mlp", max_fusion_size=8):
-        h = torch.relu(x @ w) * 2
-    with rx.region("softmax"):
-        return torch.softmax(h, -1).mean(0)
-
-x, w = torch.randn(32, 32), torch.randn(32, 32)
-net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU())
-"""
-CELLS = [
-    SETUP,
-    "%regional_compile --no-bench -o ex f(x, w)",
-    "%regional_compile --no-bench -o bare net(x)",
-]
 MEASURED_MS = 240_000
 
 
@@ -68,12 +50,6 @@ def wait_for_file(lab: Lab, name: str, text: str = "") -> None:
     while not (path.exists() and text in path.read_text(encoding="utf-8")):
         assert time.monotonic() < ends_s, f"{name} does not contain {text!r}"
         lab.page.wait_for_timeout(50)
-
-
-def expect_not_boxed(panel: Explorer) -> None:
-    """Expect a tall output that needs no scrolling."""
-    assert box_of(panel.root)["height"] > 600
-    assert panel.output.evaluate("area => area.scrollHeight - area.clientHeight") <= 2
 
 
 def test_the_panel_appears_and_its_static_copy_is_hidden(notebook: Lab, panel: Explorer) -> None:

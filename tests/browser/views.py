@@ -190,3 +190,9 @@ class Explorer:
             self.root.get_by_label(variant, exact=True).uncheck()
         self.root.get_by_text("Options", exact=True).click()
         self.press("Compile & measure")
+
+
+def expect_not_boxed(panel: Explorer) -> None:
+    """Expect a tall output that needs no scrolling."""
+    assert box_of(panel.root)["height"] > 600
+    assert panel.output.evaluate("area => area.scrollHeight - area.clientHeight") <= 2

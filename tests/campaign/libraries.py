@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.programs import ENCODER, GPT, LANGUAGE, SIZES, WORDS, labelled_sentences, transformer
+from tests.shared.models import ENCODER, GPT, LANGUAGE, SIZES, WORDS, labelled_sentences, transformer
 
 WIDTH = 32
 

@@ -19,8 +19,8 @@ from regional_explorer.record.plan import CutRule
 
 transformers = pytest.importorskip("transformers")
 
-from benchmarks import programs  # noqa: E402 - it imports transformers
-from benchmarks.programs import ARCHITECTURES, explore, explore_unmarked  # noqa: E402
+from tests.shared import models  # noqa: E402 - it imports transformers
+from tests.shared.models import ARCHITECTURES, explore, explore_unmarked  # noqa: E402
 
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 
@@ -152,7 +152,7 @@ def load_module(name, path):
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    if name == programs.__name__:
+    if name == models.__name__:
         ARCHITECTURES.update(module.ARCHITECTURES)
     return module
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from benchmarks.measuring import resident_mib
 from regional_explorer.record.plan import SelectorKind
 from tests.shared.diagnostics_programs import gpt_of_neighbours
+from tests.shared.processes import resident_mib
 
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 STEPS, WARM = 200, 5

@@ -16,11 +16,11 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
 
 import regional_explorer as rx
-from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
 from regional_explorer.insight.roofline import full_graphs
 from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN
 from regional_explorer.torch_api import inductor
 from tests.shared.checks import BEFORE_2_13
+from tests.shared.small_models import Experts, Gated, Llama, Norms, Residual
 
 # ---------------------------------------------------------------------------------------------------------- the models
 

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -29,21 +29,12 @@ from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.shared import programs
 from tests.shared.checks import backwards_use_threads, owns_compile_lock, states
+from tests.shared.locks import WAITING, held_by_another_thread, start_threads
 from tests.shared.processes import python, wait_until
-
-WAITING = "waiting for another thread of this process that compiles"
 
 
 def explore():
     return rx.explore(programs.two_regions, (torch.randn(8, requires_grad=True),))
-
-
-def start_threads(*works):
-    """Start a thread for each of ``works``, and return them."""
-    threads = [threading.Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    return threads
 
 
 def run_together(*works):
@@ -57,25 +48,6 @@ def errors_on_another_thread(work):
     with ThreadPoolExecutor(1) as pool:
         error = pool.submit(work).exception()
     return [] if error is None else [error]
-
-
-@contextmanager
-def held_by_another_thread(lock):
-    """Context manager: another thread holds ``lock``."""
-    taken, release = threading.Event(), threading.Event()
-
-    def hold():
-        with lock:
-            taken.set()
-            release.wait(60)
-
-    (thread,) = start_threads(hold)
-    taken.wait()
-    try:
-        yield release.set
-    finally:
-        release.set()
-        thread.join()
 
 
 # ----------------------------------------------------------------------------------------------------- many at once

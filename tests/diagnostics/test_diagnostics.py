@@ -27,7 +27,7 @@ from regional_explorer.record.plan import CutRule
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
-from tests.diagnostics.test_remedies import REMEDIES, ActionRemedy, TextRemedy, words_of
+from tests.diagnostics.remedies import REMEDIES, ActionRemedy, TextRemedy, words_of
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, diagnostics_of, needs_region_ids, only
 from tests.shared.diagnostics_programs import explore_on_tokens, gpt_of_neighbours

@@ -25,8 +25,8 @@ from regional_explorer.exploration.results import RegionStages
 from regional_explorer.record.action import show_table_action
 from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
-from tests.record.test_files import PLAN, run_mutations
 from tests.shared.checks import BEFORE_2_13
+from tests.shared.mutations import PLAN, run_mutations
 
 rx: Any = regional_explorer  # whose arguments are of the wrong type here on purpose
 

@@ -28,7 +28,7 @@ from tests.campaign.programs_cutting import CUTTING
 from tests.campaign.programs_higher import HIGHER
 from tests.campaign.programs_state import STATE
 from tests.campaign.programs_values import VALUES
-from tests.golden.test_golden import SNAPSHOT_FILES
+from tests.golden.snapshots import SNAPSHOT_FILES
 from tests.shared.checks import assert_eager_pieces_are_bitwise, needs_region_ids
 from tests.shared.diagnostics_programs import CLEAN, page_programs, run_page_program
 

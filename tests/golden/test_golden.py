@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.to_source import plan_source
@@ -23,6 +22,7 @@ from regional_explorer.style.element import to_html
 from regional_explorer.tables.frame import table_csv
 from regional_explorer.ui.state import PanelState, Shown
 from regional_explorer.ui.tables import region_table, time_table
+from tests.golden.snapshots import SNAPSHOT_FILES
 from tests.shared.sessions import FRAMES
 
 SESSIONS = Path(__file__).parent / "sessions"
@@ -60,13 +60,6 @@ def readable(html: str) -> str:
     html = re.sub(r"script-src '[^']*'", "script-src", html)
     return re.sub(r"(?<=.)(?=<(?!/))", "\n", html)
 
-
-def snapshot_file(ending: str) -> type[SingleFileSnapshotExtension]:
-    """Return the type of a snapshot in a text file with this ending."""
-    return type(ending, (SingleFileSnapshotExtension,), {"_write_mode": WriteMode.TEXT, "file_extension": ending})
-
-
-SNAPSHOT_FILES = {ending: snapshot_file(ending) for ending in ("txt", "html", "svg", "dot", "csv")}
 
 VIEWS: dict[str, Callable[[SavedSession], str]] = {
     "report.txt": lambda results: session_text(results.session, width=100),

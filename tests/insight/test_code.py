@@ -22,9 +22,9 @@ from regional_explorer.page.code import CODE_LIMIT, code_pane
 from regional_explorer.record.artifact import KernelKind, code_hash, normalized
 from regional_explorer.style.element import to_html
 from regional_explorer.torch_api import inductor
+from tests.insight.programs import compiled_ex, gelu_norm, training_step
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.processes import assert_mended
-from tests.shared.programs import Layer
 
 pytestmark = pytest.mark.compiles
 
@@ -37,28 +37,6 @@ def two_lines(x, w):
         y = y @ w
         y = y.softmax(-1)
     return y
-
-
-@rx.region("r")
-def gelu_norm(x):
-    return F.layer_norm(F.gelu(x), (x.shape[-1],))
-
-
-def training_step():
-    layer = Layer(64)
-
-    def step(x):
-        with rx.region("r"):
-            y = layer(x)
-        return y.square().mean()
-
-    return step
-
-
-def compiled_ex(function, *args, dynamic=None):
-    ex = rx.explore(function, args, dynamic=dynamic)
-    ex.compile()
-    return ex
 
 
 def uncompiled_ex():

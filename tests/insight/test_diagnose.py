@@ -11,7 +11,6 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
-from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
 from regional_explorer.insight.diagnose import (
     is_faster_and_never_slower,
@@ -31,7 +30,7 @@ from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from tests.insight.test_code import compiled_ex, gelu_norm
+from tests.insight.programs import compiled_ex, gelu_norm, simulate_times
 from tests.shared import diagnostics_programs
 from tests.shared.fakes import InterruptedWhen
 from tests.shared.sessions import timing
@@ -117,19 +116,6 @@ def test_remedy_must_not_be_slower_anywhere():
     assert is_faster_and_never_slower([faster, same])
     for lost in ([same], [faster, slower], [faster, None]):
         assert not is_faster_and_never_slower(lost)
-
-
-def simulate_times(monkeypatch, kernel_s, bound_s, between_s):
-    """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
-
-    def measure(insights, *_):
-        for key, code in insights.codes.items():
-            kernel = KernelTime(exactly(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
-            kernels, outside = (kernel,) * len(code.kernels), {"between": exactly(between_s), "around": exactly(0.0)}
-            insights.kernel_times[key] = ArtifactKernelTimes(kernels, **outside)
-        insights.revision += 1
-
-    monkeypatch.setattr(exploration, "measure_kernel_times", measure)
 
 
 def other_findings(ex, budget_s=0.4):

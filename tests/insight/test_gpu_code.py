@@ -11,8 +11,7 @@ from regional_explorer.insight import code_store
 from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.torch_api.virtual_gpu import occupancy
-from tests.insight.test_code import training_step
-from tests.insight.test_kernel_times import block
+from tests.insight.programs import block, training_step
 from tests.shared.checks import torch_setting
 
 pytestmark = pytest.mark.compiles

@@ -31,17 +31,12 @@ from regional_explorer.measure.rounds import Parts, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
+from tests.insight.programs import block
 from tests.shared.checks import torch_setting
 from tests.shared.fakes import FakeClock, InterruptedWhen
 from tests.shared.work import torch_threads
 
 pytestmark = pytest.mark.compiles
-
-
-def block(x, w):
-    with rx.region("r"):
-        y = torch.sin(x) * 2
-        return (y @ w).softmax(-1)
 
 
 def inputs():

@@ -16,7 +16,7 @@ from regional_explorer.record.graph import Node, Role
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.torch_api import compile_notes
-from tests.insight.test_diagnose import simulate_times
+from tests.insight.programs import simulate_times
 from tests.shared.checks import codes, diagnostics_of
 
 US = 1e-6

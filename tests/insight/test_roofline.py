@@ -40,8 +40,8 @@ from regional_explorer.record.roofline import (
     size_of,
 )
 from regional_explorer.tables.roofline import ops_table, reach_table, region_reach_table
-from tests.compiler.test_threads import WAITING, held_by_another_thread
 from tests.shared.checks import BEFORE_2_13
+from tests.shared.locks import WAITING, held_by_another_thread
 from tests.shared.sessions import op, session, timing, training_session
 
 ROWS, COLUMNS = 16, 64

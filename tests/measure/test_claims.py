@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import regional_explorer
-from benchmarks.claims import Claim, claims_of, durations, text_claims, words
 from regional_explorer.backend.planned_backend import worded_for_production
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, slower_speeds
 from regional_explorer.page.report import page_html
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.plan_file import ExplorationRecord, slower_when_explored
+from tests.shared.claims import Claim, claims_of, durations, text_claims, words
 from tests.shared.pages import Page
 from tests.shared.random_sessions import random_measurement
 from tests.shared.sessions import measured_alone, timing

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.claims import text_claims
 from regional_explorer.page.answer import EARLIER_PLAN, ShownAnswer
 from regional_explorer.record.action import (
     ALONE,
@@ -41,6 +40,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions
+from tests.shared.claims import text_claims
 from tests.shared.random_sessions import RandomMachine, random_measurement
 
 SEEDS = range(96)

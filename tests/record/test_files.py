@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
@@ -28,7 +27,7 @@ from regional_explorer.record.plan_file import PLAN_FORMAT, ExplorationRecord
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Session
 from tests.shared import sessions
-from tests.shared.mutations import mutations, value_at
+from tests.shared.mutations import PLAN, run_mutations, value_at
 
 T = TypeVar("T")
 
@@ -59,28 +58,6 @@ def session_with_every_field() -> Session:
         ),
     )
 
-
-PLAN = Plan(
-    (
-        Region(
-            "a",
-            (Selector(SelectorKind.MODULES, ("layers.*.mlp",)),),
-            {"max_fusion_size": 8, "cpp.simdlen": None},
-            backward_config={"max_fusion_size": 4},
-        ),
-        Region(
-            "b",
-            (
-                Selector(SelectorKind.LINES, ("f:3-4",), innermost=True),
-                Selector(SelectorKind.NODES, ("mul",), only=("0/dynamo:mul",)),
-            ),
-            joined=True,
-            enabled=False,
-            carved=(Selector(SelectorKind.OPS, ("aten.gelu*",)),),
-        ),
-    ),
-    CutRule.UPSTREAM,
-)  # fmt: skip
 
 SESSION_JSON = json.loads(dump_session(session_with_every_field()))
 PLAN_JSON = json.loads(dump_plan(PLAN, ExplorationRecord.of(session_with_every_field()), ("0" * 64, "1" * 64)))
@@ -130,16 +107,6 @@ def load_or_refusal(read: Callable[[Path], T], path: Path, error: type[Exception
     assert len(refusal) < LONGEST
     assert len(refusal.splitlines()) == 1
     return None, refusal
-
-
-def run_mutations(document: dict[str, Any], check: Callable[[Path], None], path: Path, count: int) -> None:
-    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(mutations(document))
-    def each(text: str) -> None:
-        path.write_text(text, encoding="utf-8")
-        check(path)
-
-    each()
 
 
 COUNTS = [SOME, pytest.param(ALL, marks=pytest.mark.slow)]

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from benchmarks import programs as architectures
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.page.panes import source_listing
 from regional_explorer.picture.folds import Fold, FoldKind, outline, producers
@@ -21,6 +20,7 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import choice_for, selectors_for
 from regional_explorer.regions.select import picked_origins
+from tests.shared import models as architectures
 from tests.shared import programs
 
 SELECTIONS = 200

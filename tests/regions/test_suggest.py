@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from benchmarks import programs as architectures
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.tuning import SuggestionKind
 from regional_explorer.regions.select import assign, picked_origins
+from tests.shared import models as architectures
 from tests.shared import programs
 
 MOST_LINES = 10

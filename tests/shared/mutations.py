@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+import pathlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from regional_explorer.record.plan import CutRule, Plan, Region, Selector, SelectorKind
 
 Path = tuple[str | int, ...]
 
@@ -66,3 +70,38 @@ def mutations(draw: st.DrawFn, document: dict[str, Any]) -> str:
                 holder[draw(st.sampled_from(["x", "", "name", "nodes", "float"]))] = holder.pop(str(key))
     text = json.dumps(changed)
     return text[: draw(st.integers(0, len(text)))] if draw(st.integers(0, 49)) == 49 else text
+
+
+def run_mutations(
+    document: dict[str, Any], check: Callable[[pathlib.Path], None], path: pathlib.Path, count: int
+) -> None:
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(mutations(document))
+    def each(text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        check(path)
+
+    each()
+
+
+PLAN = Plan(
+    (
+        Region(
+            "a",
+            (Selector(SelectorKind.MODULES, ("layers.*.mlp",)),),
+            {"max_fusion_size": 8, "cpp.simdlen": None},
+            backward_config={"max_fusion_size": 4},
+        ),
+        Region(
+            "b",
+            (
+                Selector(SelectorKind.LINES, ("f:3-4",), innermost=True),
+                Selector(SelectorKind.NODES, ("mul",), only=("0/dynamo:mul",)),
+            ),
+            joined=True,
+            enabled=False,
+            carved=(Selector(SelectorKind.OPS, ("aten.gelu*",)),),
+        ),
+    ),
+    CutRule.UPSTREAM,
+)  # fmt: skip

@@ -136,7 +136,7 @@ def test_bitwise_search_ignores_entries_for_close_results(tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from regional_explorer.tuning import search
-from regional_explorer.tuning.tries import Ledger
+from regional_explorer.tuning.ledger import Ledger
 from tests.tuning.replay import ReplayBench
 from tests.tuning.test_ledger import LIMITS, MODEL
 

@@ -28,7 +28,7 @@ from regional_explorer.compiler.progress_line import (
 )
 from regional_explorer.compiler.run import PLAIN_RUN, REPORT_INTERVAL_S, Run, no_progress
 from tests.shared import programs
-from tests.ui.test_run import METHODS
+from tests.ui.methods import METHODS
 
 ERASED = "\r\x1b[K"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import signal
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, REPORT_INTERVAL_S, LogProgress, Throttle, interruptible
 from tests.shared import programs
+from tests.ui.methods import METHODS
 
 
 def drop_an_interrupt() -> None:
@@ -37,20 +37,6 @@ def test_interrupt_handlers_of_the_user_are_called_and_kept() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
-    "profile": lambda ex, run: ex.profile(0.05, run=run),
-    "compile": lambda ex, run: ex.compile(run=run),
-    "benchmark": lambda ex, run: ex.benchmark(("eager", "regional"), 0.05, run=run),
-    "code": lambda ex, run: ex.code("first", run=run),
-    "code under a config": lambda ex, run: ex.code("first", config={"max_fusion_size": 3}, run=run),
-    "stages": lambda ex, run: ex.stages("second", run=run),
-    "kernel times": lambda ex, run: ex.kernel_times("first", 0.05, run=run),
-    "diagnose": lambda ex, run: ex.diagnose("first", 0.05, run=run),
-    "roofline": lambda ex, run: ex.roofline(run=run),
-    "retrace": lambda ex, run: ex.retrace(run=run),
-}
 
 
 @pytest.mark.compiles

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import json
 import signal
 import threading
-import time
-import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import nbformat
 import pytest
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 from ipywidgets.widgets.widget import _instances
 from nbclient import NotebookClient
 from nbconvert.exporters.html import HTMLExporter
@@ -38,82 +33,13 @@ from regional_explorer.style.element import words
 from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
+from tests.command.conftest import CALL, MADE, SETUP, Output, Outputs, Run
 from tests.conftest import ReplaceBenchmark
 from tests.shared.panel import BlockedMethod, elements, text
 from tests.shared.processes import ROOT
 
-SETUP = """
-import torch
-
-def f(x, k=2):
-    y = torch.sin(x) * k
-    return torch.relu(y).sum()
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up = torch.nn.Linear(8, 8)
-
-    def forward(self, x):
-        return torch.relu(self.up(x))
-
-    def half(self, x, *, by=2):
-        return self.up(x) / by
-
-def trains(x):
-    loss = f(x)
-    loss.backward()
-    return loss
-
-model, x, xs, key = Net(), torch.ones(8, 8), [torch.ones(8, 8)], "a"
-"""
-
-
-@pytest.fixture(scope="module")
-def one_shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from traitlets.config import Config
-
-    config = Config()
-    config.HistoryManager.hist_file = ":memory:"
-    config.InteractiveShell.colors = "nocolor"
-    config.BaseIPythonApplication.ipython_dir = str(tmp_path_factory.mktemp("ipython"))
-    InteractiveShell.clear_instance()
-    shell: Any = InteractiveShell.instance(config=config, ipython_dir=str(tmp_path_factory.mktemp("profile")))
-    shell.run_cell("%load_ext regional_explorer")
-    shell.run_cell(SETUP, store_history=True)
-    yield shell
-    # At exit it would empty its namespace, where Dynamo then looks in vain for what it put there.
-    atexit.unregister(shell.atexit_operations)
-    InteractiveShell.clear_instance()
-
-
-@pytest.fixture
-def shell(one_shell: Any) -> Iterator[Any]:
-    """Yield a shell with the magic and some functions; names that a test binds are removed after it."""
-    before = set(one_shell.user_ns)
-    yield one_shell
-    # Not reset(): it takes away what Dynamo put into the namespace and will look for there.
-    for name in set(one_shell.user_ns) - before:
-        if not name.startswith("__"):
-            del one_shell.user_ns[name]
-
-
-Run = Callable[..., Any]
 ExploreLine = Callable[[str], Exploration]
 Refusal = Callable[[str], str]
-Output = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def run(shell: Any) -> Run:
-    """Return a function that runs a cell that has to work, and returns its value."""
-
-    def run(cell: str) -> Any:
-        done = shell.run_cell(cell, store_history=True)
-        done.raise_error()
-        return done.result
-
-    return run
 
 
 @pytest.fixture
@@ -515,58 +441,7 @@ def test_unloading_takes_the_magic_away(shell: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------ notebook
 
 
-class Outputs:
-    """Records the outputs below each cell, in place of a kernel and its front end."""
-
-    def __init__(self, shell: Any) -> None:
-        self.shown: list[dict[str, Any]] = []
-        self.updates = 0
-        self._by_id: dict[str, dict[str, Any]] = {}
-        self.cell = "first"  # empty: the front end sends no ids
-        self.run_number = 0
-        self._notebook = uuid.uuid4().hex
-        vars(shell)["kernel"] = SimpleNamespace(get_parent=self.parent)
-
-    def parent(self) -> dict[str, Any]:
-        cell_id = f"{self.cell} of {self._notebook}" if self.cell else ""
-        return {"header": {"msg_id": f"run {self.run_number}"}, "metadata": {"cellId": cell_id}}
-
-    def publish(
-        self, data: dict[str, Any], metadata: Any = None, transient: Any = None, update: bool = False, **_: Any
-    ) -> None:
-        place = (transient or {}).get("display_id", "")
-        if update:
-            self.updates += 1
-            self._by_id[place].clear()
-            self._by_id[place].update(data)
-            return
-        self.shown.append(dict(data))
-        self._by_id[place] = self.shown[-1]
-
-    def wait_for_html(self, part: str) -> None:
-        """Wait until the first output has ``part``: the static copy is drawn on another thread."""
-        ends_s = time.monotonic() + 60
-        while part not in self.static_copy:
-            assert time.monotonic() < ends_s
-            time.sleep(0.01)
-
-    @property
-    def static_copy(self) -> str:
-        """The static copy of the first panel."""
-        return str(self.shown[0].get("text/html", ""))
-
-
-@pytest.fixture
-def outputs(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outputs]:
-    outputs = Outputs(shell)
-    monkeypatch.setattr(shell.display_pub, "publish", outputs.publish)
-    yield outputs
-    del vars(shell)["kernel"]
-
-
 WIDGET = "application/vnd.jupyter.widget-view+json"
-CALL = "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)"
-MADE = "%regional_compile --no-bench f(x)"
 
 
 def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: Outputs) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from regional_explorer.exploration.exploration import Exploration
-from tests.test_magic import CALL, MADE, Output, Outputs, Run, one_shell, outputs, run, shell
-
-__all__ = ["one_shell", "outputs", "run", "shell"]  # fixtures
+from tests.command.conftest import CALL, MADE, Output, Outputs, Run
 
 DISPLAYED = "graph breaks"
 """A text that the display of an exploration has once."""
