@@ -66,7 +66,7 @@ def inputs(rows: int = 32) -> torch.Tensor:
 
 def quickstart() -> rx.Exploration:
     """Return the exploration of the quickstart notebook's GPT: its cell without the magic."""
-    notebook = Path(__file__).resolve().parent.parent / "notebooks" / "quickstart.ipynb"
+    notebook = Path(__file__).resolve().parents[2] / "notebooks" / "quickstart.ipynb"
     cells = ("".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"])
     source = next(cell for cell in cells if "class GPT" in cell)
     lines = [line for line in source.splitlines() if not line.startswith("%")]
