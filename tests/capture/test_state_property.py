@@ -180,7 +180,10 @@ def with_hook_examples(test):
     return test
 
 
-HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS, FORMS)))
+# torch sets an attribute on a hook of the state dict, which no bound method accepts.
+HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS, FORMS))).filter(
+    lambda hook: (hook[0], hook[2]) != ("state dict", "method")
+)
 
 
 @with_write_examples

@@ -172,7 +172,7 @@ def test_shipments_of_another_version_or_machine_are_refused(shipped_piece, monk
     wanted, _, content = shipped_piece
     refused = shipment.receive(shipment.compile_shipment(content.replace(b"pieces 1", b"pieces 2")))
     assert "pieces 2" in refused.refusal
-    monkeypatch.setattr(shipment, "_compiled", lambda _shipment: shipment.Delivery(machine=elsewhere))
+    monkeypatch.setattr(shipment, "_compile", lambda _shipment: shipment.Delivery(machine=elsewhere))
     elsewhere = dataclasses.replace(shipment.Machine.here(), cpu=("avx1024",))
     delivered = shipment.compile_shipment(content)
     assert "a processor with avx1024" in shipment.receive(delivered).refusal
@@ -195,7 +195,7 @@ def test_running_out_of_memory_fails_the_piece_not_the_worker(shipped_piece, mon
     def fail(_shipment):
         raise error
 
-    monkeypatch.setattr(shipment, "_compiled", fail)
+    monkeypatch.setattr(shipment, "_compile", fail)
     delivery = shipment.receive(shipment.compile_shipment(shipped_piece[2]))
     assert (bool(delivery.refusal), bool(delivery.failure)) == (of_worker, not of_worker)
 
