@@ -122,7 +122,7 @@ FASTER = 1.15
 
 
 def measured_claims(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:
-    """Measure everything that can be measured, and yield the claims about it."""
+    """Measure a call and its regions, and yield what the session claims about them."""
     ex.benchmark(("eager", "regional", *(["full"] if roofline else [])), budget_s)
     for region in ex.plan.regions:
         ex.diagnose(region.name, budget_s)

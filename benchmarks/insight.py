@@ -111,7 +111,7 @@ LINKED = 0.95
 
 
 def links(models: Iterable[str] = MODELS) -> Iterator[str]:
-    """Count the kernels and nodes that are linked to each other and to lines, beside tlparse on the same compile."""
+    """Yield a table of how many kernels and nodes are linked to each other and to lines, and how many tlparse links."""
     yield heads(
         *("model", "artifacts", "kernels linked", "compute nodes linked", "of these inferred", "with a line"),
         *("other code", "compile, s", "code, s", "tlparse: kernels", "tlparse: nodes"),

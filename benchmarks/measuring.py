@@ -191,16 +191,16 @@ def growth_mib(case: str, cycles: int) -> float:
 def _cycle(case: str) -> Callable[[], None]:
     x, w = torch.randn(16, 16), torch.randn(16, 16, requires_grad=True)
 
-    def plain() -> None:
+    def compile_with_torch() -> None:
         torch.autograd.grad(torch.compile(_fresh())(x, w), [w])
 
-    def explored() -> None:
+    def compile_with_explorer() -> None:
         ex = rx.explore(_fresh() if case == "fresh" else _step, (x, w))
         torch.autograd.grad(ex.compiled(x, w), [w])
         if case != "drop":
             ex.close()
 
-    return plain if case == "plain" else explored
+    return compile_with_torch if case == "plain" else compile_with_explorer
 
 
 def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

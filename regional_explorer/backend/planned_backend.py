@@ -200,13 +200,13 @@ class PlannedProgram(CutProgram):
 
     def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
         """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
-        cut.live.run_repairing(next(record for record in frame.records if record.id == cut.live.id))
+        cut.live.start_repairing(next(record for record in frame.records if record.id == cut.live.id))
         try:
             results = cut.live.implementation(args)
         except CaptureError:
             cut.live.failed_ops = []
             raise error from None
-        cut.live.run_as_captured(cut.live.failed_targets)
+        cut.live.stop_repairing(cut.live.failed_targets)
         frame.record(self.capture.names)
         self.cut_again(cut)
         self._compile_when_first_run(cut)
@@ -239,7 +239,7 @@ class PlannedProgram(CutProgram):
         """Let other processes see the artifacts of a graph, now that all are saved."""
         if self.store.folder is not None:
             with self._compiling:
-                self.store.folder.finish()
+                self.store.folder.write_manifest()
             with _raising_again(live):
                 self._report_artifacts()
 

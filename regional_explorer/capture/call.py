@@ -366,9 +366,9 @@ class Call:
             raise CaptureError(
                 RefusalCode.NO_GRADIENT,
                 "The gradients cannot be computed again: in the repeated call, the outputs depend on none of the "
-                "tensors whose gradients the first run took. The call creates these tensors itself, or they have been "
-                "replaced or frozen since. Pass the tensors that require grad as arguments, explore the call again, or "
-                "leave the backward out with grad=False.",
+                "tensors whose gradients the first run took. The call creates these tensors itself, or they were "
+                "replaced or frozen after that run. Pass the tensors that require grad as arguments, explore the call "
+                "again, or leave the backward out with grad=False.",
             )
         return outputs, gradients
 
@@ -395,7 +395,7 @@ class Call:
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """Context manager: run the call as in its first run, and restore all of the user's state afterwards.
+        """Context manager: run the block with the random state and modes of the first run, then restore all state.
 
         ``restore`` restores the state at the start of the block: the user may have trained the model since the first
         run. The first run printed what the user's code prints; repetitions are silent.

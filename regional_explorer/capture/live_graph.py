@@ -133,14 +133,14 @@ class LiveGraph:
         self.failed_ops: list[FailedOp] = []
         self.failed_targets: set[Any] = set()
 
-    def run_repairing(self, record: Graph) -> None:
-        """Make calls run op by op and repair the ops that fail, until ``run_as_captured``."""
+    def start_repairing(self, record: Graph) -> None:
+        """Run the next calls op by op, and repair the ops that fail; ``stop_repairing`` ends this."""
         repair_run = RepairRun(self.gm, record)
         self.failed_ops, self.failed_targets = repair_run.failed, repair_run.targets
         self.implementation = repair_run.boxed_run
 
-    def run_as_captured(self, failed: Collection[Any]) -> None:
-        """Make calls run ``gm``, in which ops like those that ``failed`` in any graph are repaired first."""
+    def stop_repairing(self, failed: Collection[Any]) -> None:
+        """Repair the ops of ``gm`` that are like those that ``failed`` in any graph; later calls run ``gm``."""
         if failed:
             repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)

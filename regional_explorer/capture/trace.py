@@ -200,7 +200,7 @@ class TracedGraphs:
         if kind is GraphKind.BACKWARD:
             frame.pending = []
         if not self.complete:
-            live.run_repairing(records[0])
+            live.start_repairing(records[0])
         self.on_graph(frame, live)
         self._replace_implementation(live)
         return live.as_boxed()
@@ -270,7 +270,7 @@ class Capture(TracedGraphs):
         ):
             self._run_traced()
             for live in self.live:
-                live.run_as_captured(self.failed_targets)
+                live.stop_repairing(self.failed_targets)
             if breaks:
                 call.restore()
                 self.breaks = self._record_breaks(breaks)

@@ -116,7 +116,7 @@ class Label:
     weights: str = ""
 
     def mismatch(self, needed: Label) -> str:
-        """Return why an artifact with this label cannot be used where the ``needed`` one is."""
+        """Return why an artifact with this label cannot replace one with the label ``needed``."""
         if why := self.machine.mismatch(needed.machine):
             return why
         if self.fingerprint != needed.fingerprint:
@@ -349,7 +349,7 @@ class ArtifactFolder:
     def save(self, label: Label, pack: Callable[[], PackedCode]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
 
-        Other processes see it after ``finish``. If it cannot be written, a finding is added and None returned.
+        Other processes see it after ``write_manifest``. If it cannot be written, a finding is added and None returned.
         """
         for entry in self._fitting_entries(label):
             if entry.sha256 not in self._unusable:
@@ -366,8 +366,11 @@ class ArtifactFolder:
         self._written.append(entry)
         return entry.sha256
 
-    def finish(self) -> None:
-        """Write a manifest of the artifacts written so far, once all artifacts of a graph are written."""
+    def write_manifest(self) -> None:
+        """Write the manifest by which other processes find the artifacts saved since the last call.
+
+        Call it after the last artifact of a graph.
+        """
         if not self._written:
             return
         content = manifest_content(self._written)

@@ -106,7 +106,7 @@ def compile_stale(
 
 
 def _stale_artifacts(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, tuple[CutProgram, Switch]]:
-    """Return the artifacts still to compile, by key, each with the first partition that needs it, and its program."""
+    """Return, by key, the program and the first switch that need each artifact still to compile."""
     stale: dict[str, tuple[CutProgram, Switch]] = {}
     for program in programs:
         for key, switch in program.stale(everything=everything).items():

@@ -121,7 +121,7 @@ def layout_check(
     return fits
 
 
-def is_as_recorded(value: Any, layout: Layout) -> bool:
+def has_dtype_and_strides_of(value: Any, layout: Layout) -> bool:
     """Return whether ``value`` has the dtype and the strides of ``layout``."""
     return has_dtype_of(value, layout) and has_strides_of(value, layout)
 

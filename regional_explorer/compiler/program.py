@@ -270,7 +270,7 @@ class CutProgram:
         return WantedArtifact(key, switch.known_workpiece, self.config_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
-        """Return the artifacts still to compile, by key, each with the first partition that needs it.
+        """Return, by key, the first switch that needs each artifact still to compile.
 
         ``everything`` includes artifacts that exist.
         """

@@ -51,7 +51,7 @@ class TerminalPlace:
         self._stream = stream
 
     def show(self, text: str, fraction: float) -> None:
-        """Write the line over the previous line, with a bar."""
+        """Write the line over the previous line, with a progress bar."""
         filled = round(_BAR_WIDTH * fraction)
         line = f"{'━' * filled}{'╌' * (_BAR_WIDTH - filled)} {text}"
         # A line that wraps could not be erased.
@@ -76,7 +76,7 @@ class CellPlace:
         self._shown = False
 
     def show(self, text: str, fraction: float) -> None:
-        """Show the line with a bar."""
+        """Show the line with a progress bar."""
         bar = f'<progress max="1" value="{fraction:.3f}"></progress> '
         self._update({"text/plain": text, "text/html": f"<div>{bar}{markup(text)}</div>"})
 

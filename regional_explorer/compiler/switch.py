@@ -18,7 +18,7 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
     copy_in_layout,
-    is_as_recorded,
+    has_dtype_and_strides_of,
     layout_check,
     layout_problem,
     layouts_of,
@@ -57,7 +57,8 @@ def assertion_error(
 
 
 def _fits_layout(value: Any, layout: Layout) -> bool:
-    return (not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size) and is_as_recorded(value, layout)
+    has_size = not isinstance(value, torch.Tensor) or tuple(value.shape) == layout.size
+    return has_size and has_dtype_and_strides_of(value, layout)
 
 
 def _node_text(name: str, nodes: Mapping[str, Node]) -> str:
@@ -326,7 +327,9 @@ class Switch:
         if not is_compiled:
             return results
         outputs = self.known_workpiece.outputs
-        wrong_outputs = [index for index, layout in enumerate(outputs) if not is_as_recorded(results[index], layout)]
+        wrong_outputs = [
+            index for index, layout in enumerate(outputs) if not has_dtype_and_strides_of(results[index], layout)
+        ]
         self._enter(SwitchMode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
         return self._relaid_results(results, wrong_outputs)
 

@@ -344,9 +344,9 @@ def _end(executor: Executor, future: Future[bytes]) -> None:
 
 
 def serve(fd: int, memory: int | None) -> None:
-    """Run the tasks from the connection ``fd``, in a worker process, until the parent closes it by ending.
+    """Run the tasks from the connection ``fd``, in a worker process, until the parent process ends and so closes it.
 
-    The process then ends, even in a task. A compiler that it runs gets SIGTERM as well, and removes its temporary
+    The worker then ends, even in a task. A compiler that it runs gets SIGTERM as well, and removes its temporary
     files.
     """
     os.set_inheritable(fd, False)  # noqa: FBT003 - of the standard library

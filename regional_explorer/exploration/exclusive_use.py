@@ -41,7 +41,7 @@ class ExclusiveUse:
 
     @contextmanager
     def turn(self, run: Run, measuring: str = "") -> Iterator[Run]:
-        """Context manager: trace or compile, or, in the method ``measuring`` of the exploration, measure.
+        """Context manager: the turn to trace or compile, or to measure in the method ``measuring`` of the exploration.
 
         It yields ``run``, which a keyboard interrupt cancels too; a run that was cancelled before its turn stays
         cancelled. If the method calls another method of the exploration, messages name the first.
@@ -139,7 +139,7 @@ class ExclusiveUse:
 
     @contextmanager
     def editing(self) -> Iterator[None]:
-        """Context manager: change the plan, from reading it to replacing it; edits of other threads wait.
+        """Context manager: while the block changes the plan, from reading to replacing it, edits of other threads wait.
 
         Raises:
             BusyError: a measurement is running.

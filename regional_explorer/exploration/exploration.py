@@ -188,7 +188,7 @@ class Exploration(Edits, Results):
 
     @contextmanager
     def _search(self, method: str, run: Run) -> Iterator[tuple[Run, Callable[[bool], AbstractContextManager[None]]]]:
-        """Context manager: search in steps, each in a turn for timed or other work; see ``ExclusiveUse.searching``.
+        """Context manager: yield a run, and a function to take the turn for a step; see ``ExclusiveUse.searching``.
 
         Raises:
             ClosedError: the exploration is closed.

@@ -265,7 +265,7 @@ class Live:
                 sha256 = folder.save(self.program.wanted(key, switch).label(), pack)
             if sha256 is not None:
                 self.saved_artifacts[key] = sha256
-        folder.finish()
+        folder.write_manifest()
 
     def repro(self, region: Region, partition: str | None, run: Run) -> str:
         """Return a script that compiles one partition of a region; see ``Exploration.repro``."""

@@ -326,7 +326,7 @@ class TuningResult(CodeResult):
         )
 
     def _html(self) -> str:
-        nodes = [node("p", search_sentences(self.record)), *tries_table(self.record).nodes()]
+        nodes = [node("p", search_sentences(self.record)), *tries_table(self.record).elements()]
         return f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
 
 
@@ -547,5 +547,5 @@ class Roofline(CodeResult):
         return "\n\n".join(table.text() for table in self._tables())
 
     def _html(self) -> str:
-        nodes = [node for table in self._tables() for node in table.nodes()]
+        nodes = [node for table in self._tables() for node in table.elements()]
         return f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'

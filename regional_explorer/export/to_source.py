@@ -350,7 +350,9 @@ def write_all(texts: Mapping[Path, tuple[bytes, bytes]]) -> None:
     for path, (before, _) in texts.items():
         require_clean(path)
         if path.read_bytes() != before:
-            raise SourcePatchError(f"{path} has changed since; nothing was written. Call ex.to_source again.")
+            raise SourcePatchError(
+                f"{path} changed while the patch was made; nothing was written. Call ex.to_source again."
+            )
     written: list[Path] = []
     try:
         for path, (_, after) in texts.items():

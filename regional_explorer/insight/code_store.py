@@ -309,7 +309,7 @@ def _gpu_worker_arguments(target: GpuTarget) -> tuple[str, str, bytes]:
     compiler = cxx_compiler()
     if compiler is None:
         raise CompileEnvironmentError(
-            f"No code for {target.title}: generating it takes a C++ compiler, too, and none was found. "
+            f"No code for {target.title}: generating GPU code needs a C++ compiler, and none was found. "
             f"{INSTALL_COMPILER}"
         )
     if not can_have_workers():

@@ -410,8 +410,8 @@ def _target_code(node: fx.Node) -> str:
         library, _, op_name = str(target).partition(".") if "." in str(target) else ("higher_order", "", str(target))
         if library not in TORCH_LIBRARIES:
             raise ReproError(
-                f"it calls the operator {target}, which lives in a library that a script on its own does not have. "
-                "Carve it out of the region, or add its definition to a script of another region by hand."
+                f"it calls the custom operator {target}, which a self-contained script cannot define. "
+                "Carve the operator out of the region first, with ex.carve."
             )
         return f"torch.ops.{library}.{op_name}"
     module = str(getattr(target, "__module__", ""))
@@ -420,4 +420,4 @@ def _target_code(node: fx.Node) -> str:
         return f"operator.{name}"
     if module in ("math", "torch") or (module.startswith("torch.") and "<" not in name):
         return f"{module}.{name}"
-    raise ReproError(f"it calls {target}, which a script on its own does not have.")
+    raise ReproError(f"it calls {target}, which a self-contained script does not have.")

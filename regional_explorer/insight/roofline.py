@@ -143,13 +143,15 @@ MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional'
 def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ...]:
     """Return each region's gain alone, as a share of full's gain."""
     return tuple(
-        RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _share_of_gain(timing.gain_s, reach.gain_s))
+        RegionReach(
+            name, timing.gain_s, timing.gain_s and reach.gain_s and _ratio_of_gains(timing.gain_s, reach.gain_s)
+        )
         for name, timing in region_timings_of_whole_call(session).items()
     )
 
 
-def _share_of_gain(gain_s: Figure, whole_s: Figure) -> Figure:
-    """Return one gain as a share of another. Its interval combines the ends of both, so it is wider than a CI."""
+def _ratio_of_gains(gain_s: Figure, whole_s: Figure) -> Figure:
+    """Return ``gain_s / whole_s``. The interval spans the quotients of their bounds, so it is wider than a CI."""
     value, why = gain_s.value / whole_s.value, gain_s.why or whole_s.why
     if gain_s.bounds is None or whole_s.bounds is None or whole_s.bounds[0] <= 0.0:
         return Figure(value, why=why or "full may gain nothing")

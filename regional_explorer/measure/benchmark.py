@@ -108,7 +108,7 @@ def benchmark(
     traces = variants.traces()
     if run.cancelled():
         return False
-    verdicts, by_trace = check_numerics(variants, ready, run, results)
+    verdicts, against_trace = check_numerics(variants, ready, run, results)
     if run.cancelled():
         return False
     timed_calls = [variants.get(name) for name in ready]
@@ -119,7 +119,7 @@ def benchmark(
             )
     finally:
         variants.program.select_regional(on=True)
-    timings = timings_of(rounds, verdicts, by_trace)
+    timings = timings_of(rounds, verdicts, against_trace)
     results.timings += _without_verdict(timings, variants.traced_since(traces), variants.given_up())
     results.conditions = conditions_of(rounds, context.environment)
     results.diagnostics += rounds.failures
@@ -201,7 +201,7 @@ def check_numerics(
     reference = untimed(lambda: find_reference(call, program, run.cancelled))
     results.diagnostics += reference.diagnostics
     verdicts: dict[str, NumericsVerdict] = {}
-    by_trace: dict[str, NumericsVerdict] = {}
+    against_trace: dict[str, NumericsVerdict] = {}
     for name in [name for name in ready if name is not VariantName.EAGER]:
         if run.cancelled():
             break
@@ -210,7 +210,7 @@ def check_numerics(
             rows = untimed(partial(_numerics_rows, variants, name, reference, run, results))
             if reference.trace is not None and verdict(rows) is NumericsVerdict.FAILED:
                 against = partial(_numerics_rows, variants, name, reference.trace, run, results)
-                by_trace[name] = verdict(untimed(against))
+                against_trace[name] = verdict(untimed(against))
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
@@ -230,7 +230,7 @@ def check_numerics(
     verdicts[VariantName.EAGER] = (
         NumericsVerdict.NOT_COMPARABLE if reference.nondeterministic else NumericsVerdict.REFERENCE
     )
-    return verdicts, by_trace
+    return verdicts, against_trace
 
 
 def _numerics_rows(

@@ -45,18 +45,18 @@ _MIN_CALL_S = 1e-6
 def timings_of(
     result: RoundsResult,
     numerics: Mapping[str, NumericsVerdict] = MappingProxyType({}),
-    by_trace: Mapping[str, NumericsVerdict] = MappingProxyType({}),
+    against_trace: Mapping[str, NumericsVerdict] = MappingProxyType({}),
 ) -> tuple[Timing, ...]:
     """Return the timing of each variant and phase, with verdict and warnings.
 
     ``numerics`` has the verdict of the numerics check by variant; other variants are "not checked". A failed check
-    withholds the speedup. ``by_trace`` has the verdicts of comparing variants with the captured graphs instead of
+    withholds the speedup. ``against_trace`` has the verdicts of comparing variants with the captured graphs instead of
     eager.
     """
     return tuple(
         replace(
             _timing(result, variant, phase, numerics.get(variant, NumericsVerdict.NOT_CHECKED)),
-            against_trace=_against_trace(result, variant, phase, by_trace.get(variant)),
+            against_trace=_against_trace(result, variant, phase, against_trace.get(variant)),
         )
         for variant, phases in result.samples.items()
         for phase in phases

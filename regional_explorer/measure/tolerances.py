@@ -290,7 +290,7 @@ _MOST_SPACING = 1 / 16
 
 
 class RoundingRun(fx.Interpreter):
-    """Runs a graph with the result of each op rounded differently for each run ``number``; None runs it unchanged."""
+    """Runs a graph, and moves the results of ops by rounding errors; ``number`` chooses directions, None moves none."""
 
     def __init__(self, gm: fx.GraphModule, number: int | None) -> None:
         super().__init__(gm)

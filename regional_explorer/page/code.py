@@ -344,9 +344,9 @@ def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> st
 def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[Node]:
     """Yield the kernels and code of each partition, code that is equal once; ``named`` gives a node's name."""
     for first, *equal in grouped_by_artifact(codes):
-        yield from kernels_table([first]).nodes()
+        yield from kernels_table([first]).elements()
         if equal:
-            tables = (part for code in equal for part in kernels_table([code]).nodes())
+            tables = (part for code in equal for part in kernels_table([code]).elements())
             yield node("details", node("summary", equal_code(equal)), *tables)
 
         def row(kernels: Sequence[LinkedKernel], element: Node, code: PartitionCode = first) -> Node:
@@ -462,7 +462,7 @@ def stages_html(
 
 def _stage_fragments(session: Session, partitions: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:
     for partition in partitions:
-        yield to_html(*stages_table([partition], followed).nodes())
+        yield to_html(*stages_table([partition], followed).elements())
         followed_ops = partition.followed(followed)
         for stage in partition.stages:
             svg = stage_svg(session, stage, followed_ops[stage.kind], ", ".join(followed))

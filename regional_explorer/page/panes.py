@@ -278,11 +278,11 @@ def source_pane(functions: Sequence[Function], lines: LineNodes, session: Sessio
 
 
 Rows = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""The rows of a pane by key, each with the nodes it stands for, and the nodes inside these."""
+"""For each row of a pane, by key: the nodes it stands for, and the nodes inside those."""
 
 
 def line_rows(functions: Iterable[Function]) -> Rows:
-    """Return the lines that have nodes, each with its own nodes, and with these and the nodes of functions it calls."""
+    """Return a row for each line with nodes: its own nodes, and its own together with those of functions it calls."""
     lines = (line for function in functions for line in function.lines if line.passing)
     return {f"l{number}": (line.own, line.passing) for number, line in enumerate(lines)}
 

@@ -91,7 +91,7 @@ def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
 
 def report_nodes(session: Session, *, regions: bool = True) -> list[Node]:
     """Return the tables of a session as elements; ``regions`` as in :func:`report`."""
-    return [element for table in report(session, regions=regions) for element in table.nodes()]
+    return [element for table in report(session, regions=regions) for element in table.elements()]
 
 
 def _answer_nodes(session: Session) -> list[Node]:

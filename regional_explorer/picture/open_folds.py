@@ -28,8 +28,8 @@ SMALL_GRAPH_OPS = 40
 """A graph with at most this many ops is shown op by op."""
 
 
-class OpeningOrder(IntEnum):
-    """The turn in which a fold is opened automatically, lower numbers first."""
+class OpeningPriority(IntEnum):
+    """The priority with which a fold is opened automatically, lower numbers first."""
 
     HOLDS_MOST = 0
     NEW = 1
@@ -60,15 +60,15 @@ def initially_open(folds: Sequence[Fold]) -> set[str]:
     no more than ``BOX_BUDGET`` boxes are shown.
     """
     op_count = sum(len(fold.nodes) for fold in folds)
-    queue: list[tuple[OpeningOrder, int, int, Fold]] = []
+    queue: list[tuple[OpeningPriority, int, int, Fold]] = []
     open_keys: set[str] = set()
     box_count, tickets = len(folds), itertools.count()
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = _opening_order(part, op_count)
-            if turn is not OpeningOrder.NEVER:
-                heapq.heappush(queue, (turn, depth, next(tickets), part))
+            priority = _opening_priority(part, op_count)
+            if priority is not OpeningPriority.NEVER:
+                heapq.heappush(queue, (priority, depth, next(tickets), part))
 
     offer(folds, 0)
     while queue:
@@ -80,19 +80,19 @@ def initially_open(folds: Sequence[Fold]) -> set[str]:
     return open_keys
 
 
-def _opening_order(fold: Fold, op_count: int) -> OpeningOrder:
-    """Return the turn in which a fold is opened automatically, given the number of ops in its graph."""
+def _opening_priority(fold: Fold, op_count: int) -> OpeningPriority:
+    """Return the priority with which a fold is opened automatically, given the number of ops in its graph."""
     if not fold.parts:
-        return OpeningOrder.NEVER
+        return OpeningPriority.NEVER
     first_piece = fold.kind is FoldKind.PIECE and not fold.like
     holds_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
-    turns = (
-        (holds_most, OpeningOrder.HOLDS_MOST),
-        (fold.new and not fold.piece, OpeningOrder.NEW),
-        (first_piece, OpeningOrder.FIRST_PIECE),
-        (op_count <= SMALL_GRAPH_OPS, OpeningOrder.SMALL_GRAPH),
+    priorities = (
+        (holds_most, OpeningPriority.HOLDS_MOST),
+        (fold.new and not fold.piece, OpeningPriority.NEW),
+        (first_piece, OpeningPriority.FIRST_PIECE),
+        (op_count <= SMALL_GRAPH_OPS, OpeningPriority.SMALL_GRAPH),
     )
-    return next((turn for applies, turn in turns if applies), OpeningOrder.NEVER)
+    return next((priority for applies, priority in priorities if applies), OpeningPriority.NEVER)
 
 
 LONGEST_PATH = 32

@@ -147,7 +147,7 @@ class SearchBest(Record, frozen=True, omit_defaults=False):
 
 
 class Answer(Record, frozen=True, omit_defaults=False):
-    """The answer of a session."""
+    """The summary of a session's plan: its speed, its results, its cost, and what to do next."""
 
     state: AnswerState
     """The state of the plan."""

@@ -98,7 +98,7 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     """Return how the whole call's speedup over eager changed, each session's relative to its own eager samples.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or its plan has changed since, or the two
+        SessionError: a session was not measured with eager and regional, or its plan changed later, or the two
             measured different phases.
         NoVerdictError: a session was measured in too few rounds, or the machine was too busy.
     """
@@ -132,7 +132,8 @@ def _regional_timing(name: str, session: Session) -> Timing:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
     if session.is_outdated:
         raise SessionError(
-            f"{name} was measured for another plan: its plan has changed since. Call ex.benchmark() and save it again."
+            f"{name} was measured for another plan: its plan changed after the measurement. Call ex.benchmark() and "
+            "save it again."
         )
     return regional
 

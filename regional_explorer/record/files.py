@@ -288,7 +288,7 @@ def _load_record(
         )
     version = values.pop("format", newest)
     if type(version) is not int or version < 1:
-        raise error(f"{path} is damaged: format: expected {newest}, found {shown_value(version)}.")
+        raise error(f"{path} is damaged: its format is {shown_value(version)}, which is no positive integer.")
     if version != newest:
         age, remedy = (
             ("a newer", "Upgrade regional_explorer, or save the file again with this version.")

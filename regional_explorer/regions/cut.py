@@ -303,11 +303,11 @@ def _unwritten_inputs(gm: fx.GraphModule) -> frozenset[str]:
 
 def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
     """Return the cut graph, ``with_calls``, as a function of one argument list, which it empties."""
-    return _as_one_call(cut, calls) or boxed(with_calls(cut, calls))
+    return _direct_call(cut, calls) or boxed(with_calls(cut, calls))
 
 
-def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall | None:
-    """Return a function that runs a graph of one piece and nothing else, without code around it; else None."""
+def _direct_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall | None:
+    """Return a function that calls the piece of a graph directly; None unless the graph is this one piece."""
     nodes = cut.gm.graph.nodes
     outputs = cut.gm.graph.output_node().args[0]
     piece = next((piece for piece in calls if piece.graph_id == cut.id), None)

@@ -419,7 +419,9 @@ def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selec
     """Return the plan with carved ops put back into their region: the ops that ``chosen`` picks, or all carved ops."""
     region = plan[name]
     if not region.carved:
-        raise PlanError(f"The plan carves nothing out of region {name!r}; marks in the source are changed there.")
+        raise PlanError(
+            f"The plan carves nothing out of region {name!r}. If a mark in the source does, edit the source."
+        )
     if not chosen:
         return plan.changed(name, carved=())
     assignment = assign(graphs, plan)

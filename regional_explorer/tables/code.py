@@ -229,7 +229,7 @@ class LinkedRow(NamedTuple):
 
     @property
     def bound_s(self) -> float | None:
-        """The least seconds that the kernel takes, by the data sheet of the GPU that the code is for."""
+        """A lower bound of the kernel's time, from the data sheet of the GPU that the code is for."""
         kernel, target = self.kernel, GPU_TARGETS.get(self.code.code.target)
         return target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
 

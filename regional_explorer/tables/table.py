@@ -159,8 +159,8 @@ class Table(Generic[R]):
     the lines below the table.
 
     ``outdated`` says whether the figures are of another plan than the current one: the DataFrame says so in a column
-    ``plan``, and the title in words. It is None if the figures are always of the current plan. ``fold`` puts the rows
-    into a fold: "unless bad" opens it if a row is bad or a warning, "closed" never.
+    ``plan``, and the title in words. It is None if the figures are always of the current plan. ``fold`` makes the
+    rows collapsible: "unless bad" shows them at first if a row is bad or a warning, "closed" never.
     """
 
     title: str
@@ -235,8 +235,8 @@ class Table(Generic[R]):
             for row in rows
         ]
 
-    def nodes(self) -> list[Node]:
-        """Return title, rows and notes as elements, in a fold if the table has one."""
+    def elements(self) -> list[Node]:
+        """Return title, rows and notes as HTML elements, collapsible if ``fold`` says so."""
         columns, shown = self.shown_columns, self.shown_rows
         title = node("h4", self.full_title)
         if not shown:

@@ -33,11 +33,11 @@ def layout_matcher(values: Sequence[Any]) -> Callable[..., bool] | None:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return a function that takes the values at ``places`` out of a sequence, in C for several places."""
-    if len(places) > 1:
-        return operator.itemgetter(*places)
-    return lambda values: [values[place] for place in places]
+def picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that gets the values at ``positions`` of a sequence; for several values it runs in C."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda values: [values[position] for position in positions]
 
 
 def settled_call(call: BoxedCall, unseen: Collection[int]) -> BoxedCall:

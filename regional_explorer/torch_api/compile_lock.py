@@ -36,7 +36,7 @@ def compile_lock(
 
 @contextlib.contextmanager
 def compile_lock_for_user_code() -> Iterator[None]:
-    """Context manager: run the user's code while no other thread of this process compiles or traces.
+    """Context manager: while the block runs the user's code, no other thread of this process compiles or traces.
 
     Threads that this code waits for are an exception, such as its own pool that calls compiled functions. On devices
     other than the CPU, autograd runs a backward on threads of its own, where a backward that is not compiled yet would

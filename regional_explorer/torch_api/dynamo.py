@@ -520,7 +520,7 @@ def _cleanup_with_outcome(function: Callable[[bool], object]) -> Callable[[], No
 
 
 def run_at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
-    """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return a stop function.
+    """Call ``function`` after every call of ``compiled``, with whether that call succeeded; return a stop function.
 
     It also runs after a call in which Dynamo traces nothing, but not where compiled functions are to run eagerly. A
     copy of ``compiled`` does not run it.

@@ -186,7 +186,7 @@ def covered_s(spans: Iterable[tuple[float, float]]) -> float:
 
 @contextlib.contextmanager
 def without_autotune_reports() -> Iterator[None]:
-    """Context manager: compile without the tables that ``max_autotune`` writes to stderr, one for each product."""
+    """Context manager: suppress the tables that ``max_autotune`` writes to stderr, one for each product."""
     from torch._inductor import select_algorithm  # a slow import, which only a compile needs
 
     with (
@@ -381,7 +381,7 @@ def run_inductor(
 
 @contextlib.contextmanager
 def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
-    """Context manager: what its body compiles or loads uses only ``config``, whatever settings surround it."""
+    """Context manager: what the block compiles or loads uses only ``config``, whatever settings surround it."""
     with (
         torch.fx.traceback.preserve_node_meta(enable=False),
         inductor_config.patch(dict(config)),

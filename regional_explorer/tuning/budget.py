@@ -135,7 +135,7 @@ class Spending:
 
     @contextmanager
     def step(self, task: str, doing: str, *, timed: bool = False) -> Iterator[None]:
-        """Context manager: report a step, run it, and charge its time to ``task``.
+        """Context manager: report a step, and charge the time of the block to ``task``.
 
         Raises:
             CancelledError: the search was cancelled before the step.

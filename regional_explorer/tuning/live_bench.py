@@ -465,16 +465,17 @@ def measure_suggestions(
         why_not = error_line(error)
         raise
     finally:
-        keep(best_first([*measured, *(_not_reached(suggestion, why_not) for suggestion in todo[len(measured) :])]))
+        keep(best_first([*measured, *(_with_why_not(suggestion, why_not) for suggestion in todo[len(measured) :])]))
 
 
-def _not_reached(suggestion: Suggestion, why_not: str) -> Suggestion:
+def _with_why_not(suggestion: Suggestion, why_not: str) -> Suggestion:
+    """Return a suggestion with the reason why it was not measured now, unless it has an earlier figure."""
     return suggestion if suggestion.gain_s is not None else replace(suggestion, why_not=why_not)
 
 
 def _measured_suggestion(bench: LiveBench, time: Spending, suggestion: Suggestion, timing_s: float) -> Suggestion:
     if time.now() >= time.end_s:
-        return _not_reached(suggestion, NO_BUDGET)
+        return _with_why_not(suggestion, NO_BUDGET)
     suggestion = replace(suggestion, gain_s=None, compile_s=None, why_not="")
     plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=bench.at_hand.tracing)
     try:

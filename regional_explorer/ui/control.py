@@ -184,7 +184,7 @@ class Control:
             if target:
                 self._code_for_targets[region, target, plan_line(state.plan)] = code
 
-        if self.state.job is None and self.shown().unread:
+        if self.state.job is None and self.shown().unread_partitions:
             self.jobs.start("Read the code", read)
 
     # --------------------------------------------------------------------------------------------------------- shown

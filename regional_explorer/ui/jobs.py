@@ -318,11 +318,11 @@ class Jobs:
                 raise BusyError("Another job is running. Cancel it or wait for it to finish.")
             self._cancelled, self._stop_note = threading.Event(), "" if job.background else CANCELLED_NOTE
             try:
-                self._control.update(lambda state: state.started(job))
+                self._control.update(lambda state: state.with_job(job))
                 yield
             except BaseException:
                 self._stop_watching()
-                self._control.update(PanelState.ended)
+                self._control.update(PanelState.without_job)
                 raise
 
     @contextmanager
@@ -364,7 +364,7 @@ class Jobs:
                 problem = problem or Problem.of(error)
             finally:  # also after an interrupt of the kernel; a cell may have edited the plan meanwhile
                 plan = self._control.session.plan
-                self._control.update(lambda state: state.edited(plan).ended(note, problem))
+                self._control.update(lambda state: state.edited(plan).without_job(note, problem))
             following, self._next = self._next, []
             for work in following:
                 work()

@@ -271,7 +271,7 @@ def code_head(shown: Shown) -> list[Node]:
     gpus = [(gpu.name, f"{gpu.title} (generated, not run)") for gpu in GPU_TARGETS.values()]
     targets = [("", "this device"), *gpus]
     head = [node("h4", f"Code of {clean(code.region)}"), choice("for", "target", targets, target, disabled=busy)]
-    if shown.unread:
+    if shown.unread_partitions:
         head.append(button("Read the code", "code", title="Find the kernels of the compiled code", disabled=busy))
     elif not target and not compiled:
         head += [

@@ -256,11 +256,11 @@ class PanelState:
 
     # ---------------------------------------------------------------------------------------------------------- work
 
-    def started(self, job: Job) -> Self:
+    def with_job(self, job: Job) -> Self:
         """Return the state with a new job; an earlier problem is no longer shown."""
         return replace(self, job=job, problem=None, note="", saved="")
 
-    def ended(self, note: str = "", problem: Problem | None = None) -> Self:
+    def without_job(self, note: str = "", problem: Problem | None = None) -> Self:
         """Return the state without a job, with a note or a problem to show."""
         return replace(self, job=None, note=note, problem=problem)
 
@@ -308,8 +308,8 @@ class Shown:
         return (self.state.job and self.state.job.shapes) or self.session.shapes
 
     @property
-    def unread(self) -> int:
-        """The number of partitions whose code the tab lacks, because it was not read yet."""
+    def unread_partitions(self) -> int:
+        """How many partitions of the open region have code that was not read yet; 0 while the code tab is hidden."""
         if self.code is None:
             return 0
         read_ids = {part.partition.id for part in self.code.partitions}

@@ -226,7 +226,7 @@ def write_missing(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> lis
         assert artifacts.load(label, as_packed) is None
         artifacts.add_missing_finding(label)
         artifacts.save(label, lambda: PACKED)
-    artifacts.finish()
+    artifacts.write_manifest()
     again = ArtifactFolder(folder)
     assert [again.load(label, as_packed) for label in labels] == [PACKED] * len(labels)
     assert again.findings == []
@@ -250,7 +250,7 @@ def rewrite(folder: Path, change: Callable[[PackedCode], PackedCode]) -> None:
     artifacts = ArtifactFolder(folder)
     for label, content in contents:
         artifacts.save(label, functools.partial(change, content))
-    artifacts.finish()
+    artifacts.write_manifest()
 
 
 def test_concurrent_writers_leave_readable_files(folder):
@@ -264,7 +264,7 @@ def test_concurrent_writers_leave_readable_files(folder):
         for label in labels:
             artifacts.save(label, lambda: PackedCode(b"code of %d" % own, {"x": b"library"}))
             assert artifacts.load(label, as_packed) is None or artifacts.findings == []
-        artifacts.finish()
+        artifacts.write_manifest()
         assert artifacts.findings == []
 
     with ThreadPoolExecutor(4) as pool:
@@ -366,7 +366,7 @@ def test_damaged_artifact_is_reported_and_rewritten(dynamic_artifacts, folder, d
         assert ArtifactStore(folder=artifacts).load(needed) is None
         artifacts.add_missing_finding(needed.label())
         artifacts.save(needed.label(), functools.partial(packed.get, key))
-    artifacts.finish()
+    artifacts.write_manifest()
     assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
     assert all("cannot be used" in finding.message for finding in artifacts.findings)
     assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed in wanted.values())
@@ -485,7 +485,7 @@ def mismatch_message(folder: Path, *others: dict[str, Any]) -> str:
     artifacts = ArtifactFolder(folder)
     for number, other in enumerate(others):
         artifacts.save(replace(LABEL, key=f"other {number}", **other), lambda: PACKED)
-    artifacts.finish()
+    artifacts.write_manifest()
     (found,) = write_missing(folder, [LABEL])
     assert (str(found.code), found.region) == ("artifact-differs", "r")
     assert len(entries_of(folder)) == len(others) + 1

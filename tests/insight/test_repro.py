@@ -177,7 +177,7 @@ def test_an_operator_of_a_library_is_refused_in_a_script():
         with rx.region("r"):
             return torch.ops.repro_test.twice(x.sin()) + 1
 
-    with pytest.raises(ReproError, match=r"operator repro_test\.twice\.default, which lives in a library"):
+    with pytest.raises(ReproError, match=r"custom operator repro_test\.twice\.default, which a self-contained"):
         rx.explore(custom, (torch.randn(4, 4),)).repro("r")
 
 

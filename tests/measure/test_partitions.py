@@ -149,7 +149,7 @@ def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
     whole, table = step_timing(session), region_timings_table(session)
     assert (whole.eager_s.bounds, whole.eager_s.why) == (None, "too few")
     assert table.text().count("Without interval: eager (too few).") == 1
-    assert 'title="too few"' in to_html(*table.nodes())
+    assert 'title="too few"' in to_html(*table.elements())
     assert whole.speedup is not None
     assert whole.speedup.bounds is not None
 

@@ -152,7 +152,7 @@ CHANGED_SESSIONS: tuple[tuple[str, Any, str], ...] = (
     ("partitions.0.region", "nobody", "partitions[0].region: there is no region called 'nobody'"),
     ("graphs.1.id", "0/forward", "graphs[1]: a second graph is called '0/forward'"),
     ("partitions.1.id", CUT, "partitions[1]: a second partition is called"),
-    ("format", True, f"format: expected {FORMAT}, found True"),
+    ("format", True, "its format is True, which is no positive integer"),
     ("format", FORMAT + 1, f"a newer version (format {FORMAT + 1}, this one reads {FORMAT})"),
     (
         "format",
@@ -168,7 +168,7 @@ CHANGED_PLANS: tuple[tuple[str, Any, str], ...] = (
     ("regions", [ENOUGH, ENOUGH], "Two regions are called 'a'"),
     ("regions.0.name", "a\nb", "regions[0]: A region's name must be a non-blank string without line breaks"),
     ("regions.0.name", " ", "regions[0]: A region's name must be"),
-    ("format", True, f"format: expected {PLAN_FORMAT}, found True"),
+    ("format", True, "its format is True, which is no positive integer"),
     ("format", PLAN_FORMAT - 1, "an older version"),
     ("format", PLAN_FORMAT + 1, f"newer version (format {PLAN_FORMAT + 1}, this one reads {PLAN_FORMAT})"),
     ("regions.0.colour", "red", "contains unknown field 'colour'"),

@@ -100,7 +100,7 @@ def test_a_config_not_applied_as_requested_has_a_warning() -> None:
     assert cells(partitions_table(session))[0][6] == (
         "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not requested)"
     )
-    assert "rx-warn" in to_html(*partitions_table(session).nodes())
+    assert "rx-warn" in to_html(*partitions_table(session).elements())
     assert "differs" in partitions_table(session).text()
 
 

@@ -65,7 +65,7 @@ def test_texts_and_elements_have_ordered_heads_and_rounded_values() -> None:
         ["1.50 ms", "load", "3.00 MiB"],
         ["–", "wait", "0 B", "nothing"],
     ]
-    page = to_html(*steps().nodes())
+    page = to_html(*steps().elements())
     assert '<td class="rx-figure">1.50 ms</td><td><span class="rx-chip rx-r0">A</span> load</td>' in page
     assert '<td class="rx-figure"><span class="rx-warn">! 0 B</span></td>' in page
     assert page.endswith('<p class="rx-note">A note.</p>')
@@ -75,21 +75,21 @@ def test_empty_table_keeps_types_and_says_what_is_missing() -> None:
     empty = steps(())
     assert empty.dataframe()["time_us"].sum() == 0.0
     assert empty.text() == "Steps\n  No step."
-    assert to_html(*empty.nodes()) == '<h4>Steps</h4><p class="rx-empty">No step.</p>'
+    assert to_html(*empty.elements()) == '<h4>Steps</h4><p class="rx-empty">No step.</p>'
 
 
 def test_a_fold_is_closed_unless_a_row_is_bad() -> None:
     good = replace(steps(STEPS[:1]), fold="unless bad")
-    assert "<details><summary>Steps</summary>" in to_html(*good.nodes())
-    assert "<details open><summary>Steps</summary>" in to_html(*replace(good, rows=STEPS).nodes())
-    assert "<details><summary>" in to_html(*replace(steps(), fold="closed").nodes())
+    assert "<details><summary>Steps</summary>" in to_html(*good.elements())
+    assert "<details open><summary>Steps</summary>" in to_html(*replace(good, rows=STEPS).elements())
+    assert "<details><summary>" in to_html(*replace(steps(), fold="closed").elements())
 
 
 def test_figures_of_another_plan_are_labelled() -> None:
     found = replace(steps(), outdated=True)
     assert found.dataframe()["plan"].tolist() == ["another", "another"]
     assert found.text().startswith("Steps of another plan")
-    assert "rx-outdated" in to_html(*found.nodes())
+    assert "rx-outdated" in to_html(*found.elements())
     assert replace(steps(), outdated=False).dataframe()["plan"].tolist() == ["current", "current"]
 
 
