@@ -108,7 +108,7 @@ print(json.dumps([errors, ex.regions.region.tolist(), ex.save(sys.argv[1]).name,
 """
 
 
-def test_missing_package_names_the_pip_command(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_package_names_the_pip_command(tmp_path: Path) -> None:
     """Without pandas production works; without the notebook packages all but the panel and Graphviz's picture."""
     without_pandas, without_notebook = map(
         json.loads, python(WITHOUT_PACKAGES, tmp_path / "page.html").out.splitlines()

@@ -250,9 +250,9 @@ def test_dynamic_shapes_train_as_eager_and_stay_compiled(net, saved_plan, dynami
 
 def test_regions_in_several_frames_are_compiled():
     a, b = programs.pair()
-    compiled = rx.compile(programs.with_break)
+    compiled = rx.compile(programs.break_between_regions)
     for _ in range(2):
-        torch.testing.assert_close(compiled(a, b), programs.with_break(a, b))
+        torch.testing.assert_close(compiled(a, b), programs.break_between_regions(a, b))
     compiled(a, b).sum().backward()
     status = rx.status(compiled)
     assert [region.name for region in status.plan.regions] == ["before", "after"]
@@ -261,7 +261,7 @@ def test_regions_in_several_frames_are_compiled():
     assert states(compiled) == {"compiled"}
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=r"\[region")  # "after" is not reported as empty in the first frame
-        rx.compile(programs.with_break, status.plan, strict=True)(a, b)
+        rx.compile(programs.break_between_regions, status.plan, strict=True)(a, b)
 
 
 def test_modules_are_found_behind_a_graph_break():
@@ -689,11 +689,11 @@ def test_a_library_op_runs_once_in_the_first_call():
 def test_compiling_in_the_first_call_does_not_rewind_global_generators(net, x, monkeypatch):
     numbers = []
 
-    def use_generators_and_compile(program):
+    def draw_random_numbers_and_compile(program):
         numbers.append((np.random.rand(), random.random()))  # noqa: NPY002, S311 - the global ones
         compile_stale(program)
 
-    monkeypatch.setattr(planned_backend, "compile_stale", use_generators_and_compile)
+    monkeypatch.setattr(planned_backend, "compile_stale", draw_random_numbers_and_compile)
     rx.compile(net, PLAN)(x)
     for one, other in zip(numbers[0], (np.random.rand(), random.random()), strict=True):  # noqa: NPY002, S311
         assert one != other
@@ -721,8 +721,8 @@ def test_a_library_op_runs_once_in_a_raising_first_call(end, error):
     assert len(COUNTED) == 1
 
 
-def test_artifact_is_found_for_actual_layouts(tmp_path):
-    """The statistics of a layer norm of bfloat16 are traced as bfloat16, and are float32."""
+def test_a_saved_artifact_loads_if_real_dtypes_differ_from_the_traced(tmp_path):
+    """The statistics of a bfloat16 layer norm are bfloat16 in the trace but float32 when it runs."""
     net, x = programs.Stack(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
     ex = rx.explore(net, (x,), plan=PLAN)
     ex.compile()

@@ -66,7 +66,7 @@ OF_THE_CAMPAIGN = (
 SCENARIOS |= {name: PROGRAMS[name] for name in OF_THE_CAMPAIGN}
 
 
-def with_and_without_gradients():
+def scenarios_with_and_without_gradients():
     """Yield each program with gradients and without. Without them all but one are slow tests: the ops are the same."""
     for name, program in SCENARIOS.items():
         # Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
@@ -76,7 +76,7 @@ def with_and_without_gradients():
         yield pytest.param(name, False, marks=pytest.mark.slow if alike else ())
 
 
-@pytest.mark.parametrize(("name", "grad"), with_and_without_gradients())
+@pytest.mark.parametrize(("name", "grad"), scenarios_with_and_without_gradients())
 def test_results_and_gradients_equal_eagers(name, grad):
     """The first call and later ones."""
     torch.manual_seed(1)

@@ -126,7 +126,7 @@ def microseconds_text(value: float | None) -> str:
 
 
 @pytest.mark.compiles
-def test_pointer_alone_leads_from_a_profile_to_a_saved_comparison(notebook: Lab) -> None:
+def test_the_whole_workflow_takes_few_clicks_and_no_typing(notebook: Lab) -> None:
     pointer = Pointer(notebook)
     panel, press = pointer.panel, pointer.panel.button
     attention = panel.row("attn")

@@ -54,7 +54,7 @@ def panel(notebook: Lab) -> Explorer:
     return Explorer(notebook, 1)
 
 
-def test_the_tool_bar_is_one_row(panel: Explorer) -> None:
+def test_the_tool_bar_fits_in_one_row(panel: Explorer) -> None:
     parts = panel.root.get_by_role("toolbar", name="Actions").locator("button:visible")
     expect(parts).to_have_count(9)
     middles = "found => found.map(one => one.getBoundingClientRect()).map(({top, bottom}) => Math.round(top + bottom))"
@@ -91,7 +91,7 @@ def test_an_equal_module_is_marked_alone_or_with_all_others(panel: Explorer) -> 
     panel.graph.search.press("Escape")
 
 
-def test_line_numbers_mark_and_match_tooltips(notebook: Lab, panel: Explorer) -> None:
+def test_line_numbers_of_the_source_select_lines_and_are_in_tooltips(notebook: Lab, panel: Explorer) -> None:
     number = panel.line("return x.square").locator(".rxs-number").inner_text()
     panel.kind.select_option("lines")
     panel.pattern.fill(number)
@@ -146,7 +146,7 @@ def test_tab_completion_offers_the_next_word(notebook: Lab) -> None:
         keyboard.press("Delete")
 
 
-def test_options_of_the_magic_set_fields_of_the_panel(notebook: Lab) -> None:
+def test_the_panel_shows_the_options_given_to_the_magic(notebook: Lab) -> None:
     options = "--budget 2 --variants regional --dynamic"
     panel = Explorer(notebook, notebook.add_cell_and_run(f"%regional_compile --no-bench {options} -o other net(x)"))
     panel.open_options()

@@ -40,7 +40,7 @@ def write_between_two_reads(x, out):
     return before, middle, after
 
 
-class Counter(nn.Module):
+class MovingAverage(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(8))
@@ -53,7 +53,7 @@ class Counter(nn.Module):
         return a.sin()
 
 
-STATE.add("write_to_a_buffer", lambda: (Counter(), (torch.randn(4, 8),)))
+STATE.add("write_to_a_buffer", lambda: (MovingAverage(), (torch.randn(4, 8),)))
 
 
 @STATE(lambda: (tensor(4, 8),))

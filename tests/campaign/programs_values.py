@@ -7,7 +7,7 @@ from torch import nn
 
 import regional_explorer as rx
 from tests.campaign.program import Programs, tensor
-from tests.shared.programs import with_break
+from tests.shared.programs import break_between_regions
 
 VALUES = Programs()
 
@@ -49,7 +49,7 @@ def dataclasses_in_and_out(batch):
     return Batch(a.exp(), batch.label + 1, batch.name)
 
 
-VALUES.add("several_graphs", lambda: (with_break, (tensor(8), tensor(8))))
+VALUES.add("several_graphs", lambda: (break_between_regions, (tensor(8), tensor(8))))
 
 
 def callee(x):

@@ -266,7 +266,7 @@ def test_gradients_of_several_modules_have_distinct_names():
     assert sorted(Call(lambda x: halves[1](halves[0](x)), (x,)).gradient_names) == ["grad w", "grad w (2)"]
 
 
-def test_saved_value_of_autograd_function_is_no_leaf():
+def test_a_tensor_kept_on_ctx_gets_no_gradient():
     class Tripled(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -368,7 +368,11 @@ def test_attention_uses_random_numbers_only_with_dropout(dropout):
 def test_repeated_captures_of_one_function_are_equal():
     model, args = nn.Sequential(nn.Linear(4, 4)), programs.pair()
     with torch._dynamo.config.patch(recompile_limit=2, accumulated_recompile_limit=2):
-        for fn, given in ((programs.textbook, args), (programs.with_break, args), (model, (torch.randn(2, 4),))):
+        for fn, given in (
+            (programs.textbook, args),
+            (programs.break_between_regions, args),
+            (model, (torch.randn(2, 4),)),
+        ):
             kept = [capture(fn, *given) for _ in range(4)]
             seen = {tuple((graph.id, len(graph.ops)) for graph in found.graphs) for found in kept}
             assert len(seen) == 1

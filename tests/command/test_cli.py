@@ -152,7 +152,7 @@ def test_unsaved_results_are_printed(model: str, tmp_path: Path, run: Run, monke
         (EXIT_FAILED, "Only files saved as .json are read back", ["show", "{model}"]),
     ],
 )
-def test_a_mistake_is_one_line_and_an_exit_code(
+def test_a_mistake_ends_in_one_line_and_an_exit_code(
     model: str, run: Run, code: int, message: str, arguments: list[str]
 ) -> None:
     out, err = run(code, *(argument.format(model=model) for argument in arguments))
@@ -473,7 +473,7 @@ def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
     run(EXIT_DONE, *against, "--allow-slower")
 
 
-def test_a_full_device_is_one_line_and_an_exit_code(saved_paths: tuple[str, str]) -> None:
+def test_a_full_disk_ends_in_one_line_and_an_exit_code(saved_paths: tuple[str, str]) -> None:
     for arguments in (["show", saved_paths[0]], ["compare", *saved_paths, "--json"]):
         with Path("/dev/full").open("w") as full:
             command = [sys.executable, "-m", "regional_explorer.command.cli", *arguments]

@@ -121,7 +121,7 @@ def test_annotations_in_a_cell_are_evaluated_as_in_plain_cells(run: Run, shell: 
     assert shell.user_ns["g"].__annotations__ == {"x": shell.user_ns["torch"].Tensor}
 
 
-def test_an_error_of_the_cell_shows_no_frames_of_ours(shell: Any, capsys: Output) -> None:
+def test_an_error_in_the_cell_shows_no_frames_of_this_package(shell: Any, capsys: Output) -> None:
     done = shell.run_cell("%%regional_compile --no-bench\nz = 1 / 0\nf(x)", store_history=True)
     assert isinstance(done.error_in_exec, ZeroDivisionError)
     out, err = capsys.readouterr()
@@ -459,7 +459,7 @@ def test_the_static_copy_and_the_panel_are_separate_outputs(run: Run, outputs: O
     assert display.STATIC_COPY not in outputs.shown[-1]["text/html"], "no panel takes its place"
 
 
-def test_progress_without_the_widget_is_one_output_then_empty(
+def test_progress_without_the_widget_updates_one_output_and_empties_it(
     run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
@@ -637,7 +637,7 @@ def test_torch_compile_is_left_to_a_button_where_there_is_a_panel(
         ("%regional_compile", "rx.last()"),
     ],
 )
-def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
+def test_the_message_of_a_cell_that_runs_again_says_how_to_restore_regions(
     run: Run, outputs: Outputs, line: str, name: str
 ) -> None:
     run("import regional_explorer as rx")

@@ -513,7 +513,7 @@ def test_the_reason_why_an_artifact_does_not_fit_is_reported(why, folder):
     assert why in message
 
 
-def test_the_nearest_artifact_explains_why_none_fits(folder):
+def test_the_message_compares_the_nearest_artifact_if_none_fits(folder):
     setting, config = {"settings": {"threads": "1"}}, {"config": {"max_fusion_size": "4"}}
     assert "fits, they were compiled under threads=1, here 2." in mismatch_message(
         folder, {**setting, **config}, setting

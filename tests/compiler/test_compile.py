@@ -141,7 +141,7 @@ def test_the_users_inductor_config_is_kept_and_changes_the_key():
 
 
 def test_dropout_is_compared_on_a_twin():
-    ex = rx.explore(programs.with_dropout, programs.pair())
+    ex = rx.explore(programs.dropout_between_blocks, programs.pair())
     assert_compiled_is_right(ex)
     assert ex.partitions.config_applied.tolist() == [{}] * len(ex.partitions), "the twin is not left in place"
 
@@ -203,7 +203,7 @@ def test_a_dynamic_number_may_be_zero_or_negative(number):
     assert ex.partitions.state.tolist() == ["compiled"]
 
 
-def with_changed_artifact(**changes):
+def explore_with_changed_artifact(**changes):
     """Return an exploration, its switch with a changed artifact, and a call of the switch."""
     ex = rx.explore(lambda x: x.sin() * 2, (torch.randn(4, 3),)).mark("r", ops="*")
     ex.compile()
@@ -217,7 +217,7 @@ def test_empty_input_runs_eagerly_once():
         assert args[0].numel(), "expected size"
         return (args[0].sin() * 2,)
 
-    ex, switch, call = with_changed_artifact(call=full)
+    ex, switch, call = explore_with_changed_artifact(call=full)
     noted = []
     switch.on_eager = noted.append
     assert call(torch.randn(0, 3)).shape == (0, 3)
@@ -234,7 +234,7 @@ def test_eager_first_call_does_not_settle_outputs():
     def transposed(args):
         return ((args[0].sin() * 2).t().contiguous().t(),)
 
-    _, _, call = with_changed_artifact(call=transposed, guard=lambda _args: guard_results.pop(0))
+    _, _, call = explore_with_changed_artifact(call=transposed, guard=lambda _args: guard_results.pop(0))
     x = torch.randn(4, 3)
     assert [call(x).stride() for _ in range(3)] == [(3, 1)] * 3
 
@@ -412,7 +412,7 @@ def test_plain_torch_compile_is_not_charged_for_the_toolchain():
     assert ex.compile_costs.what.tolist() == ["toolchain (once per process)", "full"]
 
 
-def with_graph_break(x):
+def break_between_ops(x):
     x = x.sin() * 2
     torch._dynamo.graph_break()
     return x.cos() + BROKEN["constant"]
@@ -423,7 +423,7 @@ BROKEN = {"constant": 1.0}
 
 def test_full_compile_is_cold_if_any_graph_is():
     def cost():
-        ex = rx.explore(with_graph_break, (torch.randn(3, 5, 7),), plan=rx.Plan())
+        ex = rx.explore(break_between_ops, (torch.randn(3, 5, 7),), plan=rx.Plan())
         ex.benchmark(variants=("eager", "full"), budget_s=0.2)
         return ex.compile_costs.cache.tolist()[-1]
 

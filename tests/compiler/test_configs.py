@@ -218,7 +218,7 @@ LOG_LINE = rf"test_configs\.py:{log_of_difference.__code__.co_firstlineno + 3} i
 
 
 @compiles
-def test_nan_assert_names_node_and_line():
+def test_the_error_of_a_nan_assert_names_node_and_line():
     ex = rx.explore(log_of_difference, (torch.rand(8, 4) + 2,))
     assert ex.plan["r"].config == {"nan_asserts": True}
     run, good = ex.compiled, torch.rand(8, 4) + 2
@@ -235,7 +235,7 @@ def test_nan_assert_names_node_and_line():
 
 
 @compiles
-def test_nan_passes_without_asserts_a_size_assert_names_its_input():
+def test_nan_passes_without_asserts_and_a_size_assert_error_names_the_input():
     ex = rx.explore(lambda x: torch.log(x - 1) * 2, (torch.rand(8, 4) + 2,)).mark("r", ops="*")
     assert ex.compiled(torch.rand(8, 4) - 2).isnan().all()
     ex.configure("r", "size asserts").compile()

@@ -43,16 +43,16 @@ def add(a, b):
     return a + b
 
 
-def with_constant(value):
+def add_constant(value):
     held = torch.tensor(value)
     return lambda a: a + held
 
 
-def with_branch(op):
+def branch_to(op):
     return lambda a: cond(a.sum() > 0, op, lambda b: b * 1, (a,))
 
 
-def left_to_eager(fn):
+def annotate_fallback(fn):
     def inside(a):
         with torch.fx.traceback.preserve_node_meta(), torch.fx.traceback.annotate({"fallback_to_eager": True}):
             return fn(a)
@@ -71,10 +71,10 @@ DIFFERENT = {
         (lambda a: torch.div(a, 2, rounding_mode="floor"), [x()]),
         (lambda a: torch.div(a, 2, rounding_mode="trunc"), [x()]),
     ),
-    "constant by content": ((with_constant([1.0] * 6), [x()]), (with_constant([2.0] * 6), [x()])),
-    "dtype of a constant": ((with_constant([1.0] * 6), [x()]), (with_constant([1] * 6), [x()])),
-    "body of a higher-order op": ((with_branch(torch.sin), [x()]), (with_branch(torch.cos), [x()])),
-    "carved out": ((torch.sin, [x()]), (left_to_eager(torch.sin), [x()])),
+    "constant by content": ((add_constant([1.0] * 6), [x()]), (add_constant([2.0] * 6), [x()])),
+    "dtype of a constant": ((add_constant([1.0] * 6), [x()]), (add_constant([1] * 6), [x()])),
+    "body of a higher-order op": ((branch_to(torch.sin), [x()]), (branch_to(torch.cos), [x()])),
+    "carved out": ((torch.sin, [x()]), (annotate_fallback(torch.sin), [x()])),
     "shape": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4)])),
     "stride": ((torch.sin, [x(4, 6)]), (torch.sin, [x(6, 4).t()])),
     "dtype": ((torch.sin, [x()]), (torch.sin, [x(dtype=torch.float64)])),
@@ -174,7 +174,7 @@ def test_dynamic_pieces_that_differ_have_different_keys(one, other):
 
 
 @contextmanager
-def setting(read, write, value):
+def temporarily_set(read, write, value):
     before = read()
     write(value)
     try:
@@ -185,19 +185,21 @@ def setting(read, write, value):
 
 def matmul_flag(name):
     matmul = torch.backends.cuda.matmul
-    return setting(lambda: getattr(matmul, name), lambda value: setattr(matmul, name, value), not getattr(matmul, name))
+    return temporarily_set(
+        lambda: getattr(matmul, name), lambda value: setattr(matmul, name, value), not getattr(matmul, name)
+    )
 
 
 AROUND = {
     "an Inductor config": lambda: inductor_config.patch(max_fusion_size=7),
     "a nested Inductor config": lambda: inductor_config.patch({"cpp.simdlen": 256}),
-    "threads": lambda: setting(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1),
-    "float32 precision": lambda: setting(
+    "threads": lambda: temporarily_set(torch.get_num_threads, torch.set_num_threads, torch.get_num_threads() + 1),
+    "float32 precision": lambda: temporarily_set(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
     ),
     "float16 reductions": lambda: matmul_flag("allow_fp16_reduced_precision_reduction"),
     "bfloat16 reductions": lambda: matmul_flag("allow_bf16_reduced_precision_reduction"),
-    "deterministic mode": lambda: setting(
+    "deterministic mode": lambda: temporarily_set(
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, value=True
     ),
 }

@@ -203,7 +203,7 @@ CASES = [
 @pytest.mark.skipif(BEFORE_2_13, reason="the code was not compared with that of this torch")
 @pytest.mark.compiles  # the C++ compiler is asked what it can do
 @pytest.mark.parametrize(("name", "grad", "dynamic"), CASES)
-def test_one_region_has_the_code_of_torch_compile(name, grad, dynamic):
+def test_a_region_of_the_whole_call_compiles_to_the_code_of_torch_compile(name, grad, dynamic):
     make, arguments = MODELS[name]
     fn, args = make(), arguments()
     if dynamic:  # one size: with several, Inductor sorts products and arguments by their names

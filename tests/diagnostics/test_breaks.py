@@ -49,7 +49,7 @@ def explore(model, *args):
 # ------------------------------------------------------------------------------------------------ where, and what helps
 
 
-def test_the_message_of_breaks_in_torch_names_module_and_line():
+def test_the_message_names_module_and_line_of_a_break_in_torch():
     found = only(explore(averaging_net()), "graph-break")
     assert re.search(r"in module '1' \(BatchNorm1d\), at batchnorm\.py:\d+ in forward: Unsupp", found.message)
     assert [line.text for line in found.where] == ["return rx.explore(lambda x: model(x).sin().sum(), args or (X,))"]
@@ -63,7 +63,7 @@ def test_the_advice_about_a_momentum_helps_and_torchs_hint_does_not():
         assert "graph-break" in codes(explore(averaging_net()))
 
 
-def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
+def test_the_remedy_repeats_torchs_hint_for_a_break_in_a_library():
     adaptive, target = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3, 6]), torch.tensor([1, 2, 4, 8])
     found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
     assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
@@ -82,7 +82,7 @@ def test_the_remedy_of_breaks_in_libraries_repeats_torchs_hint():
         ("register_forward_hook", Printer().method, "forward hook"),
     ],
 )
-def test_the_message_of_a_break_in_hooks_names_their_modules(register, hook, kind):
+def test_a_graph_break_in_hooks_is_reported_with_their_modules(register, hook, kind):
     found = only(explore(layers(0, 1, register=register, hook=hook)), "graph-break")
     assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
     assert [line.text for line in found.where] == ['print("a graph break")']
@@ -115,7 +115,7 @@ def test_a_break_in_a_backward_hook_has_no_harmful_hint():
     assert found.remedy == "Remove the hook while you explore: handle.remove(), on what registering it returned."
 
 
-def test_the_message_of_a_break_names_the_users_own_module():
+def test_the_message_names_the_users_own_module_of_a_break():
     class Branching(nn.Module):
         def forward(self, x):
             return x.sin() if x.abs().sum() > 0 else x
@@ -135,7 +135,7 @@ def test_disabled_function_repeats_torchs_advice():
     assert "Torch's own hint: Remove the `torch.compiler.disable` call" in found.remedy
 
 
-def test_several_breaks_of_a_line_are_one_counted_diagnostic():
+def test_several_breaks_in_a_line_are_reported_once_with_their_number():
     found = only(rx.explore(lambda x: x.sin().unique().sum() + x.nonzero().sum(), (X,)), "graph-break")
     assert "Dynamo stopped the graph 2 times in this line" in found.message
     assert "_unique2" in found.message
@@ -278,7 +278,7 @@ def test_the_breaks_table_locates_a_break_in_a_library():
         (lambda: layers(0, 1), {"modules": "2"}, "Module '2' (ReLU)"),
     ],
 )
-def test_mark_on_untraced_module_explains_why(model, selector, place):
+def test_the_error_says_why_an_untraced_module_cannot_be_marked(model, selector, place):
     ex = explore(model())
     with pytest.raises(SelectorError) as raised:
         ex.mark("act", **selector)
@@ -294,7 +294,7 @@ def selectors_of(selector):
     return (rx.Selector(kind, (pattern,)),)
 
 
-def test_mark_on_untraced_line_explains_why():
+def test_the_error_says_why_an_untraced_line_cannot_be_marked():
     model = averaging_net()
 
     def call(x):

@@ -184,7 +184,7 @@ def reports(code: str, *args: torch.Tensor, edit: Any = lambda ex: ex, never: bo
     return add
 
 
-def with_upstreams_cut(ex: Exploration) -> Exploration:
+def set_upstreams_cut(ex: Exploration) -> Exploration:
     ex.plan = replace(ex.plan, cut=CutRule.UPSTREAM)
     return ex
 
@@ -229,7 +229,7 @@ def a_merge_says_how_many_and_where(x):
 
 @reports("region-merged", X, X.clone(), never=True)
 @reports(
-    "region-merged", X, X.clone(), edit=with_upstreams_cut, message="side by side", where=['with rx.region("r"):'] * 2
+    "region-merged", X, X.clone(), edit=set_upstreams_cut, message="side by side", where=['with rx.region("r"):'] * 2
 )
 def blocks_side_by_side_are_merged_by_upstreams_cut(x, y):
     with rx.region("r"):
@@ -325,7 +325,7 @@ def test_diagnostics_of_programs_have_these_messages(name: str) -> None:
             assert value == expected
 
 
-def test_the_remedy_of_splits_after_breaks_names_the_graph() -> None:
+def test_the_remedy_names_the_graph_of_nodes_after_a_break() -> None:
     def behind(x: torch.Tensor) -> torch.Tensor:
         x = x.sin()
         print("a graph break")
@@ -496,7 +496,7 @@ def test_a_checkpoint_that_saves_nothing_is_not_reported_as_partial() -> None:
     assert not codes(ex)
 
 
-def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
+def test_the_message_says_why_checkpointed_dropout_is_eager() -> None:
     def block(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return torch.nn.functional.dropout(x.sin(), 0.5)
@@ -507,7 +507,7 @@ def test_checkpointed_dropout_explains_why_it_is_eager() -> None:
     assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
 
 
-def test_region_grown_after_a_graph_break_names_its_graph() -> None:
+def test_region_grown_after_a_graph_break_is_reported_in_its_graphs() -> None:
     def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         x = x.sin() * y
         print("a graph break")
@@ -573,7 +573,7 @@ def test_disabled_region_is_not_reported_as_compiled(code: str, region: str, tmp
     assert code not in codes(ex)
 
 
-def test_a_nested_config_has_one_remedy() -> None:
+def test_config_nested_is_reported_once_and_its_remedy_resolves_it() -> None:
     ex = rx.explore(inner_block, (X,))
     found = only(ex, "config-nested")
     assert "x_1 is compiled under no config, not under {'max_fusion_size': 2}." in found.message

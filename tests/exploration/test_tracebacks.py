@@ -38,7 +38,7 @@ def fails_below(x):
     raise ValueError(f"not {x.shape}")
 
 
-def trains(x):
+def calls_backward(x):
     loss = x.sum()
     loss.backward()
 
@@ -60,7 +60,7 @@ def last_without_exploration():
 MISTAKES = {
     "explore": lambda _: rx.explore(step, X),
     "explore a call that raises": lambda _: rx.explore(raises, (X,)),
-    "explore a call that trains": lambda _: rx.explore(trains, (X,)),
+    "explore a call that calls backward": lambda _: rx.explore(calls_backward, (X,)),
     "load": lambda _: rx.load("nowhere.json"),
     "compare": lambda _: rx.compare(3),
     "compile": lambda _: rx.compile(3),
@@ -103,8 +103,8 @@ def test_an_error_has_no_frame_of_this_package(ex, name):
 def test_the_users_own_frames_stay(ex):
     by_call = "".join(traceback.format_exception(error_of(MISTAKES["explore a call that raises"], ex)))
     assert all(function in by_call for function in ("in raises", "in fails_below", "ValueError: not", "direct cause"))
-    by_training = "".join(traceback.format_exception(error_of(MISTAKES["explore a call that trains"], ex)))
-    assert "in trains" in by_training
+    by_backward = "".join(traceback.format_exception(error_of(MISTAKES["explore a call that calls backward"], ex)))
+    assert "in calls_backward" in by_backward
 
 
 def test_a_cause_inside_this_package_is_kept_but_not_shown(ex):

@@ -38,7 +38,7 @@ def matmul_chain(count, size):
     return call
 
 
-def test_events_time_the_work_of_the_device_not_of_the_host(clock):
+def test_events_measure_device_work_not_host_work(clock):
     result = run_rounds(
         [TimedCall("eager", matmul_chain(4, 2048)), TimedCall("double", matmul_chain(8, 2048))],
         2.0,

@@ -221,7 +221,7 @@ def test_refused_fusions_have_a_reason_and_shared_bytes():
     assert "intermediate nodes" in refused.reason
 
 
-def test_missing_code_explains_why():
+def test_the_error_says_why_there_is_no_code():
     ex = uncompiled_ex()
     for look in (ex.code, ex.kernel_times, ex.diagnose, ex.stages):
         with pytest.raises(NotCompiledError, match=r"'r' has no code yet.*not been compiled.*ex\.compile\(\)"):

@@ -299,7 +299,7 @@ def test_a_size_has_the_rate_of_the_largest_step_within():
     )
 
 
-def test_reading_or_writing_is_no_slower_than_copying():
+def test_read_and_write_rates_are_at_least_the_copy_rate():
     rates = simulated_rates()
     rates.fastest |= {("read", step): 2e10 for step in STEPS} | {("write", step): 1e9 for step in STEPS}
     assert rates.seconds(traffic_work(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
@@ -360,7 +360,7 @@ SLOW_WORKS = {
 
 @pytest.mark.parametrize("works", SLOW_WORKS.values(), ids=SLOW_WORKS)
 @pytest.mark.parametrize("per_s", [1e6, 1e8, 1e12])
-def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
+def test_rates_of_a_slow_device_are_measured_within_a_time_limit(works, per_s, monkeypatch):
     """On a CPU without float16, the rate of an 8 × 8 product once waited 146 s for products of 1024 × 1024."""
     machine, measured = SlowMachine(monkeypatch, per_s), Rates("cpu")
     measured.measure(works, 0.5)
@@ -371,7 +371,7 @@ def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
         assert not works[0].keys() - measured.fastest.keys(), "a fast device reaches every step"
 
 
-def test_copies_to_fresh_memory_stop_at_their_limit(monkeypatch):
+def test_the_copy_bandwidth_is_measured_within_a_time_limit(monkeypatch):
     now_s = iter(range(1000))
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(now_s)))
     found = rates.copy_bandwidth("cpu", MIB)

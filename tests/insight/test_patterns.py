@@ -121,7 +121,7 @@ def test_unknown_pattern_counts_are_not_reported_as_lost():
     assert cached in patterns_table(session_of(region={}, full=None)).text()
 
 
-def test_matches_in_every_partition_of_a_region_count():
+def test_pattern_matches_are_counted_in_every_partition_of_a_region():
     session = session_of(region={ATTENTION: 2}, full={})
     (row,) = pattern_match_counts(session)
     (total,) = row.regions.values()

@@ -172,7 +172,7 @@ def test_the_repro_of_a_failing_region_raises_its_error(outputs):
     assert found.message.splitlines()[-1] in outputs["a failure"]
 
 
-def test_an_operator_of_a_library_is_refused_in_a_script():
+def test_repro_refuses_custom_ops():
     def custom(x):
         with rx.region("r"):
             return torch.ops.repro_test.twice(x.sin()) + 1

@@ -240,8 +240,8 @@ def test_a_cancelled_roofline_is_labelled_cancelled(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_full_with_all_ops_eager_is_bitwise_equal_despite_marks():
-    """Lite mode would compile marked ops; the trial has to tell whether Inductor, op by op, is bitwise eager."""
+def test_the_trial_of_eager_kernels_ignores_marks():
+    """The last trial runs each op by its eager kernel, marked ops too; lite mode would compile those."""
     norm = torch.nn.LayerNorm(64)
 
     def marked(x, w):

@@ -573,7 +573,7 @@ def _expanded_logistic(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _norms_in_two_sums(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+def _norms_of_split_products(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     for w in weights:
         y = x[:, :100] @ w[:100] + x[:, 100:] @ w[100:]
         x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu()
@@ -595,7 +595,7 @@ ROUNDED_DIFFERENTLY: dict[str, tuple[str, Variant, str]] = {
     **{f"left unrounded before a cast, {name}": (
            f"cast, {name}", lambda x, function=function: function(x.float()), "not comparable")
        for name, function in CASTS.items()},
-    "norms, in two sums": ("norms", _norms_in_two_sums, "not comparable"),
+    "norms, in two sums": ("norms", _norms_of_split_products, "not comparable"),
     **{f"residual of {name}, in float32": (
            f"residual of {name}",
            lambda x, *ws: residual(x.float(), *(w.float() for w in ws)).to(x.dtype),

@@ -247,7 +247,7 @@ def test_a_config_that_corrects_results_is_found():
 
 
 def test_a_piece_with_random_ops_is_checked_on_a_twin():
-    ex = rx.explore(programs.with_dropout, programs.pair())
+    ex = rx.explore(programs.dropout_between_blocks, programs.pair())
     ex.compile()
     before = torch.get_rng_state()
     program = ex.live.program
@@ -411,7 +411,7 @@ def test_wrong_results_of_random_ops_fail_with_equal_numbers(as_eager, verdict, 
         benchmark, "compare_results", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)
     )
     with torch._inductor.config.patch(fallback_random=as_eager):
-        ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
+        ex = rx.explore(programs.dropout_between_blocks, programs.pair(grad=False))
         ex.benchmark(("full", "upstream"), budget_s=0.1, regions=False)
     of_full = "failed" if as_eager or inductor_keeps_random_order() else "not comparable"
     assert dict(zip(ex.numerics.variant, ex.numerics.verdict, strict=True)) == {"full": of_full, "upstream": verdict}
@@ -419,7 +419,7 @@ def test_wrong_results_of_random_ops_fail_with_equal_numbers(as_eager, verdict, 
 
 def test_rounding_is_not_examined_for_other_random_numbers(monkeypatch):
     monkeypatch.setattr(RoundingRun, "run_node", lambda *_: pytest.fail("rounding was examined"))
-    ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
+    ex = rx.explore(programs.dropout_between_blocks, programs.pair(grad=False))
     ex.benchmark(("full",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()
     assert (row.variant, row.verdict) == ("full", "ok")

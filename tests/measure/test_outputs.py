@@ -31,7 +31,7 @@ class SlottedObject:
         self.__private = private
 
 
-def with_caches(x):
+def return_caches(x):
     with rx.region("r"):
         y = x.sin() * 2
     return {"out": y + 1, "caches": [Cache(y, x.cos())]}
@@ -49,11 +49,11 @@ def test_tensors_inside_objects_are_compared_under_their_attribute_names():
 
 
 def test_a_wrong_cache_is_found():
-    ex = rx.explore(with_caches, (torch.randn(8, 8),))
+    ex = rx.explore(return_caches, (torch.randn(8, 8),))
     reference = find_reference(ex.live.call, ex.live.program)
 
     def wrong_keys(x):
-        found = with_caches(x)
+        found = return_caches(x)
         found["caches"][0].keys = found["caches"][0].keys * 1.01
         return found
 
@@ -62,7 +62,7 @@ def test_a_wrong_cache_is_found():
     assert [row.tensor for row in rows if row.verdict == "failed"] == ["output.caches[0].keys"]
 
     def without_keys(x):
-        found = with_caches(x)
+        found = return_caches(x)
         del found["caches"][0].keys
         return found
 

@@ -61,7 +61,7 @@ def test_op_times_are_summed_by_module_line_and_op(stack):
     assert (bounded.eager_us <= bounded.high_us).all()
 
 
-def test_equal_layers_are_one_row_as_in_the_panel(monkeypatch):
+def test_equal_layers_share_a_row_of_the_profile(monkeypatch):
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
     fake_op_times(monkeypatch, lambda _: 1e-4)
     frame = ex.profile(0.1)
@@ -267,7 +267,7 @@ def test_bytes_moved_by_an_op():
     assert moved_bytes(ATEN.cat.default, (([x, x],), {}), torch.cat([x, x])) == 4 * 256
 
 
-def test_the_copy_bandwidth_says_how_it_was_measured():
+def test_the_copy_bandwidth_has_a_note_on_how_it_was_measured():
     found = copy_bandwidth("cpu", 1 << 20)
     low, high = found.bytes_per_s.bounds or (0.0, 0.0)
     assert 0.0 < low <= found.bytes_per_s.value <= high

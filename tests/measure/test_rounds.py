@@ -100,7 +100,7 @@ def failing_call(error: BaseException, clock: FakeClock | None = None, after: in
 # ------------------------------------------------------------------------------------------------------------- samples
 
 
-def test_a_sample_is_its_typical_call_with_all_its_phases(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+def test_a_sample_has_the_median_time_of_each_phase(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     assert fake_call("eager", 0.25).sample(clock, 4) == {FORWARD: 0.25}
     assert fake_call("eager", [0.25, 9.0, 0.25]).sample(clock, 3) == {FORWARD: 0.25}
     clock.log.clear()
@@ -550,7 +550,9 @@ def test_a_never_quiet_machine_is_compared_with_earlier_runs(clock: FakeClock, m
         assert busy.time("full", FORWARD).why == "the machine was too busy"
 
 
-def test_a_slower_processor_alone_is_no_disturbance(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slower_processor_alone_does_not_count_as_disturbance(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for cores, disturbed in ((0.1, False), (None, False), (0.6, True)):
         let_others_use(cores, monkeypatch)  # type: ignore[arg-type]
         machine = DisturbedMachine(clock, repeat(1.0))

@@ -349,12 +349,15 @@ def test_a_disturbance_hides_no_difference_of_five_percent(slower: float) -> Non
 
 
 QUIET_TIME = math.exp(0.02 * math.log(2.0))
-"""The time of a call of ``rounds_beside_other_work`` on a quiet machine: the median of its samples."""
+"""The time of a call of ``simulated_rounds_on_a_busy_machine`` on a quiet machine: the median of its samples."""
 
 
-def rounds_beside_other_work(seed: int, rounds: int, share: float, cores: float, slower: float = 1.0) -> RoundsResult:
-    """Return rounds of two calls beside other work of ``cores`` cores, which lasts four rounds at a time.
+def simulated_rounds_on_a_busy_machine(
+    seed: int, rounds: int, share: float, cores: float, slower: float = 1.0
+) -> RoundsResult:
+    """Return simulated rounds of eager and full while other work uses ``cores`` cores.
 
+    It disturbs ``share`` of the rounds, four in a row on average; full takes ``slower`` times as long as eager.
     The least time of the fixed work is known from a quiet machine; it misses every twentieth disturbed round.
     """
     chance = np.random.default_rng(seed)
@@ -375,11 +378,11 @@ def rounds_beside_other_work(seed: int, rounds: int, share: float, cores: float,
 
 def error_shares(share: float, cores: float) -> tuple[float, float, float, float]:
     """Return the shares of runs that find equals different, give no verdict, cover the time, and find 5 %."""
-    equal = [rounds_beside_other_work(seed, 160, share, cores) for seed in range(200)]
+    equal = [simulated_rounds_on_a_busy_machine(seed, 160, share, cores) for seed in range(200)]
     verdicts = [run.verdict("full", Phase.FORWARD) for run in equal]
     times = [bounds for run in equal if (bounds := run.time("full", Phase.FORWARD).bounds)]
     slower = [
-        rounds_beside_other_work(5000 + seed, 300, share, cores, 1.05).verdict("full", Phase.FORWARD)
+        simulated_rounds_on_a_busy_machine(5000 + seed, 300, share, cores, 1.05).verdict("full", Phase.FORWARD)
         for seed in range(50)
     ]
     assert set(slower) <= {Verdict.SLOWER, Verdict.BUSY}, "never no difference, nor the wrong sign"

@@ -234,7 +234,7 @@ def test_a_trace_that_does_not_write_is_reported():
     assert "written buf" in found.message
 
 
-def test_versions_of_tensors_of_a_written_storage_are_unchanged():
+def test_tensors_of_a_written_storage_keep_their_versions():
     linear, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
 
     def scale_weight(x):

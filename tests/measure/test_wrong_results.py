@@ -160,7 +160,7 @@ def test_the_message_names_the_first_wrong_tensors() -> None:
     assert "; and 5 more of 8 tensors" in message
 
 
-def test_chaotic_rounding_is_one_finding() -> None:
+def test_results_that_cannot_be_judged_are_reported_once_for_all_variants() -> None:
     ex = rx.explore(logistic, (torch.rand(1000),))
     measure(fake_full(ex, lambda x: logistic(x) * 0.5), "aot_eager", "full")
     found = only(ex, CODE)
@@ -337,7 +337,7 @@ def wrong_when_traced(x: torch.Tensor) -> torch.Tensor:
     return y * (2 if torch.compiler.is_compiling() else 3)
 
 
-def test_variants_of_a_wrong_trace_are_no_findings(tmp_path: Path) -> None:
+def test_variants_that_run_a_wrong_trace_are_not_reported_again(tmp_path: Path) -> None:
     ex = fake_full(rx.explore(wrong_when_traced, (torch.rand(64, 64),)), lambda x: x.sin() * 2)
     measure(ex, "aot_eager", "regional", "full")
     assert verdicts(ex) == verdicts(ex, "regional") == {"failed"}
@@ -363,7 +363,7 @@ def row(variant: str, tensor: str, error: float, verdict: NumericsVerdict = Nume
     return Numerics(variant, tensor, "float32", error=error, max_error=error, tolerance=0.1, verdict=verdict)
 
 
-def test_wrong_results_of_the_graphs_are_one_finding() -> None:
+def test_a_wrong_trace_is_reported_once_for_all_variants_that_run_it() -> None:
     rows = [row(name, "output", 1.0) for name in ("aot_eager", "regional", "full")]
     session = replace(sessions.measured(), numerics=(*rows, row("full", "grad w", 2.0)))
     trace, full = sorted(wrong_variant_diagnostics(session, ()), key=lambda found: "plain" in found.message[:40])

@@ -119,7 +119,7 @@ def test_the_message_names_the_double_write_of_a_checkpoint(function, shape, whi
     assert "out of the checkpoint" in found.remedy
 
 
-def test_other_difference_in_checkpoint_is_no_double_write():
+def test_another_difference_in_a_checkpoint_is_not_reported_as_double_write():
     calls = CallCounter()
 
     def scale_wrongly(x):
@@ -183,7 +183,7 @@ def test_comparison_with_trace_needs_the_trace(monkeypatch):
 
 
 @pytest.mark.compiles
-def test_right_trace_is_no_baseline(monkeypatch):
+def test_variants_are_not_compared_with_a_right_trace(monkeypatch):
     ex, compared = benchmark_against_trace(monkeypatch, lambda x: x.sin().relu(), torch.randn(64, 64))
     assert set(compared.values()) == {None}
     assert "against trace" not in repr(ex)
@@ -223,7 +223,7 @@ def test_first_difference_is_found_on_any_default_device(function, first_node, m
     assert message in found.message
 
 
-def test_close_results_of_other_ops_are_no_difference():
+def test_close_results_of_other_ops_are_not_reported_as_different():
     turns = iter(range(100))
 
     def other_ops(x):

@@ -74,8 +74,9 @@ def test_times_of_another_plan_are_labelled() -> None:
     assert list(compare(changed, first)["difference"]) == ["measured for another plan", "not comparable"]
 
 
-def test_a_comparison_of_nothing_has_its_columns() -> None:
+def test_compare_without_sessions_returns_an_empty_data_frame_with_columns() -> None:
     fixed = [name for name in compare(measured(1.3, 1)).columns if name not in ("eager_us", "regional_us")]
+    assert compare().empty
     assert list(compare().columns) == fixed
 
 

@@ -34,7 +34,7 @@ from tests.shared.checks import (
 carves = pytest.mark.skipif(not inductor_honours_fallback(), reason="Inductor compiles carved ops")
 
 
-def with_cut(ex, cut):
+def set_cut(ex, cut):
     ex.plan = replace(ex.plan, cut=cut)
     return ex
 
@@ -118,10 +118,10 @@ def test_a_module_that_only_holds_others_can_be_marked(ex):
 
 
 @pytest.mark.compiles
-def test_carved_ops_cut_a_region_except_under_upstreams_cut():
-    ex = rx.explore(programs.with_carved_op, (torch.randn(8),))
+def test_carved_ops_split_a_region_except_under_upstreams_cut():
+    ex = rx.explore(programs.op_carved_in_source, (torch.randn(8),))
     assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
-    with_cut(ex, CutRule.UPSTREAM)
+    set_cut(ex, CutRule.UPSTREAM)
     assert len(ex.partitions) == (1 if inductor_honours_fallback() else 2)
     ex.compile()
     if inductor_honours_fallback():
@@ -132,7 +132,7 @@ def test_carved_ops_cut_a_region_except_under_upstreams_cut():
 @carves
 def test_carved_piece_gets_its_own_cached_code():
     ex = rx.explore(lambda x: x.sin().exp().cos(), (torch.randn(8),)).mark("r", ops="*")
-    with_cut(ex, CutRule.UPSTREAM).compile()
+    set_cut(ex, CutRule.UPSTREAM).compile()
     ex.carve("r", ops="aten.exp*").compile()
     assert "aten.exp" in ex.code("r").partitions[0].text
 
@@ -289,14 +289,14 @@ def test_the_marked_cut_and_upstreams_cut_leave_sums_eager(tmp_path):
     assert set(backward_cut(ex)["r"][0]) == set(ex.session.members["r"]["0/backward"])
     assert not ex.diagnostics
     for cut in (CutRule.MARKED, CutRule.UPSTREAM):
-        with_cut(ex, cut)
+        set_cut(ex, cut)
         assert len(backward_cut(ex)["r"]) == 2
         assert "add" not in ex.session.members["r"]["0/backward"]
         (message,) = messages_of_sums_left_out(ex)
         assert message.startswith("2 ops")
         assert f"cut='{cut}' takes only marked ops" in message
         assert_eager_pieces_are_bitwise(ex)
-    with_cut(ex, CutRule.MARKED).save_plan(tmp_path / "plan.json")
+    set_cut(ex, CutRule.MARKED).save_plan(tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json") == ex.plan
 
 
@@ -316,7 +316,7 @@ def test_marking_every_op_gives_one_partition_per_graph(fn, args, pieces):
     assert {part.graph: set(part.nodes) for part in ex.session.partitions} == ops
     assert len(ex.session.partitions) == len(ops)
     assert_eager_pieces_are_bitwise(ex)
-    marked = backward_cut(with_cut(ex, CutRule.MARKED))["all"]
+    marked = backward_cut(set_cut(ex, CutRule.MARKED))["all"]
     assert len(marked) == pieces
     assert sum(map(len, marked)) < len(ops["0/backward"])
 
@@ -324,7 +324,7 @@ def test_marking_every_op_gives_one_partition_per_graph(fn, args, pieces):
 def test_the_marked_cut_leaves_the_sums_of_both_residuals():
     ex = rx.explore(two_residuals, (vector(),))
     assert len(backward_cut(ex)["r"]) == 2
-    assert len(backward_cut(with_cut(ex, CutRule.MARKED))["r"]) == 4
+    assert len(backward_cut(set_cut(ex, CutRule.MARKED))["r"]) == 4
 
 
 @pytest.mark.compiles

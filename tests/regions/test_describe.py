@@ -176,7 +176,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("text", "shown"), TOGETHER)
-def test_plans_keep_selectors_with_within_and_without(ex: rx.Exploration, text: str, shown: str) -> None:
+def test_plans_keep_combined_selectors(ex: rx.Exploration, text: str, shown: str) -> None:
     every = {f"{graph.id}:{op.name}" for graph in ex.session.graphs for op in graph.ops if op.origin is not None}
 
     def nodes(*selector: str) -> set[str]:

@@ -86,7 +86,7 @@ class Attention(nn.Module):
         return (q @ k.t()).softmax(-1) @ v
 
 
-def test_fan_out_is_one_instance():
+def test_fan_out_stays_in_one_instance():
     model = nn.Sequential(nn.LayerNorm(4), Attention(), nn.LayerNorm(4), Attention())
     ex = rx.explore(model, (torch.randn(2, 4),), grad=False).mark("norm", modules=["0", "2"])
     ex.mark("to", modules=["*.q", "*.k", "*.v"]).merge("norm", "to")
@@ -183,7 +183,9 @@ def test_a_region_without_ops_cannot_be_split(ex):
 
 
 def test_a_node_name_in_two_graphs_is_refused():
-    ex = rx.explore(programs.with_break, programs.pair(), plan=rx.Plan()).mark("all", lines="with_break:1-9")
+    ex = rx.explore(programs.break_between_regions, programs.pair(), plan=rx.Plan()).mark(
+        "all", lines="break_between_regions:1-9"
+    )
     with pytest.raises(rx.SelectorError, match=r"Several nodes .* 0/forward:mul, 1/forward:mul"):
         ex.split("all", at="mul")
     ex.split("all", at="1/forward:mul")

@@ -437,7 +437,7 @@ def test_mark_on_caller_of_shared_body_marks_that_call_only():
         torch.testing.assert_close(towers.compiled(x), towers.live.call.fn(x))
 
 
-def test_marks_without_an_id_are_one_region_if_configs_agree():
+def test_marks_without_an_id_become_one_region_if_configs_agree():
     def blocks(x, one, two):
         with annotate({"compile_with_inductor": {"inductor_configs": one}}):
             x = x.sin() + 1
@@ -484,7 +484,7 @@ def test_a_name_is_suggested_once():
         ex.mark("r", ops="aten._softmax*")
 
 
-def test_a_module_without_submodules_says_how_to_mark_its_ops():
+def test_the_error_says_how_to_mark_the_ops_of_a_module_without_submodules():
     ex = rx.explore(torch.nn.GELU(), (torch.randn(3),))
     with pytest.raises(rx.SelectorError, match=r"The call runs no op inside a submodule: ops='\*' marks all ops"):
         ex.mark("r", modules="*")

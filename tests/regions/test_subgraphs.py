@@ -86,7 +86,7 @@ def ex_with_options():
     return explore_nested(options=options(ASKED))
 
 
-def test_body_with_options_is_one_region(ex_with_options, tmp_path):
+def test_body_with_options_becomes_one_region(ex_with_options, tmp_path):
     (row,) = ex_with_options.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
     assert row["backward_config"] is None
@@ -267,7 +267,7 @@ def test_branches_of_cond_are_not_subgraphs():
         ex.mark("branches", subgraphs="*")
 
 
-def test_ops_inside_are_carved_and_bodies_cut_apart(unmarked_ex):
+def test_a_region_of_subgraphs_can_be_carved_and_split(unmarked_ex):
     ex = unmarked_ex.mark("blocks", subgraphs="*")
     whole = [part.nodes for part in ex.session.partitions]
     ex.carve("blocks", ops="*sigmoid*")

@@ -136,7 +136,7 @@ def test_long_code_is_cut_so_rendering_work_is_bounded() -> None:
         assert of_two < 1.1 * of_one
 
 
-def test_code_without_kernels_says_why_without_control_characters() -> None:
+def test_views_of_code_say_why_it_has_no_kernels_and_drop_control_characters() -> None:
     for show in (code_html, code_text):
         assert "is not compiled" in show("r", ())
     assert "Inductor raised X: &lt;y&gt;" in code_html(

@@ -65,7 +65,7 @@ def test_each_module_call_is_one_box() -> None:
     assert names(outline(graph(*calls), ())) == ["shared", "shared (call 2)"]
 
 
-def test_equal_layers_are_one_repeat() -> None:
+def test_equal_layers_fold_into_one_repeat() -> None:
     nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
     (repeat,) = outline(graph(*nodes), ())[0].parts
     assert (repeat.kind, repeat.title, repeat.times) == (FoldKind.REPEAT, "layers.0–5.norm", 6)
@@ -117,7 +117,7 @@ def test_functions_fold_by_call_and_their_loop_is_a_repeat() -> None:
     assert repeat.parts[0].about == "model.py:3 in step"
 
 
-def test_a_wrapper_of_all_ops_is_no_fold() -> None:
+def test_a_function_that_wraps_all_ops_gets_no_fold() -> None:
     wrapper = line(1, "wrapper", scope="wrapper")
     nodes = [op(f"op{n}", stack=[wrapper, line(5 + n // 2, "f", scope="f")]) for n in range(8)]
     assert names(outline(graph(*nodes), ())) == ["line 5", "line 6", "line 7", "line 8"]

@@ -173,7 +173,7 @@ def test_long_tables_wrap_and_are_cut() -> None:
     assert ">1,500,000<" in ShownFrame(pd.DataFrame({"number": pd.array([1_500_000], dtype="Int64")}))._repr_html_()
 
 
-def test_results_of_a_table_are_plain_frames() -> None:
+def test_selections_of_a_shown_frame_are_plain_data_frames() -> None:
     options = {name: pd.get_option(name) for name in OPTIONS}
     frame = Results(sessions.measured()).timings
     assert frame.median_us[2] == sessions.measured().timings[2].median_s.value * 1e6
@@ -206,7 +206,7 @@ def test_configure_takes_keywords_like_a_marked_region() -> None:
     assert draft.plan["mlp"].config["max_fusion_size"] == 8
 
 
-def test_every_head_is_explained() -> None:
+def test_every_column_title_is_explained() -> None:
     session_files = sorted((Path(__file__).parents[1] / "golden" / "sessions").glob("*.json"))
     found = {
         column.title

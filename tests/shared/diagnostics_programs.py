@@ -112,7 +112,7 @@ CLEAN: dict[str, Callable[[], Exploration]] = {
     "quickstart, gated": lambda: rx.explore(quickstart_definition("gated"), (*programs.pair(), torch.randn(8))),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
-    "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
+    "with_dropout": lambda: rx.explore(programs.dropout_between_blocks, programs.pair()),
     "twelve": lambda: rx.explore(programs.twelve_regions, (torch.randn(4, requires_grad=True),)),
     "no region": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
     "stack by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*"),

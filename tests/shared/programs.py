@@ -35,7 +35,7 @@ def neighbours(x, y):
     return b.exp()
 
 
-def with_dropout(x, y):
+def dropout_between_blocks(x, y):
     """A region whose random numbers would change order if its two blocks were merged around the dropout between."""
     with rx.region("drops"):
         a = F.dropout(x * y + 1, 0.5)
@@ -45,7 +45,7 @@ def with_dropout(x, y):
     return b.sin()
 
 
-def with_carved_op(x):
+def op_carved_in_source(x):
     """A region whose source carves an op out of it."""
     with rx.region("r"):
         a = x.sin()
@@ -54,7 +54,7 @@ def with_carved_op(x):
         return a.cos()
 
 
-def with_break(x, y):
+def break_between_regions(x, y):
     with rx.region("before"):
         a = x * y + 1
     print("a graph break")

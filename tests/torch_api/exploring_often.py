@@ -34,7 +34,7 @@ def marked(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w)
 
 
-def broken(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def break_after_region(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     y = marked(x, w)
     torch._dynamo.graph_break()
     return y.square().mean()
@@ -93,7 +93,7 @@ def growth(act: Callable[[], None]) -> dict[str, int]:
 def main() -> None:
     """Print the growth of every case as JSON."""
     cases: dict[str, Callable[[], None]] = {"whole compile": explore_and_measure}
-    for name, fn in {"straight": straight, "graph break": broken, "module": Net()}.items():
+    for name, fn in {"straight": straight, "graph break": break_after_region, "module": Net()}.items():
         for close in (True, False):
             how = "closed" if close else "dropped"
             cases[f"{name}, {how}"] = lambda fn=fn, close=close: explore_and_run(fn, close=close)  # type: ignore[misc]

@@ -16,7 +16,7 @@ from regional_explorer.exploration.live import MAX_DROPPED
 from regional_explorer.torch_api.releasing import GeneratedCode
 from tests.shared.processes import python
 from tests.torch_api import exploring_often
-from tests.torch_api.exploring_often import Net, broken, explore_and_run, pair, straight
+from tests.torch_api.exploring_often import Net, break_after_region, explore_and_run, pair, straight
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_dropped_explorations_are_freed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_users_own_compiled_function_stays() -> None:
-    for fn in (straight, broken):
+    for fn in (straight, break_after_region):
         own = torch.compile(fn, backend=(backend := CompileCounter()))
         expected = own(*(args := pair()))
         traced = backend.frame_count
@@ -107,18 +107,18 @@ def test_release_during_collection_loses_no_code() -> None:
 
 
 def test_closing_one_exploration_keeps_the_other() -> None:
-    first, second = rx.explore(broken, pair()), rx.explore(broken, pair())
+    first, second = rx.explore(break_after_region, pair()), rx.explore(break_after_region, pair())
     compiled, args = second.compiled, pair()
     graphs = len(second.session.graphs)
     first.close()
     del first
     gc.collect()
-    torch.testing.assert_close(compiled(*args), broken(*args))
+    torch.testing.assert_close(compiled(*args), break_after_region(*args))
     assert len(second.session.graphs) == graphs, "traced again"
 
 
 def test_calling_a_function_of_a_closed_exploration_is_refused() -> None:
-    for fn in (straight, broken, Net()):
+    for fn in (straight, break_after_region, Net()):
         ex = rx.explore(fn, pair())
         compiled = ex.compiled
         ex.close()

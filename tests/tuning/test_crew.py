@@ -127,7 +127,7 @@ def test_a_broken_executor_gets_no_further_tasks(
     assert (executor.submitted, own_workers.submitted) == (submitted, 2 * len(wanted))
 
 
-def test_tasks_that_an_executor_loses_fail_without_our_processes(
+def test_tasks_that_an_executor_loses_fail_if_workers_cannot_start(
     wanted: list[WantedArtifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crews, "can_have_workers", lambda: False)
@@ -139,7 +139,7 @@ def test_tasks_that_an_executor_loses_fail_without_our_processes(
 
 
 @pytest.mark.parametrize("is_crash", [True, False])
-def test_a_task_fails_when_our_process_is_lost(
+def test_a_task_fails_when_its_worker_is_lost(
     wanted: list[WantedArtifact], own_workers: FakeWorkers, is_crash: bool
 ) -> None:
     own_workers.outcome_of = lambda number: LostWorkerError("it ended", crashed=is_crash) if number == 1 else True

@@ -349,7 +349,7 @@ def test_the_data_frame_has_all_tries_the_text_timed_ones(ledger: Ledger) -> Non
     assert "90.0 s" not in text.partition("spent:")[2]
 
 
-def test_cpp_wrappers_are_tried_on_the_best_tracings_only(ledger: Ledger) -> None:
+def test_cpp_wrappers_are_tried_only_with_the_best_way_to_trace(ledger: Ledger) -> None:
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
     tuning = tune(ReplayBench(cost_model(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
@@ -374,7 +374,7 @@ def test_an_unexpected_error_names_the_best_and_keeps_the_record(ledger: Ledger)
     assert kept[-1].counts[Outcome.MEASURED] >= 3
 
 
-def test_a_short_budget_compares_one_plan_or_says_why_none(tmp_path: Path) -> None:
+def test_a_search_on_a_short_budget_compares_one_plan_or_says_why_none(tmp_path: Path) -> None:
     slow = ReplayBench(cost_model({JOINT: 0.9}, {}, compile_s=30.0), at_hand=MARKED)
     tuning = tune(slow, limits(60.0), Ledger(tmp_path / "a"))
     assert tuning.answer == title(JOINT)

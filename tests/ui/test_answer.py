@@ -105,7 +105,7 @@ def test_the_panel_offers_to_measure_more_without_a_verdict(
     assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
 
 
-def test_the_button_to_measure_more_names_the_variants_left_out(control: Control) -> None:
+def test_the_button_to_measure_more_says_which_variants_are_left_out(control: Control) -> None:
     measured = sessions.measured()
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))

@@ -194,7 +194,7 @@ def test_regions_are_split_and_ops_carved_and_taken_back(
     assert not exploration.plan["mm"].carved
 
 
-def test_a_carve_refused_for_one_region_changes_no_other(
+def test_carving_is_all_or_nothing_over_several_regions(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     relu = merge_and_find_relu(panel, control)

@@ -73,7 +73,7 @@ def test_rows_show_the_state_of_regions_after_any_change(panel: Panel, explorati
     assert list(rows(panel)) == ["product", "act"]
 
 
-def test_a_busy_machine_is_mentioned_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_answer_says_that_the_machine_was_busy(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
     texts = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
     assert [name for name, text in texts.items() for _ in range(text.count("machine was busy"))] == ["answer"]

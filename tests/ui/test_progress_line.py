@@ -325,7 +325,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
 EMPTY: dict[str, str] = {}
 
 
-def test_the_progress_line_of_a_cell_is_one_output(cell: Cell, clock: Clock) -> None:
+def test_the_progress_line_of_a_cell_updates_one_output(cell: Cell, clock: Clock) -> None:
     line = ProgressLine(CellPlace(cell.publish), clock)
     for number in range(8):
         clock.now_s += REPORT_INTERVAL_S
