@@ -301,6 +301,8 @@ def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) 
         seconds * (1.0 - 1.0 / ratio)
         for seconds, ratio in zip(interval_ends(eager_s), interval_ends(speedup), strict=True)
     ]
+    if min(gains) <= 0.0:  # a damaged file can say that a call takes no time
+        return None
     low, value, high = (waited_s / gain for gain in reversed(gains))
     return Figure(value, low, high)
 

@@ -131,6 +131,13 @@ def changed(document: dict[str, Any], path: str, value: Any) -> str:
     return json.dumps(found)
 
 
+def test_a_file_whose_call_takes_no_time_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(changed(SESSION_JSON, "timings.0.median_s.0", 0.0), encoding="utf-8")
+    check_session_file(path)
+    assert load(path).session.timings[0].median_s.value == 0.0
+
+
 DEEP = '{"kind": "%s", "title": ' + 100_000 * "[" + 100_000 * "]" + "}"
 ENOUGH = {"name": "a", "selectors": [{"kind": "modules", "patterns": ["*"]}]}
 NODE, CUT = (SESSION_JSON["graphs"][0]["nodes"][5]["name"], SESSION_JSON["partitions"][0]["id"])
