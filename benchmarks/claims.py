@@ -24,7 +24,6 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from benchmarks.measuring import REPEATS, other_work
 from benchmarks.row import cells, heads
-from benchmarks.trials import torch_threads
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import DiagnosticCode
@@ -32,6 +31,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.tables.benchmark import region_timings_table, timings_table
 from tests.shared.claims import BOUND, Claim, claims_of, table_claims, text_claims
 from tests.shared.models import explore
+from tests.shared.work import torch_threads
 
 # --------------------------------------------------------------------------------------------------------- what is said
 

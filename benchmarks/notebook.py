@@ -104,16 +104,16 @@ def opening_rows(repeats: int = 3) -> Iterator[Row]:
     texts = []
 
     def ours() -> float:
-        seconds = _outputs_of(LOAD + MODEL, SHOWN)
+        seconds = _seconds_to_outputs(LOAD + MODEL, SHOWN)
         texts.append(seconds["text"])
         return seconds["panel"]
 
-    panels, theirs = turns(repeats, ours, lambda: _outputs_of(MODEL, COMPILED)["end"])
+    panels, theirs = turns(repeats, ours, lambda: _seconds_to_outputs(MODEL, COMPILED)["end"])
     yield limit_row(1.0, "first text below the magic in a fresh kernel", *texts)
     yield Row("panel with the graph in a fresh kernel", "the first result of plain torch.compile", panels, theirs, 0.3)
 
 
-def _outputs_of(first: str, then: str) -> Mapping[str, float]:
+def _seconds_to_outputs(first: str, then: str) -> Mapping[str, float]:
     """Return the seconds from the start of the second cell to its first text, its panel and its end."""
     seconds: dict[str, float] = {}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from types import MappingProxyType
 
 import torch
@@ -17,6 +16,7 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.grouping import grouped
+from tests.shared.work import torch_threads
 
 PIECES = 100
 """The number of equal pieces of work in one call; a slowdown of 3 % is three more pieces."""
@@ -83,14 +83,3 @@ def table(outcomes: Iterable[Outcome]) -> str:
         share = called / len(verdicts)
         lines.append(f"{slowdown:>8.0%}  {method:<22}  {f'{called} of {len(verdicts)}':>16}  {share:>6.1%}  {others}")
     return "\n".join(lines)
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Context manager: torch uses ``count`` threads."""
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads_before)

@@ -436,7 +436,7 @@ def test_work_between_rounds_is_not_charged(clock: FakeClock, fake_call: MakeFak
     assert all(later - earlier > 10 for earlier, later in pairwise(places))
 
 
-def test_first_calls_sets_the_number_of_first_calls(clock: FakeClock, fake_call: MakeFakeCall) -> None:
+def test_first_calls_sets_the_number_of_untimed_calls(clock: FakeClock, fake_call: MakeFakeCall) -> None:
     run_rounds([fake_call("eager", 8.0)], 4.0, clock=clock, first_calls=1)
     assert clock.log == ["eager"] * 3, "one first call, one that warms up, and a round"
 

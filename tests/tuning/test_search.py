@@ -337,7 +337,7 @@ def test_traces_without_a_plan_in_the_race_are_freed(ledger: Ledger) -> None:
     assert all(JOINT in kept for kept in freed[1:])
 
 
-def test_the_data_frame_has_all_tries_the_text_timed_ones(ledger: Ledger) -> None:
+def test_the_data_frame_has_all_tries_and_the_text_the_timed_ones(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(cost_model({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
     table = tries_table(tuning)
     frame = table.dataframe()
