@@ -136,7 +136,7 @@ class SearchBest(Record, frozen=True, omit_defaults=False):
     speeds: tuple[Speed, ...] = ()
     """Its speeds against the other variants."""
     compared: Count = 0
-    """How many plans were timed."""
+    """How many plans were tried."""
     final: bool = True
     """False if the search ended before its final comparison, so that this is the best plan so far."""
 
@@ -333,21 +333,30 @@ def _final_tries(session: Session) -> dict[VariantName, Try]:
     return finals if compared is None else {**finals, VariantName.REGIONAL: compared}
 
 
-def speeds_of_try(tried: Try, noise: Noise) -> tuple[Speed, Speed]:
+_NO_FULL = {
+    Outcome.WRONG: f"{Verdict.WITHHELD}: numerics of {VariantName.FULL} {NumericsVerdict.FAILED}",
+    Outcome.CHAOTIC: f"{Verdict.WITHHELD}: numerics of {VariantName.FULL} {NumericsVerdict.CHAOTIC}",
+    Outcome.FAILED: FAILED,
+}
+"""Why a search has not compared its plans with ``torch.compile``, by the outcome of its try."""
+
+
+def speeds_of_try(tried: Try, tuning: Tuning) -> tuple[Speed, Speed]:
     """Return the speeds of a search's plan against eager and ``torch.compile``."""
     word = WORDS[VariantName.FULL if tried.title == TORCH_COMPILE else VariantName.REGIONAL]
+    full_try = tuning.by_title.get(TORCH_COMPILE)
+    no_full = NOT_MEASURED if full_try is None else _NO_FULL.get(full_try.outcome, NOT_MEASURED)
+    pairs = ((VariantName.EAGER, tried.speedup, NOT_MEASURED), (VariantName.FULL, tried.over_full, no_full))
     eager, full = (
-        Speed(word, against, verdict, _if_narrow(ratio), why=why)
-        for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
-        for verdict, why in [_verdict_from_interval(ratio, noise)]
+        Speed(word, WORDS[against], verdict, _if_narrow(ratio), why=why)
+        for against, ratio, missing in pairs
+        for verdict, why in [(missing, "") if ratio is None else _verdict_from_interval(ratio, tuning.noise)]
     )
     return eager, full
 
 
-def _verdict_from_interval(ratio: Figure | None, noise: Noise) -> tuple[str, str]:
+def _verdict_from_interval(ratio: Figure, noise: Noise) -> tuple[str, str]:
     """Return a verdict from an interval whose samples are not known any more, and the reason if it has no winner."""
-    if ratio is None:
-        return NOT_MEASURED, ""
     if ratio.bounds is None:
         return str(Verdict.without_interval(busy=noise.is_busy)), ratio.why
     low, high = ratio.bounds
@@ -367,9 +376,8 @@ def _found_by_search(session: Session) -> SearchBest | None:
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
         return None
-    compared = sum(tuning.counts[outcome] for outcome in (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE))
     return SearchBest(
-        best.title, if_bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer)
+        best.title, if_bounded(best.time_s), speeds_of_try(best, tuning), tuning.tried, bool(tuning.answer)
     )
 
 
@@ -546,7 +554,7 @@ def _measure_longer(session: Session) -> Advice:
 
 def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
     if VariantName.REGIONAL in finals:
-        speed = speeds_of_try(finals[VariantName.REGIONAL], QUIET)[0]
+        speed = speeds_of_try(finals[VariantName.REGIONAL], Tuning(()))[0]
         return AnswerState.ANSWERED if speed.is_certain else AnswerState.NO_VERDICT
     if finals:
         return AnswerState.TRACED
@@ -574,12 +582,12 @@ def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Fi
     return times, _speeds(session, state)
 
 
-def _searched_speeds(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+def _searched_speeds(finals: Mapping[VariantName, Try], tuning: Tuning) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
     """Return the times of a call and the speeds from the final comparison of a search."""
     regional, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
     times = {WORDS[name]: seconds for name, tried in finals.items() if (seconds := if_bounded(tried.time_s))}
-    speeds = () if regional is None else speeds_of_try(regional, noise)
-    return times, (*speeds, *(() if full is None else speeds_of_try(full, noise)[:1]))
+    speeds = () if regional is None else speeds_of_try(regional, tuning)
+    return times, (*speeds, *(() if full is None else speeds_of_try(full, tuning)[:1]))
 
 
 @derived
@@ -587,7 +595,7 @@ def answer_of(session: Session) -> Answer:
     """Return the answer of a session."""
     finals, tuning = _final_tries(session), session.tuning or Tuning(())
     state = _state(session, finals)
-    times, speeds = _searched_speeds(finals, tuning.noise) if finals else _measured_speeds(session, state)
+    times, speeds = _searched_speeds(finals, tuning) if finals else _measured_speeds(session, state)
     timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
     rows = () if finals else session.numerics_of(VariantName.REGIONAL)

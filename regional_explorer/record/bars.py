@@ -107,7 +107,7 @@ def _found_bars(session: Session, answer: Answer) -> list[Bar]:
         tries.insert(0, (EARLIER, before))
     apart = bool(answer.times) and not answer.of_search
     return [
-        Bar(word, seconds, _speed_to_show(*speeds_of_try(tried, tuning.noise)), tried.plan, apart)
+        Bar(word, seconds, _speed_to_show(*speeds_of_try(tried, tuning)), tried.plan, apart)
         for word, tried in tries
         if tried.plan not in (None, session.plan) and (seconds := if_bounded(tried.time_s)) is not None
     ]

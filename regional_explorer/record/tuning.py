@@ -41,6 +41,12 @@ class Outcome(StrEnum):
 
     SAME_CODE = "same code"
     WRONG = "wrong results"
+    CHAOTIC = "chaotic"
+    """Rounding alone may change its results without limit, so whether they are right is unknown."""
+
+    NOT_BITWISE = "not bitwise"
+    """Its results are right, but bitwise equality with eager's was required."""
+
     FAILED = "failed"
     NOT_TRIED = "not tried"
 
@@ -170,8 +176,18 @@ class Tuning(Record, frozen=True, dict=True):
 
     @property
     def counts(self) -> Counter[Outcome]:
-        """The number of plans with each outcome."""
-        return Counter(tried.outcome for tried in self.tries if tried.stage is not SearchStage.REFERENCE)
+        """The number of plans with each outcome; eager and ``torch.compile`` are not plans, the plan at hand is one."""
+        return Counter(tried.outcome for tried in self.tries if tried.title not in {EAGER, TORCH_COMPILE})
+
+    @property
+    def tried(self) -> int:
+        """The number of plans that were tried, whatever the outcome."""
+        return sum(number for outcome, number in self.counts.items() if outcome is not Outcome.NOT_TRIED)
+
+    @property
+    def not_tried(self) -> Counter[str]:
+        """The number of plans that were not tried, by reason: the first clause of each ``why``."""
+        return Counter(tried.why.partition(":")[0] for tried in self.tries if tried.outcome is Outcome.NOT_TRIED)
 
 
 # ---------------------------------------------------------------------------------------------------- suggested regions

@@ -49,7 +49,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
                 tone=lambda row: "bad" if row.outcome in (Outcome.WRONG, Outcome.FAILED) else "quiet",
             ),
             Column("final", lambda row: row.final, "timed", text=_when_timed, tone="quiet"),
-            Number("time_us", lambda row: row.time_s),
+            Number("time_us", lambda row: row.time_s if row.final else None),
             Number("speedup", lambda row: row.speedup, "eager ÷", write=times),
             *bound_columns("speedup_low", "speedup_high", lambda row: row.speedup)[:2],
             Number("over_full", lambda row: row.over_full, "torch.compile ÷", write=times),
@@ -57,20 +57,24 @@ def tries_table(tuning: Tuning) -> Table[Try]:
             Number("compile_s", lambda row: measured_once(row.compile_s), "compile"),
             Number("peak_bytes", lambda row: row.peak_bytes, "peak"),
             Number("kept_bytes", lambda row: row.kept_bytes, "kept", dtype="Int64"),
-            Column("why", lambda row: row.why, "note"),
+            Column("why", lambda row: row.why, "note", text=_note),
             Column("same_as", lambda row: row.same_as),
         ),
         rows,
         "",
         lambda: [" ".join(search_notes(tuning))],
         heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
-        shown=[row for row in rows if row.outcome is Outcome.MEASURED or row.final],
+        shown=[row for row in rows if row.outcome is Outcome.MEASURED or row.final or row.plan is None],
         fold="closed",
     )
 
 
 def _when_timed(row: Try) -> str:
     return "final" if row.final else "while searching" if row.score is not None else NONE
+
+
+def _note(row: Try) -> str:
+    return ": ".join(filter(None, (row.outcome if row.outcome in _WHAT_IT_DOES else "", row.why)))
 
 
 def _interval_text(row: Try) -> str:
@@ -80,21 +84,55 @@ def _interval_text(row: Try) -> str:
 def search_sentences(tuning: Tuning) -> str:
     """Return the result of a search in a few sentences."""
     plan, rival, best = tuning.by_title.get(tuning.answer), tuning.by_title.get(tuning.rival), tuning.best_so_far
+    tried = count(tuning.tried, "plan") if tuning.tried else "no plan"
     if plan is None:
-        so_far = f" Best so far, while searching: {best.title}, {_speed_text(best)}." if best is not None else ""
-        return f"The search ended before its final comparison: {tuning.stopped}.{so_far}"
-    if tuning.gain is None or rival is None:
-        tried = [row for row in tuning.tries if row.plan is not None]
-        if not any(row.final for row in tried):
-            tried.sort(key=lambda row: row.outcome is Outcome.NOT_TRIED)
-            why = next((f": {row.title}: {row.why}" for row in tried if row.why), "")
-            return f"No plan was compared with {plan.title}{why}."
-        closest = f" The best of the others: {best.title}, {_speed_text(best)}." if best and best is not plan else ""
-        doubt = f" Differences below {percent(tuning.floor)} do not count." if best and _seems_faster(best) else ""
-        return f"No plan was found that is faster than {plan.title} beyond doubt.{closest}{doubt}"
-    over_eager = f"; {with_interval(plan.speedup)} as fast as eager" if plan.speedup and rival.title != EAGER else ""
-    speed = f"{plan.title}: {with_interval(tuning.gain)} as fast as {rival.title}{over_eager}."
-    return " ".join([speed, *_differences(tuning, plan)])
+        found = [f"The search ended before its final comparison: {tuning.stopped}.", f"It tried {tried}."]
+        found += [f"Best so far, while searching: {best.title}, {_speed_text(best)}."] if best is not None else []
+    elif tuning.gain is None or rival is None:
+        found = [f"The search tried {tried}.", *_no_faster_plan(tuning, plan)]
+    else:
+        ratios = [
+            (tuning.gain, rival.title),
+            *([(plan.speedup, EAGER)] if plan.speedup and rival.title != EAGER else []),
+        ]
+        speeds = "; ".join(f"{with_interval(ratio)} as fast as {other}" for ratio, other in ratios)
+        found = [
+            f"{plan.title}: {speeds}.",
+            f"It is the best of {tried} that the search tried.",
+            *_differences(tuning, plan),
+        ]
+    return " ".join([*found, *_left_out(tuning)])
+
+
+def _no_faster_plan(tuning: Tuning, answer: Try) -> Iterator[str]:
+    """Yield that no plan is faster than the answer, and how close the best one comes."""
+    best = tuning.best_so_far
+    if best is None:
+        failed = [f"{row.title}: {row.outcome}: {row.why}" for row in tuning.tries if row.plan is not None and row.why]
+        yield from [f"None was compared with {answer.title}; {failed[0]}."] if failed and tuning.tried else []
+        return
+    yield f"None is clearly faster than {answer.title}."
+    if best is not answer:
+        yield f"The best of them: {best.title}, {_speed_text(best)}."
+    if _seems_faster(best):
+        yield f"Differences below {percent(tuning.floor)} do not count."
+
+
+_WHAT_IT_DOES = {
+    Outcome.WRONG: "gives wrong results on this call",
+    Outcome.CHAOTIC: "was left out, as rounding decides its results",
+    Outcome.NOT_BITWISE: "was left out",
+    Outcome.FAILED: "fails on this call",
+}
+
+
+def _left_out(tuning: Tuning) -> Iterator[str]:
+    """Yield why ``torch.compile`` was no rival, and how many plans were not tried."""
+    full = tuning.by_title.get(TORCH_COMPILE)
+    if full is not None and full.outcome in _WHAT_IT_DOES:
+        yield f"{TORCH_COMPILE} {_WHAT_IT_DOES[full.outcome]}: {full.why}."
+    for why, number in tuning.not_tried.items():
+        yield f"{count(number, 'plan')} {'was' if number == 1 else 'were'} not tried: {why}."
 
 
 def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:

@@ -12,7 +12,7 @@ from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Tracing
-from regional_explorer.record.tuning import Suggestion
+from regional_explorer.record.tuning import Outcome, Suggestion
 
 
 class CutPlan(Protocol):
@@ -41,14 +41,14 @@ class CompileResult(NamedTuple):
     code: str
     seconds: float
     failure: str = ""
-    may_succeed_later: bool = False
     launches: int | None = None
 
 
 class CheckResult(NamedTuple):
-    """The comparison of a plan's results with eager's; ``wrong`` says how they differ, empty if they are right."""
+    """The comparison of results with eager's; if ``outcome`` is not ``MEASURED``, ``why`` says how they differ."""
 
-    wrong: str
+    outcome: Outcome
+    why: str
     bitwise: bool
 
 
@@ -96,8 +96,8 @@ class Bench(Protocol[P]):
     def compile(self, prepared: Sequence[P], run: Run) -> Sequence[CompileResult | None]:
         """Compile plans; None for a plan that was not reached before ``run`` was cancelled."""
 
-    def check(self, prepared: P) -> CheckResult:
-        """Compare the results of a plan with eager's."""
+    def check(self, prepared: P | None) -> CheckResult:
+        """Compare the results of a plan, or of plain ``torch.compile`` for None, with eager's."""
 
     def call(self, prepared: P, title: str) -> TimedCall:
         """Return the call under a compiled plan."""

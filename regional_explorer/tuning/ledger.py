@@ -21,24 +21,23 @@ try:
 except ImportError:  # Windows: appends of one short line are rarely torn there, and a torn line is left out
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class LedgerEntry(Record, frozen=True):
-    """The result of one try.
+    """The speed of one try, or that its code is another's.
 
     ``key`` identifies the tried plan by its graphs, layouts, configs, settings and machine, never by names of nodes.
-    The timings were taken on that machine.
+    The timings were taken on that machine. Whether results are right depends on values, and a failure may pass: neither
+    is in the key, so neither is kept.
     """
 
     key: str
     title: str
     outcome: Outcome
-    why: str = ""
     code: str = ""
     over_full: Figure | None = None
     compile_s: Seconds | None = None
-    bitwise: bool = False
     format: int = FORMAT
 
 

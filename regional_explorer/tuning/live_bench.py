@@ -40,20 +40,23 @@ from regional_explorer.measure.rounds import figure_of
 from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
-from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
+from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind, kept_for_backward
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, Tracing
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import paired_gaps
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion, best_first
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Suggestion, best_first
 from regional_explorer.regions.suggest import suggest_regions
 from regional_explorer.torch_api.inductor import without_autotune_reports
 from regional_explorer.torch_api.torch_config import settings_text
 from regional_explorer.tuning.bench import CheckResult, CompileResult, RaceResult, TimedPiece
 from regional_explorer.tuning.budget import Spending
 from regional_explorer.tuning.crew import Crew
+
+_OUTCOMES = {NumericsVerdict.FAILED: Outcome.WRONG, NumericsVerdict.CHAOTIC: Outcome.CHAOTIC}
+"""The outcome of a try whose results were not found right."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ class LiveBench:
         programs = [plan.program for plan in prepared]
         with without_autotune_reports():
             self._run_untimed(lambda: self._compile(programs, run))
-        return [_compile_result(program, self._crew.given_up) for program in programs]
+        return list(map(_compile_result, programs))
 
     def _compile(self, programs: Sequence[Program], run: Run) -> None:
         first, *others = programs
@@ -195,26 +198,29 @@ class LiveBench:
                     values[workpiece.fingerprint] = values_to_send(workpiece.inputs, recorded.args)
         return values[wanted.workpiece.fingerprint]
 
-    def check(self, prepared: LivePlan) -> CheckResult:
-        """Compare the results of a plan with eager's, as ``ex.benchmark`` does.
+    def check(self, prepared: LivePlan | None) -> CheckResult:
+        """Compare results with eager's, as ``ex.benchmark`` does: a plan's, or plain ``torch.compile``'s for None.
 
         Raises:
             CancelledError: the search was cancelled.
-            RegionCompileError: the plan does not run.
+            RegionCompileError: it does not run.
         """
-        run, results, ready = self.context.run.silent(), BenchmarkResults(), [VariantName.REGIONAL]
-        verdicts, _ = check_numerics(prepared.variants, ready, run, results)
+        name, variants = VariantName.FULL, self.variants
+        if prepared is not None:
+            name, variants = VariantName.REGIONAL, prepared.variants
+        run, results, ready = self.context.run.silent(), BenchmarkResults(), [name]
+        verdicts, _ = check_numerics(variants, ready, run, results)
         if run.cancelled():
             raise CancelledError
         if not ready:
             raise RegionCompileError(results.diagnostics[-1].message)
-        if trouble := self.trouble(prepared):
+        if prepared is not None and (trouble := self.trouble(prepared)):
             raise RegionCompileError(trouble)
-        verdict = verdicts[VariantName.REGIONAL]
-        rows = [row for row in results.numerics if row.variant == VariantName.REGIONAL]
+        rows = [row for row in results.numerics if row.variant == name]
+        outcome = _OUTCOMES.get(verdicts[name], Outcome.MEASURED)
         worst = max(rows, key=lambda row: (row.verdict.withholds_speedup, row.share))
-        wrong = f"numerics {verdict}: {error_in_words(worst)}" if verdict.withholds_speedup else ""
-        return CheckResult(wrong, all(row.bitwise for row in rows))
+        why = "" if outcome is Outcome.MEASURED else error_in_words(worst)
+        return CheckResult(outcome, why, all(row.bitwise for row in rows))
 
     def trouble(self, prepared: LivePlan) -> str:
         """Return what has gone wrong in this step; empty if nothing."""
@@ -404,14 +410,13 @@ def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:20]
 
 
-def _compile_result(program: Program, given_up: set[str]) -> CompileResult | None:
+def _compile_result(program: Program) -> CompileResult | None:
     """Return the result of a program's compile; None if it was not completed."""
     store, keys = program.store, program.keys()
     failed = next((switch.failure for switch in program.switches if switch.failure is not None), "")
     failed_keys = [key for key in keys.values() if key in store.failures]
     if failed or failed_keys:
-        failure = failed or store.failures[failed_keys[0]]
-        return CompileResult("", 0.0, failure, may_succeed_later=not (store.retried | given_up).isdisjoint(failed_keys))
+        return CompileResult("", 0.0, failed or store.failures[failed_keys[0]])
     if any(key not in store.artifacts for key in keys.values()):
         return None
     code = _content(
@@ -487,9 +492,9 @@ def _measured_suggestion(bench: LiveBench, time: Spending, suggestion: Suggestio
             time.stop_if_cancelled()
             return replace(suggestion, why_not=built.failure if built else NO_BUDGET)
         with time.step("checking", f"checking numerics: {suggestion.name}"):
-            wrong = bench.check(prepared).wrong
-        if wrong:
-            return replace(suggestion, why_not=wrong)
+            outcome, why, _ = bench.check(prepared)
+        if outcome is not Outcome.MEASURED:
+            return replace(suggestion, why_not=f"{outcome}: {why}")
         with time.step("timing", f"timing {suggestion.name}", timed=True):
             gain_s = bench.gain_s(prepared, timing_s, time.end_s)
     except (CancelledError, NoCompilerError):

@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.plan import config_texts
 from regional_explorer.record.statistics import MIN_FLOOR
-from regional_explorer.record.tuning import AT_HAND, Outcome, PieceRace, SearchStage, Try, Tuning
+from regional_explorer.record.tuning import AT_HAND, EAGER, Outcome, PieceRace, SearchStage, Try, Tuning
 from regional_explorer.tables.tuning import search_sentences
 from regional_explorer.tuning.bench import Bench, P, RaceResult, TimedPiece
 from regional_explorer.tuning.budget import Limits
@@ -123,7 +123,7 @@ class _Search(Generic[P]):
                 wrapped.append(with_wrapper)
             else:
                 self.tries.leave_out(
-                    with_wrapper, f"without the wrapper it is at least {behind:.0%} slower than the best"
+                    with_wrapper, f"too slow without the C++ wrapper: at least {behind:.0%} slower than the best"
                 )
         self.tries.try_all(wrapped)
 
@@ -231,10 +231,9 @@ class _Search(Generic[P]):
         at_hand = [AT_HAND] if AT_HAND in self.tries.ready else []
         compared = [*self.tries.references, *at_hand, *finalists]
         result = self.tries.measure(compared, self._final_s(compared), "the final comparison")
-        self.tries.drop_failed((*at_hand, *finalists), result)
-        measured = [
-            title for title in result.samples if self.tries.phase in result.samples[title] and title in self.tries
-        ]
+        self.tries.drop_failed(compared, result)
+        right = self.tries.references.keys() | self.tries.ready.keys()
+        measured = [title for title in compared if title in right and self.tries.phase in result.samples.get(title, {})]
         for title in measured:
             self.tries.record_times(title, result, final=True)
         self.noise, self.floor = result.noise, result.floor(self.tries.phase)
@@ -245,7 +244,7 @@ class _Search(Generic[P]):
         self.stopped = result.stopped
 
         def speed(title: str) -> float:
-            ratio = result.ratio(title, self.tries.phase)
+            ratio = result.ratio(title, self.tries.phase, EAGER)
             return 1.0 if ratio is None else ratio.value
 
         self.rival = self.answer = max(rivals, key=speed, default="")
@@ -262,9 +261,14 @@ class _Search(Generic[P]):
         return min(self.time.share_s(FINAL_SHARE), max(self.time.share_s(FINAL_SHARE / 4.0), left_s))
 
     def _finalists(self) -> list[str]:
-        """Return the best plans; a plan whose trace was freed is compiled again if the budget allows it."""
+        """Return the best plans that may be faster than all others by the races so far.
+
+        A plan whose trace was freed is compiled again if the budget allows it.
+        """
         end_s, finalists = self.time.end_s, list[str]()
-        for title in (*self.tries.fastest_first(), *self.tries.unraced()):
+        ranked = self.tries.fastest_first()
+        may_win = [title for title in ranked if _surely_behind(self.tries[title], self.tries[ranked[0]], 1.0) == 0.0]
+        for title in (*may_win, *self.tries.unraced()):
             if len(finalists) == FINALISTS:
                 break
             is_ready = title in self.tries.ready or (self.time.now() < end_s and self.tries.make_ready(title))
@@ -297,9 +301,12 @@ def _piece_race(partition: str, results: Mapping[str, RaceResult]) -> PieceRace:
     return PieceRace(partition, best, faster[best].speedup if best else None)
 
 
-def _surely_behind(tried: Try, best: Try) -> float:
-    """Return the fraction by which a try is at least slower than the best; 0 if an interval is missing."""
+def _surely_behind(tried: Try, best: Try, least: float = 0.0) -> float:
+    """Return the fraction by which a try is at least slower than the best, and than a call whose score is ``least``.
+
+    It is 0 if an interval is missing.
+    """
     speed, best_speed = tried.over_full or tried.speedup, best.over_full or best.speedup
     if speed is None or best_speed is None or speed.high is None or best_speed.low is None:
         return 0.0
-    return max(0.0, 1.0 - speed.high / best_speed.low)
+    return max(0.0, 1.0 - speed.high / max(best_speed.low, least))

@@ -23,6 +23,7 @@ from regional_explorer.record.tuning import (
     Outcome,
     SearchStage,
     Try,
+    Tuning,
 )
 from regional_explorer.style.formats import duration, size, times
 from regional_explorer.tuning.bench import Bench, P
@@ -46,8 +47,8 @@ The first plan is compiled alone: it shows what the others will cost.
 """
 FINALISTS = 3
 
-NOT_BITWISE = "its results do not equal eager's to the bit"
-NOT_COMPARED = "its results were not compared to the bit with eager's"
+NOT_BITWISE = "its results are right, but not equal to eager's to the bit"
+BUDGET = "the budget was too short"
 
 
 class Tries(Generic[P]):
@@ -68,7 +69,7 @@ class Tries(Generic[P]):
         self._by_title: dict[str, Try] = {}
         self._prepared_keys: dict[str, str] = {}
         self._titles_by_code: dict[str, str] = {}
-        self._bitwise: dict[str, bool] = {}
+        self._best_shown: Try | None = None
         self._most_bytes: float | None = None
 
     def __getitem__(self, title: str) -> Try:
@@ -101,22 +102,19 @@ class Tries(Generic[P]):
             high = peak.peak_bytes.high
             self._most_bytes = max(peak.least_bytes, peak.peak_bytes.value if high is None else high)
         began_s = self.time.now()
+        self._by_title[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED)
         try:
             with self.time.step("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
                 self.references[TORCH_COMPILE], compile_s = bench.full()
+            self._update(TORCH_COMPILE, compile_s=compile_s)
+            self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
+            if self._is_right(TORCH_COMPILE):
+                peak = self._peak_memory(TORCH_COMPILE, self.references[TORCH_COMPILE])
+                self._update(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
         except (NoCompilerError, CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
-            self._by_title[TORCH_COMPILE] = Try(
-                TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=error_line(error)
-            )
-        else:
-            why = NOT_COMPARED if self._limits.numbers is NumericsRequirement.BITWISE else ""
-            compiled = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, why=why, compile_s=compile_s)
-            self._by_title[TORCH_COMPILE] = compiled
-            self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
-            peak = self._peak_memory(TORCH_COMPILE, self.references[TORCH_COMPILE])
-            self._update(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
+            self._drop(TORCH_COMPILE, Outcome.FAILED, error_line(error))
 
     # ----------------------------------------------------------------------------------------------------- one batch
 
@@ -133,7 +131,7 @@ class Tries(Generic[P]):
             self.candidates[candidate.title] = candidate
             if not self._has_time(candidate, [other for other, _ in batch.values()]):
                 needs = f"it would take about {duration(self.time.cost_s(candidate))} to compile and time"
-                self.leave_out(candidate, f"the budget is spent: {needs}")
+                self.leave_out(candidate, f"{BUDGET}: {needs}")
             elif (prepared := self._prepare(candidate)) is not None:
                 batch[candidate.title] = candidate, prepared
             if len(batch) == (BATCH if self._has_compared else 1):
@@ -181,21 +179,18 @@ class Tries(Generic[P]):
         return prepared
 
     def _remember(self, candidate: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
-        """Take over the result of an earlier search; return whether the candidate needs no try any more."""
-        tried = candidate.as_try(entry.outcome, entry.why, kept_bytes=kept_bytes, remembered=True)
+        """Take over the speed of an earlier search; return whether the candidate needs no try any more."""
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self._titles_by_code:
             return False
         if entry.code and (other := self._titles_by_code.setdefault(entry.code, candidate.title)) != candidate.title:
             self._record_same_code(candidate, other)
             return True
-        if entry.outcome in (Outcome.MEASURED, Outcome.SLOWER):
-            if self._limits.numbers is NumericsRequirement.BITWISE and not entry.bitwise:
-                tried = replace(tried, outcome=Outcome.WRONG, why=NOT_BITWISE)
-            elif entry.over_full is None or entry.over_full.bounds is None or TORCH_COMPILE not in self.references:
-                return False  # a result without an interval is not relied on
-            else:
-                tried = replace(tried, over_full=entry.over_full, compile_s=entry.compile_s)
-        self._by_title[candidate.title] = tried
+        if entry.over_full is None or entry.over_full.bounds is None or TORCH_COMPILE not in self.references:
+            return False  # a result without an interval is not relied on
+        if self._limits.numbers is NumericsRequirement.BITWISE:
+            return False  # most plans are not equal to the bit, and only a check of these values shows which are
+        known = {"over_full": entry.over_full, "compile_s": entry.compile_s, "kept_bytes": kept_bytes}
+        self._by_title[candidate.title] = candidate.as_try(entry.outcome, remembered=True, **known)
         return True
 
     def _compile(self, batch: Mapping[str, tuple[Candidate, P]]) -> list[str]:
@@ -206,7 +201,7 @@ class Tries(Generic[P]):
         self.time.stop_if_cancelled()
         for (candidate, prepared), built in zip(batch.values(), results, strict=True):
             if built is None:
-                self.leave_out(candidate, "the budget was spent before it was compiled")
+                self.leave_out(candidate, f"{BUDGET}: it ended during the compile")
                 continue
             costs: dict[str, Any] = {
                 "compile_s": built.seconds,
@@ -215,8 +210,6 @@ class Tries(Generic[P]):
             }
             if built.failure:
                 self._by_title[candidate.title] = candidate.as_try(Outcome.FAILED, built.failure, **costs)
-                if not built.may_succeed_later:
-                    self._write(prepared.key, candidate.title)
             elif (other := self._titles_by_code.setdefault(built.code, candidate.title)) != candidate.title:
                 self._record_same_code(candidate, other)
                 self._write(prepared.key, candidate.title, built.code)
@@ -229,22 +222,20 @@ class Tries(Generic[P]):
         return new
 
     def _is_right(self, title: str) -> bool:
-        """Return whether the results of a plan are as close to eager's as required."""
+        """Return whether the results of a plan or of ``torch.compile`` are as close to eager's as required."""
         try:
             with self.time.step("checking", f"checking numerics: {title}"):
-                checked = self._bench.check(self.ready[title])
+                outcome, why, bitwise = self._bench.check(self.ready.get(title))
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - compiled code may raise anything
             self._drop(title, Outcome.FAILED, error_line(error))
             return False
-        not_bitwise = self._limits.numbers is NumericsRequirement.BITWISE and not checked.bitwise
-        if checked.wrong:
-            self._drop(title, Outcome.WRONG, checked.wrong)
-        elif not_bitwise:
-            self._drop(title, Outcome.WRONG, NOT_BITWISE, remember=False)
-        self._bitwise[title] = checked.bitwise
-        return title in self.ready
+        if outcome is Outcome.MEASURED and self._limits.numbers is NumericsRequirement.BITWISE and not bitwise:
+            outcome, why = Outcome.NOT_BITWISE, NOT_BITWISE
+        if outcome is not Outcome.MEASURED:
+            self._drop(title, outcome, why)
+        return outcome is Outcome.MEASURED
 
     def _race(self, titles: Sequence[str], compile_s: float, beside: str | None) -> None:
         """Time new plans against each other, an earlier plan and ``torch.compile``; slower plans leave early."""
@@ -259,15 +250,17 @@ class Tries(Generic[P]):
             f"racing {count(len(titles), 'plan')}",
             self._slower,
         )
-        failed = self.drop_failed((*others, *titles), result)
+        failed = self.drop_failed((result.baseline, *others, *titles), result)
+        alone = result.baseline in failed
         # A pruned plan may have been slower only than a plan that has failed since.
-        repeated = [title for title in titles if failed and title in result.pruned and title in self.ready]
+        again = titles if alone else result.pruned if failed else ()
+        repeated = [title for title in titles if title in again and title in self.ready]
         for title in (*others, *titles):
-            if title not in self.ready or title in repeated:
+            if alone or title not in self.ready or title in repeated:
                 continue
             self.record_times(title, result)
             if self._by_title[title].score is None:
-                self._drop(title, Outcome.FAILED, f"it could not be compared with {self.baseline}", remember=False)
+                self._drop(title, Outcome.FAILED, f"it could not be compared with {self.baseline}")
             elif title in titles:
                 self._update(title, outcome=Outcome.SLOWER if title in result.pruned else Outcome.MEASURED)
                 self._write(self.ready[title].key, title, self._code_of(title))
@@ -275,9 +268,10 @@ class Tries(Generic[P]):
         self._race(repeated, compile_s, beside)
 
     def drop_failed(self, titles: Sequence[str], result: RoundsResult) -> list[str]:
-        """Drop and return the plans that raised in their rounds, or did not run their own code."""
-        whys = {title: result.dropped.get(title) or self._bench.trouble(self.ready[title]) for title in titles}
-        failed = [title for title, why in whys.items() if why]
+        """Drop and return the calls that raised in their rounds, or plans that did not run their own code."""
+        troubles = {title: self._bench.trouble(self.ready[title]) for title in titles if title in self.ready}
+        whys = {title: result.dropped.get(title) or troubles.get(title, "") for title in titles}
+        failed = [title for title, why in whys.items() if why and title != EAGER]
         for title in failed:
             self._drop(title, Outcome.FAILED, whys[title])
         return failed
@@ -320,11 +314,11 @@ class Tries(Generic[P]):
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - as in the first try
-            self._drop(title, Outcome.FAILED, error_line(error), remember=False)
+            self._drop(title, Outcome.FAILED, error_line(error))
             return False
         self.time.stop_if_cancelled()
         if built is None or built.failure:
-            self._drop(title, Outcome.FAILED, built.failure if built else "it was not compiled", remember=False)
+            self._drop(title, Outcome.FAILED, built.failure if built else "it was not compiled")
             return False
         self.ready[title] = prepared
         if not self._by_title[title].remembered:
@@ -400,12 +394,13 @@ class Tries(Generic[P]):
         """Record why a candidate is not tried."""
         self._by_title[candidate.title] = candidate.as_try(Outcome.NOT_TRIED, why)
 
-    def _drop(self, title: str, outcome: Outcome, why: str, *, remember: bool = True) -> None:
-        """Take a plan out of the search."""
-        prepared = self.ready.pop(title, None)
+    def _drop(self, title: str, outcome: Outcome, why: str) -> None:
+        """Take a plan, or plain ``torch.compile`` with all speeds relative to it, out of the search."""
         self._update(title, outcome=outcome, why=why)
-        if remember and prepared is not None:
-            self._write(prepared.key, title)
+        self.ready.pop(title, None)
+        if self.references.pop(title, None) is not None:
+            for tried in self:
+                self._update(tried.title, over_full=None)
 
     def _write(self, key: str, title: str, code: str = "") -> None:
         tried = self._by_title[title]
@@ -414,11 +409,9 @@ class Tries(Generic[P]):
                 key,
                 title,
                 tried.outcome,
-                "" if tried.outcome in (Outcome.MEASURED, Outcome.SLOWER) else tried.why,
                 code,
                 tried.over_full,
                 tried.compile_s,
-                self._bitwise.get(title, False),
             )
         )
 
@@ -443,7 +436,14 @@ class Tries(Generic[P]):
 
     def _so_far(self) -> str:
         """Return the results so far, for the progress line."""
-        best, number = self.best, sum(tried.outcome is not Outcome.NOT_TRIED for tried in self._by_title.values())
-        if best is None or (score := self._by_title[best].score) is None:
+        so_far = Tuning(tuple(self))
+        best, before = so_far.best_so_far, self._best_shown
+        if best is None or best.score is None:
             return ""
-        return f"best so far {times(score)} as fast as {self.baseline}, {number} tried; "
+        now, highest, fell = times(best.score), times(before.score) if before and before.score else "", ""
+        if before is None or (before.score or 0.0) <= best.score:
+            self._best_shown = best
+        elif now != highest:
+            why = "was timed again" if self._by_title[before.title].can_be_chosen else "had to be dropped"
+            fell = f" ({highest} before a plan {why})"
+        return f"best so far {now} as fast as {self.baseline}{fell}, {count(so_far.tried, 'plan')} tried; "

@@ -17,7 +17,7 @@ from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Direction, Plan, Tracing
 from regional_explorer.record.session import Environment
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Suggestion
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Suggestion
 from regional_explorer.tuning.bench import CheckResult, CompileResult, RaceResult, TimedPiece
 from regional_explorer.tuning.space import WHOLE, is_whole
 from tests.shared.fakes import FakeClock
@@ -34,6 +34,7 @@ class Behaviour:
     compile_s: float = 5.0
     code: str = ""
     wrong: str = ""
+    chaotic: str = ""
     failure: str = ""
     refusal: str = ""
     raises: str = ""
@@ -78,7 +79,7 @@ class ReplayBench:
     simulate_pieces: Callable[[Plan], Sequence[SimulatedPiece]] = lambda _plan: ()
     eager_over: float = 1.3
     full: Callable[[], tuple[TimedCall, float]] = field(init=False)
-    full_fails: str = ""
+    torch_compile: Behaviour = field(default_factory=Behaviour)
     step_s: float = 0.03
     noise: float = 0.004
     drift: float = 0.0
@@ -135,12 +136,14 @@ class ReplayBench:
             )
         return built
 
-    def check(self, prepared: ReplayedPlan) -> CheckResult:
-        self.log.append(("check", prepared.key))
+    def check(self, prepared: ReplayedPlan | None) -> CheckResult:
+        behaviour = self.torch_compile if prepared is None else prepared.behaviour
+        self.log.append(("check", TORCH_COMPILE if prepared is None else prepared.key))
         self.clock.spend(0.1)
-        if prepared.behaviour.raises == "check":
+        if behaviour.raises == "check":
             raise RuntimeError("no kernel")
-        return CheckResult(prepared.behaviour.wrong, prepared.behaviour.bitwise)
+        outcome = Outcome.CHAOTIC if behaviour.chaotic else Outcome.WRONG if behaviour.wrong else Outcome.MEASURED
+        return CheckResult(outcome, behaviour.chaotic or behaviour.wrong, behaviour.bitwise)
 
     def call(self, prepared: ReplayedPlan, title: str) -> TimedCall:
         assert ("check", prepared.key) in self.log, "timed before it was checked"
@@ -173,10 +176,10 @@ class ReplayBench:
         return self._timed_call(EAGER, Behaviour(self.eager_over))
 
     def compile_full(self) -> tuple[TimedCall, float]:
-        if self.full_fails:
-            raise RuntimeError(self.full_fails)
+        if self.torch_compile.failure:
+            raise RuntimeError(self.torch_compile.failure)
         self.clock.spend(6.0)
-        return self._timed_call(TORCH_COMPILE, Behaviour()), 6.0
+        return self._timed_call(TORCH_COMPILE, self.torch_compile), 6.0
 
     def _timed_call(self, title: str, behaviour: Behaviour) -> TimedCall:
         peaks[title] = behaviour.peak_bytes

@@ -204,8 +204,8 @@ OUTCOMES = {
     CRASH: (Outcome.FAILED, "its process ended by SIGABRT"),
     LOST: (Outcome.FAILED, "its process ended by SIGKILL"),
     MEMORY: (Outcome.FAILED, "MemoryError"),
-    WRONG: (Outcome.WRONG, "numerics failed: output: off by up to"),
-    NAN: (Outcome.WRONG, "numerics failed: output: "),
+    WRONG: (Outcome.WRONG, "output: off by up to"),
+    NAN: (Outcome.WRONG, "output: "),
     HANG: (Outcome.FAILED, "given up: no result for"),
 }
 INERT = {FAULT_KEY: 60}

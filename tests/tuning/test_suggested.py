@@ -17,7 +17,7 @@ from regional_explorer.measure.timings import measure_rounds
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.tuning import Suggestion, SuggestionKind
+from regional_explorer.record.tuning import Outcome, Suggestion, SuggestionKind
 from regional_explorer.tables.tuning import SuggestionList, suggestions_table
 from regional_explorer.tuning.bench import CheckResult
 from regional_explorer.tuning.live_bench import LiveBench
@@ -77,9 +77,10 @@ def test_a_gain_compares_the_whole_call_with_its_trace(monkeypatch: pytest.Monke
 
 @pytest.mark.compiles
 def test_a_suggestion_with_wrong_results_has_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LiveBench, "check", lambda *_: CheckResult("numerics failed: output is off", bitwise=False))
+    wrong = CheckResult(Outcome.WRONG, "output: off by up to 3", bitwise=False)
+    monkeypatch.setattr(LiveBench, "check", lambda *_: wrong)
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
-        measured = [one for one in ex.suggest(budget_s=10) if one.why_not.startswith("numerics")]
+        measured = [one for one in ex.suggest(budget_s=10) if one.why_not == "wrong results: output: off by up to 3"]
     assert measured
     assert all(one.gain_s is None and one.why_not == "numerics failed: output is off" for one in measured)
 
