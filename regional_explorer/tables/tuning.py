@@ -91,16 +91,10 @@ def search_sentences(tuning: Tuning) -> str:
     elif tuning.gain is None or rival is None:
         found = [f"The search tried {tried}.", *_no_faster_plan(tuning, plan)]
     else:
-        ratios = [
-            (tuning.gain, rival.title),
-            *([(plan.speedup, EAGER)] if plan.speedup and rival.title != EAGER else []),
-        ]
-        speeds = "; ".join(f"{with_interval(ratio)} as fast as {other}" for ratio, other in ratios)
-        found = [
-            f"{plan.title}: {speeds}.",
-            f"It is the best of {tried} that the search tried.",
-            *_differences(tuning, plan),
-        ]
+        over_eager = None if rival.title == EAGER else plan.speedup
+        ratios = {rival.title: tuning.gain, **({EAGER: over_eager} if over_eager else {})}
+        speeds = "; ".join(f"{with_interval(ratio)} as fast as {other}" for other, ratio in ratios.items())
+        found = [f"{plan.title}: {speeds}.", f"It is the best of {tried}.", *_differences(tuning, plan)]
     return " ".join([*found, *_left_out(tuning)])
 
 

@@ -189,7 +189,7 @@ class Tries(Generic[P]):
             return False  # a result without an interval is not relied on
         if self._limits.numbers is NumericsRequirement.BITWISE:
             return False  # most plans are not equal to the bit, and only a check of these values shows which are
-        known = {"over_full": entry.over_full, "compile_s": entry.compile_s, "kept_bytes": kept_bytes}
+        known: dict[str, Any] = {"over_full": entry.over_full, "compile_s": entry.compile_s, "kept_bytes": kept_bytes}
         self._by_title[candidate.title] = candidate.as_try(entry.outcome, remembered=True, **known)
         return True
 

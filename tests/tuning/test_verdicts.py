@@ -102,8 +102,8 @@ def shown(ex: rx.Exploration) -> str:
 @pytest.mark.parametrize(
     ("change", "outcome", "said"),
     [
-        (halve, Outcome.WRONG, "torch.compile gives wrong results on this call: output: off by up to"),
-        (double_gradients, Outcome.WRONG, "torch.compile gives wrong results on this call: grad of args[0]"),
+        (halve, Outcome.WRONG, "torch.compile gives wrong results on this call: grad args[0]: off by up to"),
+        (double_gradients, Outcome.WRONG, "torch.compile gives wrong results on this call: grad args[0]: off by up to"),
         (fail, Outcome.FAILED, "torch.compile fails on this call: "),
     ],
 )
@@ -151,7 +151,7 @@ def test_plans_are_compared_with_eager_alone_if_torch_compile_is_wrong(
 ) -> None:
     change_torch_compile(halve)
     with torch.no_grad(), rx.explore(softmax, (torch.rand(8, 8),), plan=rx.Plan()) as ex:
-        found = ex.tune(20.0, keys=[], ledger=ledger, apply=True).record
+        found = ex.tune(2.0, keys=[], ledger=ledger, apply=True).record
         assert found.by_title[TORCH_COMPILE].outcome is Outcome.WRONG
         assert (found.rival, found.plan) == (EAGER, ex.plan)
         assert found.gain == found.by_title[found.answer].speedup
@@ -165,7 +165,9 @@ def test_plans_are_compared_with_eager_alone_if_torch_compile_is_wrong(
 def test_torch_compile_is_checked_like_a_plan(ledger: Path) -> None:
     """Its code for this call is wrong in torch 2.13 and may be right in others."""
     x = torch.rand(64, 256)
-    is_right = torch.allclose(torch.compile(write_and_read)(x.clone()), write_and_read(x.clone()))
+    ours, theirs = x.clone(), x.clone()
+    means = write_and_read(ours), torch.compile(write_and_read)(theirs)
+    is_right = torch.allclose(*means) and torch.allclose(ours, theirs)
     with rx.explore(write_and_read, (x,)) as ex:
         found = ex.tune(SECONDS, keys=[], ledger=ledger)
         outcome = found.record.by_title[TORCH_COMPILE].outcome
@@ -189,7 +191,7 @@ def test_the_command_line_says_that_torch_compile_is_wrong(
 ) -> None:
     change_torch_compile(halve)
     (tmp_path / "program.py").write_text("import torch\nx = torch.rand(8, 8)\ndef f(x): return (x * 2).softmax(-1)\n")
-    code = cli.main(["tune", str(tmp_path / "program.py"), "f(x)", "--budget", "0.5", "--no-grad", "--quiet"])
+    code = cli.main(["tune", str(tmp_path / "program.py"), "f(x)", "--budget", "0.5", "--quiet"])
     assert code == cli.EXIT_NO
     assert "torch.compile gives wrong results on this call: output" in " ".join(capsys.readouterr().out.split())
 
@@ -204,16 +206,17 @@ def test_a_verdict_is_not_kept_when_the_weights_change(slow_references: TickingC
     teacher = copy.deepcopy(student).requires_grad_(False)
 
     def loss(x: torch.Tensor) -> torch.Tensor:
-        return -(student(x).log_softmax(-1) * teacher(x).softmax(-1)).sum(-1).mean()
+        products: torch.Tensor = student(x).log_softmax(-1) * teacher(x).softmax(-1)
+        return -products.sum(-1).mean()
 
     x = torch.randn(4, 8)
     with rx.explore(loss, (x,)) as ex:
-        ex.tune(20.0, keys=[], ledger=ledger)
+        ex.tune(2.0, keys=[], ledger=ledger)
     with torch.no_grad():
         for weights in student.parameters():
             weights.add_(0.1 * torch.randn_like(weights))
     with rx.explore(loss, (x,)) as ex:
-        tries = ex.tune(20.0, keys=[], ledger=ledger).record.tries
+        tries = ex.tune(2.0, keys=[], ledger=ledger).record.tries
     assert {one.outcome for one in tries if one.plan} <= {Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE}
 
 
