@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks import engine, insight, measuring, models, notebook, page, production, search, traced, tuning
+from benchmarks import engine, expected, insight, measuring, models, notebook, page, production, search, traced, tuning
 from benchmarks.row import Row, cells, heads
 
 ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "edit": lambda: engine.edit_rows(12, 0.6, repeats=7),
+    "expected": expected.expected_rows,
     "edit48": lambda: engine.edit_rows(48, 0.35, repeats=3),
     "cold": engine.cold_rows,
     "distinct": engine.distinct_rows,
@@ -57,7 +58,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 
 ASKED = (
     *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted"),
-    *("sums", "links", "findings", "gpu-code", "compare-apart", "self-test"),
+    *("expected", "sums", "links", "findings", "gpu-code", "compare-apart", "self-test"),
 )
 """Rows that run only when they are named."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import importlib.util
 import itertools
-import linecache
 import os
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -344,9 +342,6 @@ def sendable(text: str) -> str:
 EXPLORE_OPTIONS = ("grad", "dynamic", "plan", "partitioner", "joint_passes", "decompositions", "frozen")
 """The keywords of ``rx.explore`` besides the arguments of the call."""
 
-LONGEST_WORDS = 40
-"""Longer expressions of the caller are written as ``…``."""
-
 
 def misplaced_arguments(
     args: Any, kwargs: Any, more: Sequence[Any], unknown: Mapping[str, Any]
@@ -366,67 +361,8 @@ def misplaced_arguments(
         problems.append(f"kwargs={shown_value(kwargs)}: give a dict.")
     elif more:
         problems.append(f"There are {2 + len(more)} arguments after the function.")
-    spelled = _right_call([args, kwargs, *more], unknown)
+    name = next(iter(unknown), "name")
     return InvalidArgumentError(
-        f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: {spelled}."
-    )
-
-
-def _right_call(values: Sequence[Any], unknown: Mapping[str, Any]) -> str:
-    """Return the right call for these positional and keyword arguments, in the words of the caller's source."""
-    call = _written_call()
-    if call is None or not _is_plain(call):
-        return f"rx.explore(fn, (x, y){''.join(f', {{{name!r}: …}}' for name in itertools.islice(unknown, 1))})"
-    fn, *arguments_after_fn = call.args
-    in_tuple: list[str] = []
-    in_dict = [f'"{item.arg}": {_words(item.value)}' for item in call.keywords if item.arg in unknown]
-    own_dict = ""
-    for place, (value, expression) in enumerate(zip(values, arguments_after_fn, strict=False)):
-        words = _words(expression)
-        if place == 1 and isinstance(value, Mapping):
-            own_dict = words
-        elif place == 0 and isinstance(expression, (ast.Tuple, ast.List)):
-            in_tuple += map(_words, expression.elts)
-        else:
-            in_tuple.append(f"*{words}" if place == 0 and isinstance(value, (tuple, list)) else words)
-    arguments = f"({', '.join(in_tuple)}{',' if len(in_tuple) == 1 else ''})"
-    if own_dict and in_dict:
-        in_dict.insert(0, f"**{own_dict}")
-    named = [f"{{{', '.join(in_dict)}}}"] if in_dict else [own_dict] if own_dict else []
-    options = [f"{item.arg}={_words(item.value)}" for item in call.keywords if item.arg in EXPLORE_OPTIONS]
-    spelled = f"rx.explore({', '.join([_words(fn), arguments, *named, *options])})"
-    if isinstance(values[0], Mapping) and len(arguments_after_fn) == 1:
-        batch = _words(arguments_after_fn[0])
-        of_keywords = f"rx.explore({', '.join([_words(fn), '()', batch, *options])})"
-        return f"{of_keywords} for {_words(fn)}(**{batch}), {spelled} for {_words(fn)}({batch})"
-    return spelled
-
-
-def _is_plain(call: ast.Call) -> bool:
-    """Return whether the places of a call's arguments can be read: none is starred, or given by a parameter's name."""
-    by_name = {item.arg for item in call.keywords} & {"fn", "args", "kwargs", None}
-    return not by_name and not any(isinstance(argument, ast.Starred) for argument in call.args)
-
-
-def _words(expression: ast.expr) -> str:
-    text = ast.unparse(expression)
-    return text if len(text) <= LONGEST_WORDS else "…"
-
-
-def _written_call() -> ast.Call | None:
-    """Return the call of this package that the user's code makes, as it is written; None if its source is not known."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the documented way to the callers' frames
-    while frame is not None and is_own_frame(frame):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return next(
-        (call for call in calls if (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset) == position),
-        None,
+        f"{' '.join(problems)} The arguments of the call go in a tuple, keyword arguments in a dict: "
+        f"rx.explore(fn, (x, y)) for fn(x, y), rx.explore(fn, (x,), {{{name!r}: …}}) for fn(x, {name}=…)."
     )

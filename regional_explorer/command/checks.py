@@ -17,16 +17,17 @@ from msgspec import structs
 from regional_explorer.command.options import CommandError
 from regional_explorer.diagnostics.measured import wrong_plan_diagnostic
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.page.answer import speed_text
 from regional_explorer.record import Record
-from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, plan_differences, session_changes, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import Missing, Speed, plan_speed
 from regional_explorer.record.statistics import CONFIDENCE
-from regional_explorer.style.formats import interval, with_interval
+from regional_explorer.style.formats import interval
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -96,7 +97,7 @@ class PlanCheck:
     @property
     def not_compared(self) -> tuple[str, ...]:
         """The requested variants that could not be measured."""
-        return tuple(speed.against for speed in self.speeds if speed.verdict in (NOT_MEASURED, FAILED))
+        return tuple(speed.against for speed in self.speeds if isinstance(speed.verdict, Missing))
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -114,16 +115,11 @@ class PlanCheck:
                 f"The plan {'holds' if self.holds else 'does not hold'}{limitation}.",
                 f"compiled: {self.compiled} of {self.partitions} partitions",
                 f"numerics: {self.numerics}",
-                *map(_speed_text, self.speeds),
+                *(f"{speed_text(speed)}{f': {speed.why}' if speed.why else ''}" for speed in self.speeds),
                 *([self.busy] if self.busy else []),
                 *self.problems,
             ]
         )
-
-
-def _speed_text(speed: Speed) -> str:
-    figure = "" if speed.speedup is None else f"{with_interval(speed.speedup)}, "
-    return f"against {speed.against}: {figure}{speed.verdict}{f': {speed.why}' if speed.why else ''}"
 
 
 def check_saved_plan(

@@ -20,7 +20,6 @@ from regional_explorer.record.action import (
     mark_action,
     show_table_action,
 )
-from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.grouping import grouped
@@ -37,6 +36,7 @@ from regional_explorer.record.regions import (
     whole_gain_s,
 )
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import plan_speed, ratio_text
 from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration, pattern_text, with_interval
 from regional_explorer.tables.benchmark import trace_note
@@ -63,7 +63,7 @@ def slower_speeds(session: Session) -> dict[str, str]:
     )
     speeds = (plan_speed(session, variant) for variant in (VariantName.EAGER, VariantName.FULL))
     return {
-        speed.against: f"{with_interval(speed.speedup)}.{others}"
+        speed.against: f"{ratio_text(speed.speedup, speed.against)}.{others}"
         for speed in speeds
         if speed.is_slower and speed.speedup is not None
     }
@@ -72,8 +72,8 @@ def slower_speeds(session: Session) -> dict[str, str]:
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``plan-slower`` against eager, and one against plain ``torch.compile``, where the call is slower."""
     return [
-        plan_slower_diagnostic(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
-        for against, ratio in slower_speeds(session).items()
+        plan_slower_diagnostic(f"The plan is {slower}", against, _slower_remedy(session, against))
+        for against, slower in slower_speeds(session).items()
     ]
 
 

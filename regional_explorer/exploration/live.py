@@ -50,6 +50,7 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.expected import compile_rate, compiles_seen
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, Tracing
@@ -126,6 +127,10 @@ def collect_dropped() -> None:
     if len(_DROPPED_TRACES) >= MAX_DROPPED:
         _DROPPED_TRACES.clear()
         gc.collect()
+
+
+_COMPILES_SEEN: dict[str, tuple[float, float]] = {}
+"""The expected and the real seconds of the compiles of this process, by key."""
 
 
 class Live:
@@ -342,6 +347,8 @@ class Live:
             tuning=self.tuning,
             suggestions=self.suggestions.get(settings_text(), ()) if self.suggestions else (),
         )
+        _COMPILES_SEEN.update(compiles_seen(session))
+        session = replace(session, compile_rate=compile_rate(_COMPILES_SEEN))
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):
             session = replace(session, reconciliation=reconcile(results.timings, region_timings(session), results.cut))

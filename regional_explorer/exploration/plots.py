@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import MeasureError, MissingPackageError, require_notebook, user_facing_methods
 from regional_explorer.picture.page_records import groups_of
-from regional_explorer.record.answer import interval_ends
 from regional_explorer.record.artifact import BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import interval_ends
 from regional_explorer.record.statistics import CONFIDENCE, median_figure, paired_gaps
 from regional_explorer.style.css import DARK, HUES, LIGHT, paint
 from regional_explorer.style.element import clean, markup

@@ -176,6 +176,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
             eager = {live.id: live.implementation for live in capture.live}
             timers = {graph: timer.run for graph, timer in stamped.timers.items()}
             calls = (
+                variants.get(VariantName.EAGER),
                 replace(aot_eager, select=lambda: select(eager)),
                 replace(aot_eager, name=STAMPED, select=lambda: select(timers), before=before, parts=stamped.parts),
             )
@@ -269,6 +270,7 @@ def profile_of(
         stopped=str(rounds.stopped),
         bandwidth=rates.largest_copy_rate(),
         noise=rounds.noise,
+        eager=rounds.time(VariantName.EAGER, whole_phase) if VariantName.EAGER in rounds.samples else None,
     )
 
 

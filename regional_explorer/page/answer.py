@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import structs
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.action import ALONE, EffectBasis
-from regional_explorer.record.answer import (
-    FAILED,
-    LEAST_SHARE,
-    NOT_MEASURED,
-    WORDS,
-    Answer,
-    AnswerFinding,
-    AnswerState,
-    Speed,
-    answer_of,
-    interval_ends,
-)
+from regional_explorer.record.answer import LEAST_SHARE, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Severity
@@ -31,21 +21,20 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.files import to_json
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import BEST, WORDS, Missing, Speed, interval_ends, ratio_text
 from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
 from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import NONE, duration, interval, significant, times, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, times, with_interval
 from regional_explorer.tables.table import TEXT_WIDTH
 
-FINE_RATIO = 0.1
-"""A smaller ratio is written with three significant digits."""
 MOST_NAMED = 3
 """The maximum number of regions that a sentence names."""
+MOST_FACT = 400
+"""The maximum number of characters of a sentence in Markdown."""
 MOST_LINES = 7
 """The maximum number of lines of all sentences together."""
-LARGEST_MARKDOWN = 2000
-"""The maximum number of bytes of an answer in Markdown."""
 
 EARLIER_PLAN = "the earlier plan"
 PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
@@ -68,33 +57,98 @@ def steps_text(repaid_after: Figure) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty for no edit."""
+def gain_of(finding: AnswerFinding, answer: Answer) -> str:
+    """Return what a finding's action saves of a call, and how that is known; empty for an action that edits nothing."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
-        return f": saves {share_text(finding.share)} of a {call}, {how}"
+        return f"saves {share_text(finding.share)} of a {_call(answer)}, {how}"
     if finding.gain_s is not None:
-        return f": saves {with_interval(finding.gain_s, duration)} in each call, {how}"
+        return f"saves {with_interval(finding.gain_s, duration)} in each call, {how}"
     if not finding.action.is_edit:
         return ""
-    return ": a guess, not measured" if finding.action.basis is EffectBasis.GUESSED else f": {how}"
-
-
-def gain_of(finding: AnswerFinding, answer: Answer) -> str:
-    """Return ``gain_text`` for a finding of an answer, without the colon."""
-    return gain_text(finding, _call(answer)).removeprefix(": ")
+    return "a guess, not measured" if finding.action.basis is EffectBasis.GUESSED else how
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences
 
 
-def sentences(answer: Answer) -> Iterator[str]:
-    """Yield the results in sentences: speed, correctness, costs, regions."""
-    if answer.of_earlier_plan:
-        yield "The plan was changed since it was measured; these figures are of the earlier plan."
-    speed, found = (_speed(answer), _no_verdict(answer)), (_search_result(answer),)
-    first = (*speed, *found) if answer.regions or not (answer.found and answer.found.is_plan) else (*found, *speed)
-    yield from filter(None, (*first, _results(answer), _cost(answer), _regions(answer)))
+def headline(answer: Answer) -> list[tuple[str, str]]:
+    """Return the first sentence, which says what to use, as parts: each with the tone of its verdict."""
+    plan, eager = _name(answer, WORDS[PLAN]), WORDS[VariantName.EAGER]
+    if answer.state is AnswerState.WRONG and answer.results is not None and not answer.use:
+        return [(_results(answer), "bad")]
+    if answer.state is AnswerState.FAILED and not answer.use:
+        return [("Your plan raised an error when it was measured: see the finding plan-failed.", "bad")]
+    if answer.use == BEST and answer.found is not None:
+        return _joined("Use the plan that the search found: ", reversed(answer.found.speeds))
+    if answer.use:
+        rivals = (word for word in (WORDS[PLAN], eager, WORDS[COMPILED]) if word != answer.use)
+        speeds = (answer.speed(answer.use, word) for word in rivals)
+        return _joined(f"Use {_name(answer, answer.use)}: ", speeds, _compile_clause(answer))
+    if answer.state is AnswerState.NO_VERDICT:
+        speeds = (answer.speed(WORDS[PLAN], word) for word in (eager, WORDS[COMPILED]))
+        known = [speed for speed in speeds if speed is not None and speed.speedup is not None]
+        reasons = _reasons(answer)
+        return _joined(f"No verdict yet: {plan} is ", known) if known else [(f"No verdict yet: {reasons}", "")]
+    return [(_profiled(answer) or "Traced; nothing is compiled yet.", "")]
+
+
+def _joined(begin: str, speeds: Iterable[Speed | None], end: str = "") -> list[tuple[str, str]]:
+    """Return a sentence of comparisons, without those that could not be made."""
+    made = [
+        (speed_text(speed), TONES.get(speed.verdict, ""))
+        for speed in speeds
+        if speed is not None and speed.verdict not in {*Missing, Verdict.WITHHELD}
+    ]
+    parts = [part for clause in made for part in ((", ", ""), clause)][1:]
+    return [(begin, ""), *parts, (f"{end}.", "")]
+
+
+def _compile_clause(answer: Answer) -> str:
+    """Return how much less time the plan's compile took than that of ``torch.compile``, if the plan is to be used."""
+    speed, own_s, full_s = answer.speed(WORDS[PLAN], WORDS[COMPILED]), answer.waited_s, answer.full_waited_s
+    if answer.use != WORDS[PLAN] or speed is None or not own_s or full_s is None or full_s < 2.0 * own_s:
+        return ""
+    part = math.floor(full_s / own_s)
+    fraction = _FRACTIONS[part - 2] if part - 2 < len(_FRACTIONS) else f"1/{part}"
+    return f", compiled in {fraction} of its time"
+
+
+_FRACTIONS = ("half", "a third", "a quarter", "a fifth", "a sixth", "a seventh", "an eighth", "a ninth", "a tenth")
+
+
+def _profiled(answer: Answer) -> str:
+    """Return what an eager call takes, and where; empty without a profile."""
+    if answer.eager_s is None:
+        return ""
+    takes = f"A {_call(answer)} takes {with_interval(answer.eager_s, duration)} eager"
+    if not answer.where:
+        return f"{takes}."
+    whole, *parts = answer.where
+    inside = ", ".join(f"{part.name} {100.0 * part.share:.0f} %" for part in parts)
+    return f"{takes}, {100.0 * whole.share:.0f} % of it in {whole.name}{f': {inside}' if inside else ''}."
+
+
+def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
+    """Yield the answer in sentences: what to use, then times, correctness, costs, regions.
+
+    A view with a chart leaves the times out.
+    """
+    first = "".join(text for text, _ in headline(answer))
+    results, reasons = _results(answer), _reasons(answer)
+    yield from filter(
+        None,
+        (
+            f"The figures are of {EARLIER_PLAN}." if answer.of_earlier_plan else "",
+            first,
+            reasons.replace("not ", "Not ", reasons.startswith("not ")) if reasons not in first else "",
+            _times(answer) if with_times else "",
+            _search_result(answer),
+            results if results != first else "",
+            _cost(answer),
+            _regions(answer),
+        ),
+    )
 
 
 def _call(answer: Answer) -> str:
@@ -108,42 +162,31 @@ def _calls(answer: Answer) -> str:
     return f"{call}{'es' if call.endswith('s') else 's'}"
 
 
-def _variant_word(answer: Answer, variant: VariantName) -> str:
+def _name(answer: Answer, word: str) -> str:
     """Return the name of a variant, with a note if its figures are of another plan."""
-    return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
+    return EARLIER_PLAN if word == WORDS[PLAN] and answer.of_earlier_plan else word
 
 
-def _speed(answer: Answer) -> str:
-    match answer.state:
-        case AnswerState.WRONG:
-            return ""
-        case AnswerState.FAILED:
-            return "Your plan raised an error when it was measured: see the finding plan-failed."
-        case AnswerState.TRACED if not answer.speeds:
-            return "" if answer.found and not answer.regions else "Traced; no plan is measured yet."
-        case AnswerState.TRACED:
-            of_compile = _ratio(answer.speed(COMPILED, VariantName.EAGER))
-            subject = _time(answer, COMPILED) if WORDS[COMPILED] in answer.times else WORDS[COMPILED]
-            missing = "Your plan was not measured" if answer.regions else "No region is marked"
-            return f"{missing}. {subject}: {of_compile}."
-    ratios = [_ratio(answer.speed(PLAN, against)) for against in (VariantName.EAGER, COMPILED)]
-    verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
-    return f"{verdict}{_time(answer, PLAN)}: {'; '.join(ratios)}."
+def _times(answer: Answer) -> str:
+    """Return the time of a call under each variant; empty if none is known."""
+    seconds = [f"{with_interval(taken, duration)} {_under(answer, word)}" for word, taken in answer.times.items()]
+    return f"A {_call(answer)} takes {', '.join(seconds)}." if seconds else ""
 
 
-def _no_verdict(answer: Answer) -> str:
-    """Return why there is no verdict against eager or ``torch.compile``; empty where both are there."""
+def _under(answer: Answer, word: str) -> str:
+    return word if word == WORDS[VariantName.EAGER] else f"under {_name(answer, word)}"
+
+
+def _reasons(answer: Answer) -> str:
+    """Return why comparisons of the plan have no verdict, and which were not made; empty without any."""
     if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
         return ""
-    speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
-    by_why = grouped((_no_verdict_reason(speed), speed.against) for speed in speeds if speed is not None)
-    clauses = [f"against {' and '.join(others)}: {why}" for why, others in by_why.items() if why]
-    return f"No verdict {'; '.join(clauses)}." if clauses else ""
-
-
-def _no_verdict_reason(speed: Speed) -> str:
-    """Return why a comparison has no verdict; empty if it has one, or if its ratio is all that is known."""
-    return speed.why or (speed.verdict if speed.speedup is None and speed.verdict in set(Verdict) else "")
+    speeds = [answer.speed(WORDS[PLAN], against) for against in (WORDS[VariantName.EAGER], WORDS[COMPILED])]
+    made = [speed for speed in speeds if speed is not None]
+    by_why = grouped((speed.why, speed.against) for speed in made if speed.why)
+    clauses = [f"{why} (against {' and '.join(others)})" for why, others in by_why.items()]
+    clauses += [speed_text(speed) for speed in made if speed.verdict in {*Missing, Verdict.WITHHELD}]
+    return f"{'; '.join(clauses)}." if clauses else ""
 
 
 def _search_result(answer: Answer) -> str:
@@ -152,47 +195,39 @@ def _search_result(answer: Answer) -> str:
     if found is None:
         return ""
     if not found.compared:
-        return (
-            ""
-            if answer.state is not AnswerState.TRACED
-            else "The search had no time to try a plan: a longer search may find one."
-        )
+        untried = answer.state is AnswerState.TRACED
+        return "The search had no time to try a plan: a longer search may find one." if untried else ""
     if not found.is_plan:
-        plans = count(found.compared, "plan")
-        return f"A search has tried {plans} and found none that is faster than {found.title} beyond doubt."
-    seconds = "" if found.time_s is None else f"takes {with_interval(found.time_s, duration)}, "
-    ratios = "; ".join(_ratio(speed) for speed in found.speeds if speed.verdict != NOT_MEASURED)
-    subject = "The best plan found" if found.final else "A search was stopped; the best plan so far"
-    return f"{subject} {seconds}{ratios}: {clean(found.title)}."
+        return f"The search tried {count(found.compared, 'plan')}: none is clearly faster than {found.title}."
+    seconds = "" if found.time_s is None else f" takes {with_interval(found.time_s, duration)}"
+    speeds = [] if answer.use == BEST else [speed_text(one) for one in found.speeds if isinstance(one.verdict, Verdict)]
+    subject = "The plan found" if found.final else "The search was stopped; the best plan so far"
+    return f"{subject}{seconds}{''.join(f', {text}' for text in speeds)}: {clean(found.title)}."
 
 
-def _time(answer: Answer, variant: VariantName) -> str:
-    seconds = answer.times.get(WORDS[variant])
-    takes = "has no reliable time" if seconds is None else f"takes {with_interval(seconds, duration)}"
-    return f"A {_call(answer)} {takes} under {_variant_word(answer, variant)}"
-
-
-def _ratio(speed: Speed | None) -> str:
-    """Return a comparison as ``1.16× eager (1.14–1.18), faster``, or why there is none."""
-    if speed is None:
-        return ""
-    if speed.verdict == NOT_MEASURED:
-        return f"{speed.against} was not measured in this run"
-    if speed.verdict == FAILED:
-        return f"{speed.against} fails on this call"
-    if speed.verdict.startswith(str(Verdict.WITHHELD)):
-        whose = " and ".join(word for name, word in WORDS.items() if f"numerics of {name} " in speed.verdict)
-        results = "its results" if whose == speed.against else f"the results of {whose}"
-        wrong = "wrong" if str(NumericsVerdict.FAILED) in speed.verdict else "not known to be right"
-        return f"not compared with {speed.against}, as {results} are {wrong}"
-    if speed.speedup is None and speed.is_certain:
-        return f"{speed.verdict} than {speed.against}, by an unknown factor"
-    if speed.speedup is None:
-        return f"no ratio to {speed.against}, {speed.verdict}"
-    low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in interval_ends(speed.speedup))
-    is_in_results = (speed.of, speed.against) == (WORDS[PLAN], WORDS[VariantName.EAGER])
+def speed_text(speed: Speed) -> str:
+    """Return a comparison in words, ``1.16× as fast as eager (1.14–1.18)``, or why there is none."""
+    against, ratio = speed.against, speed.speedup
+    if speed.verdict is Missing.NOT_MEASURED:
+        return f"{against} was not measured"
+    if speed.verdict is Missing.FAILED:
+        return f"{against} fails on this call"
+    if speed.verdict is Verdict.WITHHELD:
+        wrong = "wrong" if NumericsVerdict.FAILED in speed.wrong.values() else "not known to be right"
+        return f"not compared with {against}, as the results of {' and '.join(speed.wrong)} are {wrong}"
+    if ratio is None:
+        known = f"{speed.verdict} than {against}, by an unknown factor" if speed.is_certain else ""
+        return known or f"not compared with {against} yet"
+    if speed.verdict in {Verdict.FASTER, Verdict.SLOWER}:
+        text = ratio_text(ratio, against)
+    else:
+        low, value, high = interval_ends(ratio)
+        side = "not clearly faster than" if value >= 1.0 else "not clearly slower than"
+        same = speed.verdict is Verdict.SAME
+        text = f"{'as fast as' if same else side} {against} ({low:.2f}–{high:.2f}×)"
+    is_in_results = {speed.of, against} == {WORDS[PLAN], WORDS[VariantName.EAGER]}
     note = "" if speed.comparable or is_in_results else f", results {NumericsVerdict.NOT_COMPARABLE}"
-    return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
+    return f"{text}{note}"
 
 
 _RESULTS: Mapping[NumericsVerdict, str] = {
@@ -211,7 +246,7 @@ def _results(answer: Answer) -> str:
         return "The results were not checked." if answer.times.get(WORDS[PLAN]) else ""
     if answer.results is NumericsVerdict.OK and answer.bitwise:
         return "The results are those of eager, bit for bit."
-    text = _RESULTS.get(answer.results, "").format(plan=_variant_word(answer, PLAN))
+    text = _RESULTS.get(answer.results, "").format(plan=_name(answer, WORDS[PLAN]))
     return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
 
 
@@ -256,12 +291,17 @@ def _region_list(regions: tuple[str, ...]) -> str:
 
 
 def others_text(answer: Answer) -> str:
-    """Return the number of findings that are not shown, as text; empty if all are shown."""
+    """Return how many findings and remarks are not shown; empty if all are shown."""
     small = f"{LEAST_SHARE:.1%}".replace("%", " %")
     smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
     counts = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []
     counts += [count(number, "remark" if name == Severity.INFO else name) for name, number in answer.remarks.items()]
-    return f"{listing(counts)}: ex.diagnostics." if counts else ""
+    return listing(counts)
+
+
+def _others_sentence(answer: Answer) -> str:
+    counts = others_text(answer)
+    return f"{counts}: ex.diagnostics." if counts else ""
 
 
 def words_of(advice: Advice) -> str:
@@ -277,12 +317,14 @@ def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
     text = " ".join(map(clean, (*sentences(answer), answer.noise)))
     lines = textwrap.wrap(text, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
-        known, action = gain_text(finding, _call(answer)), clean(str(finding.action))
+        known, action = gain_of(finding, answer), clean(str(finding.action))
         if len(action) > width // 2:  # on a line of its own, so that it is copied whole
             action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
         lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
-        lines += textwrap.wrap(f"{action}{known}.", width, initial_indent="   ", subsequent_indent="   ")
-    lines += filter(None, (others_text(answer),))
+        lines += textwrap.wrap(
+            f"{action}{f': {known}' if known else ''}.", width, initial_indent="   ", subsequent_indent="   "
+        )
+    lines += filter(None, (_others_sentence(answer),))
     if answer.next:
         lines += textwrap.wrap(clean(f"Next: {words_of(answer.next)}"), width, max_lines=2, placeholder=" …")
     return lines
@@ -315,11 +357,13 @@ def answer_nodes(
 
     A panel has a ``button`` for each finding, and the elements ``after`` in place of the next step in words.
     """
-    first, *others = [*sentences(answer), ""]
+    parts = headline(answer)
+    first = "".join(text for text, _ in parts)
+    others = [sentence for sentence in sentences(answer, with_times=not chart) if sentence != first]
     nodes = [
         node(
             "p",
-            *_headline(answer, first),
+            node("b", *(toned(text, tone, TRENDS) if tone else text for text, tone in parts), " "),
             node("span", " ".join(others), class_="rx-more"),
             class_="rx-headline",
             role="status",
@@ -328,33 +372,10 @@ def answer_nodes(
         *_finding_table(answer, button),
         *([node("p", f"{'. '.join(answer.context)}.", class_="rx-note")] if answer.context else []),
     ]
-    rest = [others_text(answer), f"Next: {words_of(answer.next)}" if answer.next else ""]
+    rest = [_others_sentence(answer), f"Next: {words_of(answer.next)}" if answer.next else ""]
     if after is None:
         after = [node("p", " ".join(filter(None, rest)), class_="rx-quiet")]
     return [node("div", node("div", *nodes, *after), *chart, class_="rx-answered")]
-
-
-def _headline(answer: Answer, first: str) -> list[Node | str]:
-    """Return the first sentence, its ratios in the tone of their verdict."""
-    speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
-    if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT} or answer.of_earlier_plan:
-        return [node("b", first, " ")]
-    if answer.state is AnswerState.NO_VERDICT and not any(speed.speedup for speed in speeds if speed is not None):
-        return [node("b", "No verdict yet. ")]
-    # The tone shows these verdicts; the line below says whether the machine was busy.
-    unsaid = (Verdict.FASTER, Verdict.SLOWER, *((Verdict.BUSY,) if answer.noise else ()))
-    ratios = [
-        toned(_ratio(speed).removesuffix(f", {speed.verdict}" if speed.verdict in unsaid else ""), tone, TRENDS)
-        for speed in speeds
-        if speed is not None
-        for tone in [TONES.get(speed.verdict, "")]
-    ]
-    ratio_nodes = [part for ratio in ratios for part in (", ", ratio)][1:]
-    verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
-    seconds = answer.times.get(WORDS[PLAN])
-    takes = "has no reliable time" if seconds is None else f"takes {duration(seconds.value)}"
-    about = None if seconds is None else f"{interval(seconds, duration)} under your plan"
-    return [node("b", verdict, node("span", f"A {_call(answer)} {takes}: ", title=about), *ratio_nodes, ". ")]
 
 
 _BASIS_CLASSES = {
@@ -402,7 +423,8 @@ def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node
     longest_s = max((max(interval_ends(bar.drawn_s)) for bar in bars if bar.drawn_s is not None), default=0.0)
     rows = [_bar_row(bar, longest_s, press(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
-    note = f"×: eager ÷ this, of the same rounds. Bars and whiskers draw it with its {100 * CONFIDENCE:.0f} % interval."
+    drawn = f"Bars and whiskers draw it with its {100 * CONFIDENCE:.0f} % interval."
+    note = f"×: as fast as eager, in the same rounds. {drawn}"
     about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
     table = node("table", node("tbody", *rows), aria_label="Time of a call", class_="rx-times")
     return [node("div", table, node("p", f"{note}{about}", class_="rx-quiet"))]
@@ -435,13 +457,13 @@ def _bar_with_whiskers(bar: Bar, seconds: Figure, longest_s: float) -> Node:
 
 def _speed_nodes(bar: Bar) -> list[Node | str]:
     if bar.speed is None:
-        return ["1.00×"]
+        return ["1.00×"] if bar.seconds else []
     if bar.speed.speedup is None:
         return [node("span", bar.verdict, class_="rx-quiet")]
     title = f"{bar.verdict}{f': {bar.speed.why}' if bar.speed.why else ''}"
     ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=title)
     against = "" if bar.speed.against == EAGER else f" of {bar.speed.against}"
-    return [ratio, " ", node("small", f"{interval(bar.speed.speedup).removesuffix('×')}{against}")]
+    return [ratio, " ", node("small", f"{'–'.join(f'{end:.2f}' for end in bar.speed.speedup.bounds or ())}{against}")]
 
 
 # ------------------------------------------------------------------------------------------------------- for programs
@@ -457,39 +479,36 @@ def answer_values(answer: Answer) -> dict[str, Any]:
 
 
 def answer_markdown(answer: Answer) -> str:
-    """Return an answer as Markdown of less than 2 kB, always with the same keys."""
-    for limit in (200, 140, 100, 70, 45, 20):
-        text = "\n".join(_markdown_lines(answer, limit)) + "\n"
-        if len(text.encode()) <= LARGEST_MARKDOWN:
-            break
-    return text
+    """Return an answer as Markdown for a pull request: a sentence, a table of what was compared, and the conditions."""
+    eager, full, plan = (WORDS[variant] for variant in (VariantName.EAGER, COMPILED, PLAN))
+    compile_s = {full: answer.full_waited_s, plan: answer.waited_s}
+    rows = [
+        (_name(answer, word), answer.times.get(word), answer.speed(word, eager), compile_s.get(word))
+        for word in (eager, full, plan)
+    ]
+    if answer.found is not None and answer.found.is_plan:
+        rows.append((BEST, answer.found.time_s, answer.found.speeds[0], None))
+    first, call = "".join(text for text, _ in headline(answer)), re.sub(r"[|`]", " ", clean(answer.call, SHORT))
+    facts = [_results(answer), answer.noise, f"Measured with {answer.conditions}." if answer.conditions else ""]
+    lines = [
+        f"**{clean(first, MOST_FACT)}**",
+        "",
+        f"| a {_call(answer)} of `{call}` | time | as fast as eager | compile |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(_markdown_row(*row))} |" for row in rows),
+        "",
+        " ".join(clean(fact, MOST_FACT) for fact in facts if fact),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
-    words = {WORDS[variant]: _variant_word(answer, variant) for variant in (VariantName.EAGER, COMPILED, PLAN)}
-    taken = (f"{words[word]} {with_interval(seconds, duration)}" for word, seconds in answer.times.items())
-    facts = {
-        "state": answer.state,
-        "figures": "of an earlier plan" if answer.of_earlier_plan else "of this plan" if answer.speeds else "",
-        "time": f"of a {_call(answer)}: {', '.join(taken)}" if answer.times else "",
-        "against_eager": _ratio(answer.speed(PLAN, VariantName.EAGER)),
-        "against_torch_compile": _ratio(answer.speed(PLAN, COMPILED)),
-        "no_verdict": _no_verdict(answer),
-        "results": _results(answer),
-        "compiling": _cost(answer),
-        "regions": _regions(answer),
-        "noise": answer.noise,
-        "not_told": others_text(answer),
-        "next": words_of(answer.next),
-    }
-    yield f"# {clean(answer.call, limit)} ({_mode(answer)})"
-    yield ""
-    yield from (f"- {key}: {clean(value, limit) or NONE}" for key, value in facts.items())
-    for number, finding in enumerate(answer.findings, 1):
-        known = gain_text(finding, _call(answer))
-        assumes = f" (if {finding.action.assumes})" if finding.action.assumes else ""
-        action = clean(str(finding.action), limit)
-        yield f"- finding_{number}: {clean(finding.title, limit)}: `{action}`{known}{assumes}"
+def _markdown_row(word: str, seconds: Figure | None, speed: Speed | None, compile_s: float | None) -> Iterator[str]:
+    """Yield the cells of a row; a figure that is not known is a dash."""
+    ratio = None if speed is None else speed.speedup
+    yield word
+    yield NONE if seconds is None else with_interval(seconds, duration)
+    yield "1" if word == WORDS[VariantName.EAGER] else NONE if ratio is None else with_interval(ratio)
+    yield duration(compile_s)
 
 
 class ShownAnswer(Answer, frozen=True):
@@ -502,7 +521,7 @@ class ShownAnswer(Answer, frozen=True):
 
     @property
     def markdown(self) -> str:
-        """The answer as Markdown of less than 2 kB, always with the same keys."""
+        """The answer as Markdown for a pull request: a sentence, a table and the conditions."""
         return answer_markdown(self)
 
     @property

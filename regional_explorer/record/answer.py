@@ -10,37 +10,44 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from regional_explorer.record import Count, Record, Seconds
+from regional_explorer.errors import count
+from regional_explorer.record import Count, Quantity, Record, Seconds
 from regional_explorer.record.action import BENCHMARK, TUNE, Action, ActionKind, mark_action, show_table_action
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
-    CONCLUSIONS,
     DEFAULT_BUDGET_S,
     SAME_WITHIN,
+    Conditions,
     NumericsVerdict,
     Phase,
     Timing,
     VariantName,
     Verdict,
-    withheld_text,
 )
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
 from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.statistics import (
-    MIN_FLOOR,
-    VERDICT_CONFIDENCE,
-    fewest_values,
-    median_figure,
-    paired_ratios,
-    verdict_and_reason,
+from regional_explorer.record.speeds import (
+    BEST,
+    WORDS,
+    Missing,
+    Speed,
+    comparison,
+    has_failed,
+    if_bounded,
+    if_narrow,
+    interval_ends,
+    speed_of,
+    speeds_of_try,
+    variant_to_use,
 )
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, NumericsRequirement, Outcome, Try, Tuning
+from regional_explorer.record.statistics import MIN_FLOOR, VERDICT_CONFIDENCE, fewest_values
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, NumericsRequirement, Try, Tuning
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
@@ -54,22 +61,10 @@ LEAST_ROUNDS = math.ceil(1.5 * fewest_values(VERDICT_CONFIDENCE))
 """The rounds that give an interval, and a few more. A verdict may need more rounds, but no verdict needs fewer."""
 MAX_BUDGET_FACTOR = 20
 """A longer budget is advised only up to this many times the last one."""
-WIDEST = 4.0
-"""A ratio is not shown if the ends of its interval differ by more than this factor: it says nothing yet."""
 BUDGETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
 """The budgets in seconds that an answer advises for a benchmark."""
 
 # ------------------------------------------------------------------------------------------------------------- records
-
-WORDS: Mapping[str, str] = {
-    VariantName.EAGER: "eager",
-    VariantName.AOT_EAGER: "traced",
-    VariantName.REGIONAL: "your plan",
-    VariantName.FULL: "torch.compile",
-}
-"""The name of each variant in an answer."""
-
-NOT_MEASURED, FAILED = "not measured", "failed"
 
 
 class AnswerState(StrEnum):
@@ -80,33 +75,6 @@ class AnswerState(StrEnum):
     NO_VERDICT = "no verdict"
     WRONG = "wrong results"
     FAILED = "failed"
-
-
-class Speed(Record, frozen=True, omit_defaults=False):
-    """The speed of the whole call under one variant relative to another, from the same rounds."""
-
-    of: str
-    """The variant, as a word of ``WORDS``."""
-    against: str
-    """The variant that it is compared with, as a word of ``WORDS``."""
-    verdict: str
-    """The verdict of the samples, or why there is none."""
-    speedup: Figure | None = None
-    """The median over rounds of ``against`` ÷ ``of``."""
-    comparable: bool = True
-    """False if it is not known whether both compute the same."""
-    why: str = ""
-    """Why the samples allow no verdict, in a clause; empty if they do, and where that is unknown."""
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether the samples say which of the two is faster, or that neither is."""
-        return self.verdict in CONCLUSIONS
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether ``of`` is certainly slower than ``against``."""
-        return self.verdict == Verdict.SLOWER
 
 
 class AnswerFinding(Record, frozen=True, omit_defaults=False):
@@ -146,6 +114,15 @@ class SearchBest(Record, frozen=True, omit_defaults=False):
         return self.title not in {EAGER, TORCH_COMPILE}
 
 
+class ModuleShare(Record, frozen=True, omit_defaults=False):
+    """The share of an eager call that is spent in a module."""
+
+    name: str
+    """The path of the module, with a star for modules that are alike; for a part of it, the last name alone."""
+    share: Quantity
+    """The share."""
+
+
 class Answer(Record, frozen=True, omit_defaults=False):
     """The summary of a session's plan: its speed, its results, its cost, and what to do next."""
 
@@ -176,6 +153,14 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """The time of a call by word of ``WORDS``, without variants whose results are wrong."""
     speeds: tuple[Speed, ...] = ()
     """The speeds of the plan against the other variants."""
+    use: str = ""
+    """What to use: a word of ``WORDS``, or ``BEST``; empty if no comparison is certain."""
+    eager_s: Figure | None = None
+    """The time of an eager call, by the profile; None without one."""
+    where: tuple[ModuleShare, ...] = ()
+    """The module in which most of an eager call is spent, then its parts, the longest first; by the profile."""
+    conditions: str = ""
+    """The torch, the device and the rounds of the figures; empty without a benchmark."""
     results: NumericsVerdict | None = None
     """Whether the results of the plan are right; None if they were not checked."""
     bitwise: bool = False
@@ -215,54 +200,9 @@ class Answer(Record, frozen=True, omit_defaults=False):
     next: Advice = ()
     """What to do next."""
 
-    def speed(self, of: VariantName, against: VariantName) -> Speed | None:
-        """Return the comparison of two variants; None if it was not measured."""
-        pair = WORDS[of], WORDS[against]
-        return next((speed for speed in self.speeds if (speed.of, speed.against) == pair), None)
-
-
-# ------------------------------------------------------------------------------------------------------------- figures
-
-
-def if_bounded(figure: Figure | None) -> Figure | None:
-    """Return the figure if it has an interval, else None."""
-    return figure if figure is not None and figure.bounds is not None else None
-
-
-def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
-    """Return the speed of the whole call under one variant relative to another, from the same rounds."""
-    words = WORDS.get(of, of), WORDS.get(against, against)
-    own, other = session.whole_timings.get(of), session.whole_timings.get(against)
-    if own is None or other is None:
-        missing = of if own is None else against
-        return Speed(*words, FAILED if _has_failed(session, missing) else NOT_MEASURED)
-    if withheld := withheld_text(own, other):
-        return Speed(*words, withheld)
-    comparable = NumericsVerdict.NOT_COMPARABLE not in {own.numerics, other.numerics}
-    conditions, ratios = session.conditions, paired_ratios(other.samples_s, own.samples_s)
-    noise = QUIET if conditions is None else conditions.noise
-    floor = MIN_FLOOR if conditions is None else conditions.floors.get(own.phase, MIN_FLOOR)
-    if Verdict.NONE in {own.verdict, other.verdict}:
-        verdict, why = Verdict.NONE, "not all rounds ran the same code"
-    else:
-        verdict, why = verdict_and_reason(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
-    if against is VariantName.EAGER:
-        return Speed(*words, str(own.verdict), own.speedup, comparable, why if verdict is own.verdict else "")
-    if own.median_s.bounds is None or other.median_s.bounds is None:
-        return Speed(*words, str(Verdict.without_interval(busy=noise.is_busy)), why=why)
-    return Speed(*words, str(verdict), median_figure(ratios), comparable, why)
-
-
-_FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
-
-
-def _has_failed(session: Session, variant: VariantName) -> bool:
-    return any(diagnostic.code is _FAILURES.get(variant) for diagnostic in session.diagnostics)
-
-
-def plan_speed(session: Session, against: VariantName) -> Speed:
-    """Return the speed of the whole call under the plan relative to a variant."""
-    return speed_of(session, VariantName.REGIONAL, against)
+    def speed(self, of: str, against: str) -> Speed | None:
+        """Return the comparison of two variants, given as words; None without one."""
+        return comparison(self.speeds, of, against)
 
 
 def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
@@ -271,23 +211,17 @@ def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
         (VariantName.REGIONAL, VariantName.FULL),
         (VariantName.FULL, VariantName.EAGER),
     )
-    if not session.timings and not any(_has_failed(session, variant) for variant in _FAILURES):
+    failed = (has_failed(session, variant) for variant in (VariantName.REGIONAL, VariantName.FULL))
+    if not session.timings and not any(failed):
         return ()
     speeds = [speed_of(session, of, against) for of, against in pairs]
-    wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
+    plan, wrong = WORDS[VariantName.REGIONAL], state is AnswerState.WRONG
     return tuple(
-        replace(speed, speedup=None, why="")
-        if {speed.of, speed.against} & wrong
-        else replace(speed, speedup=_if_narrow(speed.speedup))
+        Speed(speed.of, speed.against, Verdict.WITHHELD, wrong=speed.wrong or {plan: NumericsVerdict.FAILED})
+        if wrong and plan == speed.of
+        else replace(speed, speedup=if_narrow(speed.speedup))
         for speed in speeds
     )
-
-
-def _if_narrow(ratio: Figure | None) -> Figure | None:
-    """Return the ratio if its interval is narrow enough to say something, else None."""
-    ratio = if_bounded(ratio)
-    low, _, high = (1.0, 1.0, 1.0) if ratio is None else interval_ends(ratio)
-    return ratio if 0.0 < high <= WIDEST * low else None
 
 
 def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) -> Figure | None:
@@ -305,12 +239,6 @@ def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) 
         return None
     low, value, high = (waited_s / gain for gain in reversed(gains))
     return Figure(value, low, high)
-
-
-def interval_ends(figure: Figure) -> tuple[float, float, float]:
-    """Return the lower end, the value and the upper end of a figure."""
-    low, high = figure.bounds or (figure.value, figure.value)
-    return low, figure.value, high
 
 
 # ------------------------------------------------------------------------------------------------------------- searches
@@ -333,52 +261,14 @@ def _final_tries(session: Session) -> dict[VariantName, Try]:
     return finals if compared is None else {**finals, VariantName.REGIONAL: compared}
 
 
-_NO_FULL = {
-    Outcome.WRONG: f"{Verdict.WITHHELD}: numerics of {VariantName.FULL} {NumericsVerdict.FAILED}",
-    Outcome.CHAOTIC: f"{Verdict.WITHHELD}: numerics of {VariantName.FULL} {NumericsVerdict.CHAOTIC}",
-    Outcome.FAILED: FAILED,
-}
-"""Why a search has not compared its plans with ``torch.compile``, by the outcome of its try."""
-
-
-def speeds_of_try(tried: Try, tuning: Tuning) -> tuple[Speed, Speed]:
-    """Return the speeds of a search's plan against eager and ``torch.compile``."""
-    word = WORDS[VariantName.FULL if tried.title == TORCH_COMPILE else VariantName.REGIONAL]
-    full_try = tuning.by_title.get(TORCH_COMPILE)
-    no_full = NOT_MEASURED if full_try is None else _NO_FULL.get(full_try.outcome, NOT_MEASURED)
-    pairs = ((VariantName.EAGER, tried.speedup, NOT_MEASURED), (VariantName.FULL, tried.over_full, no_full))
-    eager, full = (
-        Speed(word, WORDS[against], verdict, _if_narrow(ratio), why=why)
-        for against, ratio, missing in pairs
-        for verdict, why in [(missing, "") if ratio is None else _verdict_from_interval(ratio, tuning.noise)]
-    )
-    return eager, full
-
-
-def _verdict_from_interval(ratio: Figure, noise: Noise) -> tuple[str, str]:
-    """Return a verdict from an interval whose samples are not known any more, and the reason if it has no winner."""
-    if ratio.bounds is None:
-        return str(Verdict.without_interval(busy=noise.is_busy)), ratio.why
-    low, high = ratio.bounds
-    if low > 1.0 + MIN_FLOOR:
-        return str(Verdict.FASTER), ""
-    if high < 1.0 - MIN_FLOOR:
-        return str(Verdict.SLOWER), ""
-    verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
-    small = f"the difference may be below {100.0 * MIN_FLOOR:g} %, which does not count"
-    why = "either may be faster" if low <= 1.0 <= high else small
-    return str(verdict), "" if verdict is Verdict.SAME else why
-
-
 def _found_by_search(session: Session) -> SearchBest | None:
     """Return the best plan of the last search, unless it is the plan at hand."""
     tuning = session.tuning
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
         return None
-    return SearchBest(
-        best.title, if_bounded(best.time_s), speeds_of_try(best, tuning), tuning.tried, bool(tuning.answer)
-    )
+    speeds = speeds_of_try(best, tuning, BEST)
+    return SearchBest(best.title, if_bounded(best.time_s), speeds, tuning.tried, bool(tuning.answer))
 
 
 def best_of(tuning: Tuning | None) -> Try | None:
@@ -454,7 +344,7 @@ EXAMPLE_MARK = mark_action("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp"
 """An example of a mark; the module name is a placeholder."""
 
 
-def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advice:
+def _next(session: Session, state: AnswerState, speeds: Sequence[Speed], use: str) -> Advice:
     """Return the next step with an exploration ``ex`` of this session."""
     if session.tuning is not None and session.tuning.plan not in (None, session.plan):
         return (TAKE_FOUND,)
@@ -471,26 +361,20 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advi
             show_table_action("numerics"),
             " has every tensor.",
         )
-    if state is AnswerState.NO_VERDICT:
-        return _measure_longer(session)
-    return _after_verdict(speeds)
+    of_plan = comparison(speeds, WORDS[VariantName.REGIONAL], WORDS[VariantName.EAGER])
+    undecided = use == WORDS[VariantName.EAGER] and of_plan is not None and not of_plan.is_certain
+    return _measure_longer(session) if undecided or not use else _after_verdict(speeds, use)
 
 
-def _after_verdict(speeds: Sequence[Speed]) -> Advice:
-    """Return the next step after verdicts on the plan and ``torch.compile``, against eager and each other."""
-    verdicts = {(speed.of, speed.against): speed.verdict for speed in speeds}
-    plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
-    if verdicts[plan, full] == NOT_MEASURED:
+def _after_verdict(speeds: Sequence[Speed], use: str) -> Advice:
+    """Return the next step after a measurement of the plan, by what is to be used."""
+    plan, full = WORDS[VariantName.REGIONAL], WORDS[VariantName.FULL]
+    against_full = comparison(speeds, plan, full)
+    if against_full is not None and against_full.verdict is Missing.NOT_MEASURED:
         return BENCHMARK, " measures torch.compile too."
-    if verdicts[plan, full] == Verdict.SLOWER and (
-        verdicts[full, eager] == Verdict.FASTER or verdicts[plan, eager] != Verdict.SLOWER
-    ):
-        return "torch.compile is faster for this call: use it, or mark more; ", TUNE, " looks for a faster plan."
-    if verdicts[plan, eager] == Verdict.FASTER:
+    if use == plan:
         return Action(ActionKind.SAVE_PLAN, ("plan.json",)), " keeps the plan, for rx.compile(fn, 'plan.json')."
-    if verdicts[full, eager] == Verdict.FASTER:
-        return "Use torch.compile, or mark other regions; ", TUNE, " looks for a faster plan."
-    return "Leave the call to eager, or mark other regions; ", TUNE, " looks for a faster plan."
+    return TUNE, " looks for a faster plan; or mark other regions."
 
 
 def _first_mark(session: Session) -> Advice:
@@ -553,20 +437,15 @@ def _measure_longer(session: Session) -> Advice:
 
 
 def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
-    if VariantName.REGIONAL in finals:
-        speed = speeds_of_try(finals[VariantName.REGIONAL], Tuning(()))[0]
-        return AnswerState.ANSWERED if speed.is_certain else AnswerState.NO_VERDICT
     if finals:
-        return AnswerState.TRACED
+        return AnswerState.ANSWERED if VariantName.REGIONAL in finals else AnswerState.TRACED
     numerics = NumericsVerdict.worst(row.verdict for row in session.numerics_of(VariantName.REGIONAL))
     timing = session.whole_timings.get(VariantName.REGIONAL)
-    if numerics is not None and numerics.withholds_speedup:
+    if (numerics and numerics.withholds_speedup) or (timing and timing.numerics.withholds_speedup):
         return AnswerState.WRONG
     if timing is None:
-        return AnswerState.FAILED if _has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
-    if timing.numerics.withholds_speedup:
-        return AnswerState.WRONG
-    return AnswerState.ANSWERED if timing.verdict in CONCLUSIONS else AnswerState.NO_VERDICT
+        return AnswerState.FAILED if has_failed(session, VariantName.REGIONAL) else AnswerState.TRACED
+    return AnswerState.ANSWERED
 
 
 def _measured_speeds(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
@@ -586,15 +465,52 @@ def _searched_speeds(finals: Mapping[VariantName, Try], tuning: Tuning) -> tuple
     """Return the times of a call and the speeds from the final comparison of a search."""
     regional, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
     times = {WORDS[name]: seconds for name, tried in finals.items() if (seconds := if_bounded(tried.time_s))}
-    speeds = () if regional is None else speeds_of_try(regional, tuning)
-    return times, (*speeds, *(() if full is None else speeds_of_try(full, tuning)[:1]))
+    speeds = () if regional is None else speeds_of_try(regional, tuning, WORDS[VariantName.REGIONAL])
+    return times, (*speeds, *(() if full is None else speeds_of_try(full, tuning, WORDS[VariantName.FULL])[:1]))
+
+
+def _use(speeds: Sequence[Speed], found: SearchBest | None, compile_s: Mapping[str, float], *, of_search: bool) -> str:
+    """Return what to use; the plan that a search found only if it is faster than what was measured since."""
+    use = variant_to_use(speeds, compile_s)
+    if found is None or not (found.is_plan and found.final and any(speed.is_certain for speed in found.speeds)):
+        return use
+    eager = WORDS[VariantName.EAGER]
+    measured, best = (comparison(of, word, eager) for of, word in ((speeds, use), (found.speeds, BEST)))
+    if of_search or measured is None or measured.speedup is None or best is None or best.speedup is None:
+        return BEST
+    return BEST if interval_ends(best.speedup)[0] > interval_ends(measured.speedup)[2] else use
+
+
+MOST_PARTS = 2
+LEAST_PART = 0.05
+"""How many parts of a module an answer names, and the smallest share of the call that it names."""
+
+
+def _where(session: Session) -> tuple[ModuleShare, ...]:
+    """Return the layers that take most of an eager call, or else its first module, and the longest parts of these."""
+    shares = session.time_shares
+    rows = [] if shares is None else [share.row for share in shares.by(ProfileKind.MODULE)]
+    rows = [row for row in rows if row.name and row.name != OUTSIDE and row.share >= LEAST_PART]
+    layers = [row for row in rows if row.name.endswith("*")]
+    if not rows:
+        return ()
+    whole = layers[0] if layers else rows[0]
+    inside = [row for row in rows if row.name.rpartition(".")[0] == whole.name]
+    parts = (ModuleShare(row.name.rpartition(".")[2], row.share) for row in inside[:MOST_PARTS])
+    return ModuleShare(whole.name, whole.share), *parts
+
+
+def conditions_text(conditions: Conditions) -> str:
+    """Return where the call was measured, and in how many rounds."""
+    threads, rounds = count(conditions.threads, "thread"), count(conditions.rounds, "round")
+    return f"torch {conditions.torch}, {conditions.device}, {threads}, {rounds} in turns"
 
 
 @derived
 def answer_of(session: Session) -> Answer:
     """Return the answer of a session."""
     finals, tuning = _final_tries(session), session.tuning or Tuning(())
-    state = _state(session, finals)
+    state, found = _state(session, finals), _found_by_search(session)
     times, speeds = _searched_speeds(finals, tuning) if finals else _measured_speeds(session, state)
     timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
@@ -609,6 +525,11 @@ def answer_of(session: Session) -> Answer:
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     compiles = [compiled for _, compiled in session.compiled_partitions]
     waited_s = session.compile_s if current and compiles else None
+    full_s = next((cost.waited_s for cost in session.variant_costs if cost.what == VariantName.FULL), None)
+    waits = {WORDS[VariantName.REGIONAL]: waited_s, WORDS[VariantName.FULL]: full_s}
+    use = _use(speeds, found, {word: s for word, s in waits.items() if s is not None}, of_search=bool(finals))
+    if state is AnswerState.ANSWERED and not use:
+        state = AnswerState.NO_VERDICT
     alone = () if state is AnswerState.WRONG else region_timings_of_whole_call(session).values()
     return Answer(
         state=state,
@@ -621,9 +542,13 @@ def answer_of(session: Session) -> Answer:
         regions=len(session.plan.regions),
         of_earlier_plan=not current,
         of_search=bool(finals),
-        found=_found_by_search(session),
+        found=found,
         times=times,
         speeds=speeds,
+        use=use,
+        eager_s=None if session.profile is None else if_bounded(session.profile.eager),
+        where=_where(session),
+        conditions="" if session.conditions is None else conditions_text(session.conditions),
         results=NumericsVerdict.OK if searched else checked,  # a search compares only plans with right results
         bitwise=tuning.numbers is NumericsRequirement.BITWISE
         if searched
@@ -632,7 +557,7 @@ def answer_of(session: Session) -> Answer:
         waited_s=waited_s,
         warm=bool(compiles) and all(compiled.cache == "warm" for compiled in compiles),
         repaid_after=_repaid_after(plan, eager, waited_s) if waited_s and state is AnswerState.ANSWERED else None,
-        full_waited_s=next((cost.waited_s for cost in session.variant_costs if cost.what == VariantName.FULL), None),
+        full_waited_s=full_s,
         faster=tuple(timing.region for timing in alone if timing.verdict is Verdict.FASTER),
         slower=tuple(timing.region for timing in alone if timing.verdict is Verdict.SLOWER),
         over_trace=any(timing.over_trace for timing in alone),
@@ -644,5 +569,5 @@ def answer_of(session: Session) -> Answer:
         smaller=len(findings) - len(large),
         remarks=remarks,
         context=_context(session, step_s, most_s)[:MOST_CONTEXT],
-        next=_next(session, state, speeds),
+        next=_next(session, state, speeds, use),
     )

@@ -7,24 +7,15 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from regional_explorer.record import Record
-from regional_explorer.record.answer import (
-    NOT_MEASURED,
-    WORDS,
-    Answer,
-    Speed,
-    answer_of,
-    best_of,
-    if_bounded,
-    speed_of,
-    speeds_of_try,
-)
+from regional_explorer.record.answer import Answer, answer_of, best_of
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
 from regional_explorer.record.session import Session, derived
+from regional_explorer.record.speeds import BEST, WORDS, Missing, Speed, if_bounded, speed_of, speeds_of_try
 from regional_explorer.record.tuning import AT_HAND
 
-EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
+EARLIER, SO_FAR = "earlier plan", "best so far"
 """The names of bars of other plans than the plan at hand; ``SO_FAR`` was not in a final comparison."""
 
 
@@ -38,7 +29,7 @@ class Bar(Record, frozen=True):
     speed: Speed | None = None
     """The speed against eager in the same rounds; against ``torch.compile`` if a search has only raced the plan."""
     plan: Plan | None = None
-    """The plan that can replace the plan at hand; None if it is the plan at hand, or not a plan."""
+    """The plan that *Use* takes; None if it is the plan at hand. That of ``torch.compile`` generates the same code."""
     apart: bool = False
     """Whether it was measured in other rounds than the bars before it."""
     drawn_s: Figure | None = None
@@ -63,14 +54,25 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
         own = BEST
     eager, full, plan = (WORDS[name] for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL))
     speeds = {speed.of: speed for speed in answer.speeds if speed.against == eager}
-    missing = {full} if full in speeds and speeds[full].verdict == NOT_MEASURED else set()
+    missing = {full} if full in speeds and speeds[full].verdict is Missing.NOT_MEASURED else set()
+    plans = {eager: eager_plan(session.plan), full: whole_graph(AS_TORCH_COMPILE)}
     bars = [
-        Bar(own if word == plan else word, answer.times.get(word), speeds.get(word))
+        Bar(
+            own if word == plan else word,
+            answer.times.get(word),
+            speeds.get(word),
+            None if plans.get(word) == session.plan else plans.get(word),
+        )
         for word in (eager, full, plan)
         if word in answer.times.keys() | missing
     ]
     bars[1:1] = [] if answer.of_search else _traced_bar(session)
     return tuple(_with_lengths((*bars, *_found_bars(session, answer))))
+
+
+def eager_plan(plan: Plan) -> Plan:
+    """Return a plan with its regions, all of which run eagerly."""
+    return replace(plan, regions=tuple(replace(region, enabled=False) for region in plan.regions))
 
 
 def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
@@ -107,11 +109,11 @@ def _found_bars(session: Session, answer: Answer) -> list[Bar]:
         tries.insert(0, (EARLIER, before))
     apart = bool(answer.times) and not answer.of_search
     return [
-        Bar(word, seconds, _speed_to_show(*speeds_of_try(tried, tuning)), tried.plan, apart)
+        Bar(word, seconds, _speed_to_show(*speeds_of_try(tried, tuning, word)), tried.plan, apart)
         for word, tried in tries
         if tried.plan not in (None, session.plan) and (seconds := if_bounded(tried.time_s)) is not None
     ]
 
 
 def _speed_to_show(over_eager: Speed, over_full: Speed) -> Speed:
-    return over_full if over_eager.verdict == NOT_MEASURED else over_eager
+    return over_full if over_eager.verdict is Missing.NOT_MEASURED else over_eager

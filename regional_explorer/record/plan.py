@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import asdict, force_setattr, replace
@@ -529,3 +530,12 @@ class Plan(Record, frozen=True):
 
     def _with_region(self, old: Region, new: Region) -> Plan:
         return replace(self, regions=tuple(new if region is old else region for region in self.regions))
+
+
+WHOLE = "whole"
+"""The name of the region that has every op."""
+
+
+def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Plan:
+    """Return the plan in which every op is in one region."""
+    return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), dict(sorted(config.items()))),), tracing=tracing)

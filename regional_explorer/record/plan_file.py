@@ -53,7 +53,7 @@ class ExplorationRecord(Record, frozen=True):
     modes: CallModes | None = None
     """The modes of the call."""
     slower: Mapping[str, str] = {}
-    """The variants that the plan is slower than, with the ratio."""
+    """The variants that the plan is slower than, with the sentence's end: ``19 % slower than eager (18–21).``"""
     wrong: str = ""
     """How far off wrong results are, in words."""
 
@@ -163,18 +163,13 @@ def plan_slower_diagnostic(message: str, against: str, remedy: str | Advice) -> 
 
 def slower_when_explored(explored: ExplorationRecord) -> list[Diagnostic]:
     """Return a ``plan-slower`` each for eager and plain ``torch.compile``, if the plan was measured to be slower."""
-    slower = explored.slower
-    if not slower and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # an older file
-        low, high = explored.speedup_low, explored.speedup_high
-        interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
-        slower = {str(VariantName.EAGER): f"{explored.speedup:.2f}×{interval}."}
     return [
         plan_slower_diagnostic(
-            f"When it was explored, the plan was slower than {against}: {ratio}",
+            f"When it was explored, the plan was {slower}",
             against,
             "Explore and measure the plan again: the diagnostics say what helps.",
         )
-        for against, ratio in slower.items()
+        for against, slower in explored.slower.items()
     ]
 
 

@@ -108,6 +108,8 @@ class Profile(Record, frozen=True):
     """The bandwidth of a copy."""
     noise: Noise = QUIET
     """What else the machine did."""
+    eager: Figure | None = None
+    """The time of a plain eager call in the same rounds; None if it was not measured."""
 
     @property
     def around_s(self) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property, wraps
 from typing import TypeVar
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
-from regional_explorer.record import Count, Record
+from regional_explorer.record import Count, Ratio, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -110,6 +110,8 @@ class Session(Record, frozen=True, dict=True):
     """The last search for the best plan."""
     suggestions: tuple[Suggestion, ...] = ()
     """The suggested regions that ``ex.suggest(budget_s=…)`` has measured, on these graphs and under these settings."""
+    compile_rate: Ratio = 1.0
+    """The seconds of the compiles that this process has seen, relative to the machine of ``record.expected``."""
 
     @property
     def shapes(self) -> str:

@@ -236,6 +236,8 @@ class Suggestion(Record, frozen=True):
     """The seconds waited for its compile; None unless it was compiled."""
     why_not: str = ""
     """Why it was not measured although a measurement was requested."""
+    expected_s: Seconds | None = None
+    """The seconds that its compile is expected to take."""
 
     @property
     def selection(self) -> str:

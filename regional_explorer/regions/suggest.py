@@ -11,6 +11,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from regional_explorer.errors import count, fresh_names
+from regional_explorer.record.expected import work_of_origins
 from regional_explorer.record.graph import Graph, GraphKind, Role, equal_layers
 from regional_explorer.record.grouping import connected_components, grouped
 from regional_explorer.record.plan import Selector, SelectorKind
@@ -46,15 +47,18 @@ CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
 
 def suggestions_of(session: Session) -> list[Suggestion]:
     """Return the suggested regions of a session: those that were measured by their gain, then the guesses."""
-    return as_measured(suggest_regions(session.graphs, session.profile), session.suggestions)
+    suggested = suggest_regions(session.graphs, session.profile, session.compile_rate)
+    return as_measured(suggested, session.suggestions)
 
 
-def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
+def suggest_regions(
+    graphs: Sequence[Graph], profile: Profile | None = None, compile_rate: float = 1.0
+) -> tuple[Suggestion, ...]:
     """Return regions that could be compiled, in a guessed order: by the share of the time that could be fused.
 
     Without a profile, the number of fusable ops counts. Of regions with the same ops only the first is returned.
     """
-    program = _Program(graphs, profile)
+    program = _Program(graphs, profile, compile_rate)
     suggested = {suggestion: frozenset(origins) for suggestion, origins in program.suggestions() if origins}
     first = {origins: suggestion for suggestion, origins in reversed(suggested.items())}
     distinct = {suggestion: origins for suggestion, origins in suggested.items() if suggestion in first.values()}
@@ -111,9 +115,10 @@ class _Modules:
 class _Program:
     """The ops of the program, by origin: which are fusable, what feeds what, and the time of each."""
 
-    def __init__(self, graphs: Sequence[Graph], profile: Profile | None) -> None:
+    def __init__(self, graphs: Sequence[Graph], profile: Profile | None, compile_rate: float) -> None:
         self.graphs = graphs
         self.profile = profile
+        self.compile_rate = compile_rate
         dynamo = [graph for graph in graphs if graph.kind is GraphKind.DYNAMO]
         self.ops = {node.origin: node for graph in dynamo for node in graph.ops if node.origin is not None}
         self.feeds = direct_feeds(graphs)
@@ -192,6 +197,7 @@ class _Program:
                 len(likeness),
                 share,
                 fusable_share,
+                expected_s=self.compile_rate * work_of_origins(self.graphs, instances).seconds,
             ),
             picked.keys(),
         )

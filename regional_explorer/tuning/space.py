@@ -13,22 +13,19 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import (
     AS_TORCH_COMPILE,
     FROZEN,
+    WHOLE,
     Direction,
     Plan,
     Region,
-    Selector,
-    SelectorKind,
     Tracing,
     config_of,
     config_texts,
+    whole_graph,
     with_config,
 )
 from regional_explorer.record.statistics import MIN_FLOOR
 from regional_explorer.record.tuning import AT_HAND, Outcome, SearchStage, Suggestion, SuggestionKind, Try
 from regional_explorer.tuning.bench import RaceResult, TimedPiece
-
-WHOLE = "whole"
-"""The name of the region that has every op."""
 
 WRAPPER: Mapping[str, Any] = {"cpp_wrapper": True}
 """The config under which C++ calls the kernels instead of Python."""
@@ -103,11 +100,6 @@ def tracings_to_try(*, grad: bool) -> list[Tracing]:
         return list(WAYS)
     first, *others = list({(way.joint_passes, way.decompositions): way for way in reversed(WAYS)}.values())[::-1]
     return [first, FROZEN, *others]
-
-
-def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Plan:
-    """Return the plan in which every op is in one region."""
-    return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), dict(sorted(config.items()))),), tracing=tracing)
 
 
 def whole_graph_candidate(

@@ -11,12 +11,13 @@ from regional_explorer.record.answer import TAKE_FOUND, Answer, AnswerFinding, A
 from regional_explorer.record.bars import Bar, bars_of
 from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.changes import speed_change
+from regional_explorer.record.expected import expected_compile_s
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.session import Session, derived
 from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.regions.suggest import suggestions_of
 from regional_explorer.style.element import SHORT, Node, clean, node
-from regional_explorer.style.formats import duration, percent, with_interval, word
+from regional_explorer.style.formats import duration, with_interval, word
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
 
@@ -46,9 +47,11 @@ def answer_part(shown: Shown) -> list[Node]:
     def bar_button(bar: Bar) -> Node | None:
         if bar.seconds is None:
             label, full = f"Measure {bar.word}", VariantName.FULL
-            return button("Measure", "measure with", full, title=WITH_COMPILE, disabled=busy, aria_label=label)
+            seconds = expected_compile_s(shown.session)
+            title = WITH_COMPILE if seconds is None else f"{WITH_COMPILE}: about {seconds:.0f} s to compile"
+            return button("Measure", "measure with", full, title=title, disabled=busy, aria_label=label)
         if bar.plan is None:
-            return None
+            return node("span", "in use", class_="rx-quiet")
         title = "Make this the plan; Undo switches back"
         return button("Use", "use", str(bars.index(bar)), title=title, disabled=busy, aria_label=f"Use the {bar.word}")
 
@@ -109,7 +112,7 @@ def _change(before: Session, after: Session) -> str:
 
 
 def _other_findings(answer: Answer) -> Iterator[Node | str]:
-    yield others_text(answer).removesuffix(": ex.diagnostics.") + ": "
+    yield f"{others_text(answer)}: "
     yield button("all findings", "findings", class_="rx-flat rx-link")
 
 
@@ -161,7 +164,7 @@ def _again_button(answer: Answer, do: str, *, busy: bool) -> list[Node]:
 
 # --------------------------------------------------------------------------------------------------------- suggestions
 
-MOST_SUGGESTED = 8
+MOST_SUGGESTED = 3
 
 
 @derived
@@ -171,23 +174,21 @@ def first_suggestions(session: Session) -> tuple[Suggestion, ...]:
 
 
 def suggestion_row(shown: Shown) -> list[Node]:
-    """Return the suggested regions as chips, each with a button that marks it, and the button that measures them."""
+    """Return the suggested regions in words, each with a button that marks it, and the button that measures them."""
     session, busy = shown.session, shown.state.busy
     suggestions = first_suggestions(session)
     if not suggestions:
         return []
-    chips = (
+    rows = (
         node(
-            "span",
-            node("span", _chip_text(suggestion, session.whole_phase), class_="rx-key", title=_reason(suggestion)),
-            button(
-                "Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {clean(suggestion.name)}"
-            ),
+            "tr",
+            node("td", node("code", name := _name_of(suggestion)), title=_reason(suggestion)),
+            node("td", _facts(suggestion, session), class_="rx-quiet"),
+            node("td", button("Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {name}")),
         )
         for suggestion in suggestions
     )
     measured = [suggestion.gain_s is not None for suggestion in suggestions]
-    order = "largest saving first" if any(measured) else "in a guessed order"
     unmeasured = "again" if all(measured) else "the others" if any(measured) else "these"
     measure = button(
         f"Measure {unmeasured}, {SUGGEST_S:.0f} s",
@@ -195,8 +196,9 @@ def suggestion_row(shown: Shown) -> list[Node]:
         title="Compile each region alone, without marking it, and measure what it saves",
         disabled=busy,
     )
-    label = node("span", f"No region yet. Suggestions, {order}: ", class_="rx-quiet")
-    return [node("div", label, *chips, measure, class_="rx-line")]
+    table = node("table", node("tbody", *rows), aria_label="Suggested regions", class_="rx-findings")
+    label = node("span", "No region yet. Parts that may gain from a compile: ", class_="rx-quiet")
+    return [node("div", label, measure, class_="rx-line"), table]
 
 
 def _reason(suggestion: Suggestion) -> str:
@@ -204,19 +206,22 @@ def _reason(suggestion: Suggestion) -> str:
     return f"{suggestion.selection}: {suggestion.why}{unmeasured}"
 
 
-def _chip_text(suggestion: Suggestion, phase: Phase) -> str:
+def _facts(suggestion: Suggestion, session: Session) -> str:
+    """Return what is known of a suggestion: its share of the time, or what it saves, and the seconds of its compile."""
+    call, seconds = "step" if session.whole_phase is Phase.STEP else "call", suggestion.compile_s
+    facts = [f"{100.0 * suggestion.share:.0f} % of the {call}"] if suggestion.share else []
     if suggestion.gain_s is not None:
-        return f"{_name_of(suggestion)} · {_measured_gain(suggestion, suggestion.gain_s, phase)}"
-    return f"{_name_of(suggestion)}{f' · {percent(suggestion.share)}' if suggestion.share else ''}"
+        facts = ["no gain" if suggestion.brings_nothing else f"saves {_bounded(suggestion.gain_s)} a {call}, measured"]
+    if seconds is not None:
+        facts.append(f"compiled in {duration(seconds)}")
+    elif suggestion.expected_s is not None:
+        facts.append(f"about {max(1.0, suggestion.expected_s):.0f} s to compile")
+    return ", ".join(facts)
 
 
-def _measured_gain(suggestion: Suggestion, gain_s: Figure, phase: Phase) -> str:
-    """Return what a region saves, for example ``measured: saves 1.20 ms (1.10 ms–1.30 ms) a step``."""
-    if suggestion.brings_nothing:
-        return "measured: no gain"
+def _bounded(gain_s: Figure) -> str:
     bounds = gain_s.bounds
-    between = f" ({duration(bounds[0])}–{duration(bounds[1])})" if bounds else ""
-    return f"measured: saves {duration(gain_s.value)}{between} a {'step' if phase is Phase.STEP else 'call'}"
+    return f"{duration(gain_s.value)}{f' ({duration(bounds[0])}–{duration(bounds[1])})' if bounds else ''}"
 
 
 def _name_of(suggestion: Suggestion) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from regional_explorer.page.answer import answer_nodes, answer_text, chart_nodes
-from regional_explorer.record.answer import NOT_MEASURED, AnswerState, answer_of, interval_ends
-from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
+from regional_explorer.record.answer import AnswerState, answer_of
+from regional_explorer.record.bars import EARLIER, SO_FAR, bars_of, eager_plan
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
 from regional_explorer.record.session import Session
+from regional_explorer.record.speeds import BEST, Missing, interval_ends
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import words
 from tests.shared import sessions
@@ -55,14 +56,17 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
     shown = bars_of(session)
     assert [bar.word for bar in shown] == ["eager", "traced", "torch.compile", "your plan"]
     assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "aot_eager", "full", "regional")]
-    assert not any(bar.plan for bar in shown)
+    assert {bar.word: bar.plan for bar in shown if bar.plan} == {
+        "eager": eager_plan(session.plan),
+        "torch.compile": whole_graph(AS_TORCH_COMPILE),
+    }
 
 
 def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
     measured = sessions.measured()
     without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
     empty = bars_of(without)[2]
-    assert (empty.word, empty.seconds, empty.verdict) == ("torch.compile", None, NOT_MEASURED)
+    assert (empty.word, empty.seconds, empty.verdict) == ("torch.compile", None, Missing.NOT_MEASURED)
     assert "torch.compile not measured" in " ".join(" ".join(map(words, chart_nodes(bars_of(without)))).split())
     untold = tuple(replace(one, median_s=Figure(1.0, why="too few rounds (5)")) for one in without.timings)
     assert bars_of(replace(without, timings=untold)) == (empty,), "also where no time is certain"
@@ -71,16 +75,16 @@ def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
 
 def test_a_search_gives_an_answer_like_a_benchmark() -> None:
     assert bars(searched()) == {
-        "eager": (4e-2, "", None),
-        "torch.compile": (3e-2, Verdict.FASTER, None),
+        "eager": (4e-2, "", eager_plan(BASE.plan)),
+        "torch.compile": (3e-2, Verdict.FASTER, whole_graph(AS_TORCH_COMPILE)),
         "your plan": (3.5e-2, Verdict.FASTER, None),
         BEST: (2e-2, Verdict.FASTER, FOUND),
     }
     answer = answer_of(searched())
     assert answer.state is AnswerState.ANSWERED
-    assert "under your plan: 1.14× eager (1.12–1.17), faster; 0.86× torch.compile" in " ".join(
-        answer_text(answer).split()
-    )
+    assert answer.use == BEST
+    used = "Use the plan that the search found: 1.50× as fast as torch.compile (1.47–1.53), 2.00× as fast as eager"
+    assert used in " ".join(answer_text(answer).split())
 
 
 def test_applied_result_is_the_answer() -> None:
@@ -113,7 +117,7 @@ def test_the_answer_says_that_a_search_had_no_time() -> None:
     assert list(bars(untouched)) == ["eager", "torch.compile"]
     text = " ".join(answer_text(answer_of(untouched)).split())
     assert "The search had no time to try a plan" in text
-    assert "1.33× eager (1.31–1.36), faster" in text
+    assert "Use torch.compile: 1.33× as fast as eager (1.31–1.36)." in text
 
 
 def test_bar_lengths_follow_the_ratios_not_the_medians() -> None:

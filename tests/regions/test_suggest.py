@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
+from regional_explorer.record.expected import expected_compile_s
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.tuning import SuggestionKind
@@ -220,3 +221,10 @@ def test_suggestions_ignore_marked_regions() -> None:
         loss = next(one for one in before if one.kind is SuggestionKind.LOSS)
         ex.plan = Plan((Region(loss.name, loss.selectors),))
         assert picked_origins(loss.selectors[0], ex.session.graphs)
+
+
+def test_suggestions_of_equal_layers_are_expected_to_compile_faster_than_the_whole_call() -> None:
+    ex = rx.explore(Mixture(), (torch.randn(4, 16), torch.randint(5, (4,))))
+    by_name = {suggestion.name: suggestion for suggestion in ex.suggest()}
+    layers, whole = (by_name[name].expected_s or 0.0 for name in ("layers", "whole"))
+    assert 0.0 < layers < whole < (expected_compile_s(ex.session) or 0.0)

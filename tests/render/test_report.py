@@ -155,8 +155,8 @@ def test_every_result_begins_with_the_answer() -> None:
     first = shown[2][2]
     assert first[1]["class"] == "rx-headline"
     text = " ".join(words(first).split())
-    assert text.startswith("A forward pass takes 320 µs: ▲ 1.24× eager (1.21–1.27)")
-    _speed, *others = sentences(answer)
+    assert text.startswith("Use your plan: ▲ 1.24× as fast as eager (1.21–1.27)")
+    _use, *others = sentences(answer)
     assert text.endswith(" ".join(others))
 
 

@@ -22,6 +22,7 @@ from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.plan import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.style.element import words
+from regional_explorer.tuning import live_bench
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
 from regional_explorer.tuning.space import whole_graph
@@ -157,7 +158,7 @@ def test_plans_are_compared_with_eager_alone_if_torch_compile_is_wrong(
         assert found.gain == found.by_title[found.answer].speedup
         assert found.by_title[found.answer].over_full is None
         text = shown(ex)
-        assert "not compared with torch.compile, as its results are wrong" in text
+        assert "compared with torch.compile, as the results of torch.compile are wrong" in text
         assert "torch.compile was not measured" not in text
 
 
@@ -200,8 +201,11 @@ def test_the_command_line_says_that_torch_compile_is_wrong(
 
 
 @pytest.mark.compiles
-def test_a_verdict_is_not_kept_when_the_weights_change(slow_references: TickingClock, ledger: Path) -> None:
+def test_a_verdict_is_not_kept_when_the_weights_change(
+    slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch, ledger: Path
+) -> None:
     """With equal weights all gradients are zero to rounding, so that nothing can be said of them."""
+    monkeypatch.setattr(live_bench, "suggest_regions", lambda _graphs: ())
     student = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
     teacher = copy.deepcopy(student).requires_grad_(False)
 
@@ -217,7 +221,9 @@ def test_a_verdict_is_not_kept_when_the_weights_change(slow_references: TickingC
             weights.add_(0.1 * torch.randn_like(weights))
     with rx.explore(loss, (x,)) as ex:
         tries = ex.tune(2.0, keys=[], ledger=ledger).record.tries
-    assert {one.outcome for one in tries if one.plan} <= {Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE}
+    outcomes = {one.outcome for one in tries if one.plan}
+    assert Outcome.MEASURED in outcomes
+    assert outcomes <= {Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE, Outcome.NOT_TRIED}
 
 
 def test_a_plan_has_another_key_under_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:

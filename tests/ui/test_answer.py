@@ -65,7 +65,7 @@ def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, explo
     exploration.live.tuning = Tuning((replace(quick, title=EAGER, plan=None), quick), "quick", EAGER, Figure(2.0))
     try:
         control.refresh()
-        (use,) = elements(panel.part("answer"), data_do="use")
+        *_, use = elements(panel.part("answer"), data_do="use")
         panel.press("use", use[1]["data-of"])
         assert exploration.plan == better
         assert "1.90–2.10" in text(panel, "answer")

@@ -1,0 +1,232 @@
+"""The speed of the whole call under one variant relative to another, and which of them to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec.structs import replace
+
+from regional_explorer.record import Record
+from regional_explorer.record.benchmark import CONCLUSIONS, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.diagnostic import DiagnosticCode
+from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_and_reason
+from regional_explorer.record.tuning import TORCH_COMPILE, Outcome, Try, Tuning
+
+WORDS: Mapping[str, str] = {
+    VariantName.EAGER: "eager",
+    VariantName.AOT_EAGER: "traced",
+    VariantName.REGIONAL: "your plan",
+    VariantName.FULL: "torch.compile",
+}
+"""The name of each variant that people read."""
+
+BEST = "best found"
+"""The plan that a search found, unless it is the plan at hand; it stands beside the words of ``WORDS``."""
+
+WIDEST = 4.0
+"""A ratio is not shown if the ends of its interval differ by more than this factor: it says nothing yet."""
+
+
+class Missing(StrEnum):
+    """Why one variant has no speed against another."""
+
+    NOT_MEASURED = "not measured"
+    FAILED = "failed"
+
+
+_OPPOSITES = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+
+
+class Speed(Record, frozen=True, omit_defaults=False):
+    """The speed of the whole call under one variant relative to another, from the same rounds."""
+
+    of: str
+    """The variant, as a word of ``WORDS``."""
+    against: str
+    """The variant that it is compared with, as a word of ``WORDS``."""
+    verdict: Verdict | Missing
+    """The verdict of the samples, or why there is none."""
+    speedup: Figure | None = None
+    """The median over rounds of ``against`` ÷ ``of``."""
+    comparable: bool = True
+    """False if it is not known whether both compute the same."""
+    why: str = ""
+    """Why the samples allow no verdict, in a clause; empty if they do, and where that is unknown."""
+    wrong: Mapping[str, NumericsVerdict] = {}
+    """The variants whose results withhold the speed, as words of ``WORDS``."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the samples say which of the two is faster, or that neither is."""
+        return self.verdict in CONCLUSIONS
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether ``of`` is certainly slower than ``against``."""
+        return self.verdict == Verdict.SLOWER
+
+    @property
+    def turned(self) -> Speed:
+        """The same comparison the other way round."""
+        verdict = _OPPOSITES.get(self.verdict, self.verdict) if isinstance(self.verdict, Verdict) else self.verdict
+        speedup = None if self.speedup is None else 1.0 / self.speedup
+        return Speed(self.against, self.of, verdict, speedup, self.comparable, self.why, self.wrong)
+
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def interval_ends(figure: Figure) -> tuple[float, float, float]:
+    """Return the lower end, the value and the upper end of a figure."""
+    low, high = figure.bounds or (figure.value, figure.value)
+    return low, figure.value, high
+
+
+def if_bounded(figure: Figure | None) -> Figure | None:
+    """Return the figure if it has an interval, else None."""
+    return figure if figure is not None and figure.bounds is not None else None
+
+
+def if_narrow(ratio: Figure | None) -> Figure | None:
+    """Return the ratio if its interval is narrow enough to say something, else None."""
+    ratio = if_bounded(ratio)
+    low, _, high = (1.0, 1.0, 1.0) if ratio is None else interval_ends(ratio)
+    return ratio if 0.0 < high <= WIDEST * low else None
+
+
+def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
+    """Return the speed of the whole call under one variant relative to another, from the same rounds."""
+    words = WORDS.get(of, of), WORDS.get(against, against)
+    own, other = session.whole_timings.get(of), session.whole_timings.get(against)
+    if own is None or other is None:
+        missing = of if own is None else against
+        return Speed(*words, Missing.FAILED if has_failed(session, missing) else Missing.NOT_MEASURED)
+    numerics = dict(zip(words, (own.numerics, other.numerics), strict=True))
+    if wrong := {word: verdict for word, verdict in numerics.items() if verdict.withholds_speedup}:
+        return Speed(*words, Verdict.WITHHELD, wrong=wrong)
+    comparable = NumericsVerdict.NOT_COMPARABLE not in numerics.values()
+    conditions, ratios = session.conditions, paired_ratios(other.samples_s, own.samples_s)
+    noise = QUIET if conditions is None else conditions.noise
+    floor = MIN_FLOOR if conditions is None else conditions.floors.get(own.phase, MIN_FLOOR)
+    if Verdict.NONE in {own.verdict, other.verdict}:
+        verdict, why = Verdict.NONE, "not all rounds ran the same code"
+    else:
+        verdict, why = verdict_and_reason(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
+    if against is VariantName.EAGER:
+        return Speed(*words, own.verdict, own.speedup, comparable, why if verdict is own.verdict else "")
+    if own.median_s.bounds is None or other.median_s.bounds is None:
+        return Speed(*words, Verdict.without_interval(busy=noise.is_busy), why=why)
+    return Speed(*words, verdict, median_figure(ratios), comparable, why)
+
+
+_FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
+
+
+SLOWER_FROM = 0.5
+"""A slower variant is described in per cent from this speed on, and as a ratio below it."""
+
+
+def ratio_text(speedup: Figure, against: str) -> str:
+    """Return a speed in the one way that texts use.
+
+    That is ``1.08× as fast as eager (1.05–1.10)``, or ``19 % slower than eager (18–21)`` for a speed of 0.81.
+    """
+    low, value, high = interval_ends(speedup)
+    if SLOWER_FROM <= value < 1.0:
+        percents = [100.0 * (1.0 - end) for end in (high, value, low)]
+        digits = 0 if percents[2] - percents[0] >= 1.0 and percents[1] >= 1.0 else 1
+        least, shown, most = (f"{number:.{digits}f}" for number in percents)
+        return f"{shown} % slower than {against}{_between(least, most, shown)}"
+    least, shown, most = (f"{end:.2f}" if end >= 0.1 else f"{end:.2g}" for end in (low, value, high))  # noqa: PLR2004
+    return f"{shown}× as fast as {against}{_between(least, most, shown)}"
+
+
+def _between(least: str, most: str, shown: str) -> str:
+    return "" if least == most == shown else f" ({least}–{most})"
+
+
+def has_failed(session: Session, variant: VariantName) -> bool:
+    """Return whether the plan or ``torch.compile`` raised an error when it was to be measured."""
+    return any(diagnostic.code is _FAILURES.get(variant) for diagnostic in session.diagnostics)
+
+
+def plan_speed(session: Session, against: VariantName) -> Speed:
+    """Return the speed of the whole call under the plan relative to a variant."""
+    return speed_of(session, VariantName.REGIONAL, against)
+
+
+_NO_FULL: Mapping[Outcome, Mapping[str, Any]] = {
+    Outcome.WRONG: {"verdict": Verdict.WITHHELD, "wrong": {TORCH_COMPILE: NumericsVerdict.FAILED}},
+    Outcome.CHAOTIC: {"verdict": Verdict.WITHHELD, "wrong": {TORCH_COMPILE: NumericsVerdict.CHAOTIC}},
+    Outcome.FAILED: {"verdict": Missing.FAILED},
+}
+"""Why a search has not compared its plans with ``torch.compile``, by the outcome of its try."""
+
+
+def speeds_of_try(tried: Try, tuning: Tuning, word: str) -> tuple[Speed, Speed]:
+    """Return the speeds of a search's try, which people know by ``word``, against eager and ``torch.compile``."""
+    rival = tuning.by_title.get(TORCH_COMPILE)
+    no_full = _NO_FULL.get(rival.outcome, {}) if rival is not None and tried.over_full is None else {}
+    eager, full = (
+        Speed(word, against, verdict, if_narrow(ratio), why=why)
+        for against, ratio in ((WORDS[VariantName.EAGER], tried.speedup), (WORDS[VariantName.FULL], tried.over_full))
+        for verdict, why in [_verdict_from_interval(ratio, tuning.noise)]
+    )
+    return eager, replace(full, **no_full)
+
+
+def _verdict_from_interval(ratio: Figure | None, noise: Noise) -> tuple[Verdict | Missing, str]:
+    """Return a verdict from an interval whose samples are not known any more, and the reason if it has no winner."""
+    if ratio is None:
+        return Missing.NOT_MEASURED, ""
+    if ratio.bounds is None:
+        return Verdict.without_interval(busy=noise.is_busy), ratio.why
+    low, high = ratio.bounds
+    if low > 1.0 + MIN_FLOOR:
+        return Verdict.FASTER, ""
+    if high < 1.0 - MIN_FLOOR:
+        return Verdict.SLOWER, ""
+    verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
+    small = f"the difference may be below {100.0 * MIN_FLOOR:g} %, which does not count"
+    why = "either may be faster" if low <= 1.0 <= high else small
+    return verdict, "" if verdict is Verdict.SAME else why
+
+
+# --------------------------------------------------------------------------------------------------------- what to use
+
+
+def comparison(speeds: Sequence[Speed], of: str, against: str) -> Speed | None:
+    """Return the comparison of two variants, given as words, whichever way round it was made; None without one."""
+    for speed in (*speeds, *(speed.turned for speed in speeds)):
+        if (speed.of, speed.against) == (of, against):
+            return speed
+    return None
+
+
+def variant_to_use(speeds: Sequence[Speed], compile_s: Mapping[str, float]) -> str:
+    """Return the word of the variant to use; empty if no comparison of it is certain.
+
+    No other is certainly faster. Of several, eager comes first, since it needs no compile; then the one that seems
+    faster, or, of two that are equally fast, the one that compiled in less time (``compile_s``, by word).
+    """
+    both = (*speeds, *(speed.turned for speed in speeds))
+    slower = {speed.of for speed in both if speed.is_slower}
+    certain = [word for word in WORDS.values() if any(speed.of == word and speed.is_certain for speed in both)]
+    best = [word for word in certain if word not in slower]
+    chosen = best[0] if best else ""
+    for word in best[1:] if chosen != WORDS[VariantName.EAGER] else ():
+        speed = comparison(speeds, word, chosen)
+        if speed is not None and _is_better(speed, compile_s):
+            chosen = word
+    return chosen
+
+
+def _is_better(speed: Speed, compile_s: Mapping[str, float]) -> bool:
+    """Return whether to use ``of`` rather than ``against``, if neither is certainly slower."""
+    if speed.verdict is Verdict.SAME and {speed.of, speed.against} <= compile_s.keys():
+        return compile_s[speed.of] < compile_s[speed.against]
+    return speed.speedup is not None and speed.speedup.value > 1.0
