@@ -101,12 +101,12 @@ def other_processes_s(stat: Path = _PROC / "stat") -> float | None:
     return (user + nice + system + irq + soft + stolen) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
-def seconds_by_culprit(own_thread: int, proc: Path = _PROC) -> Counter[str]:
+def seconds_by_culprit(own_thread: int, proc: Path = _PROC) -> dict[str, float]:
     """Return the CPU seconds that each other process, and each other thread of Python, has used so far, by its name.
 
-    All processes of a browser count as one. The counter is empty if the system has no ``/proc``.
+    All processes of a browser count as one. It is empty if the system has no ``/proc``.
     """
-    found: Counter[str] = Counter()
+    found, ticks = Counter[str](), int(os.sysconf("SC_CLK_TCK"))
     main = "another cell of this kernel" if "ipykernel" in sys.modules else "the main thread of this process"
     names = {
         f"self/task/{thread.native_id}": main if thread is threading.main_thread() else f"thread {thread.name!r}"
@@ -118,8 +118,8 @@ def seconds_by_culprit(own_thread: int, proc: Path = _PROC) -> Counter[str]:
         with suppress(OSError, ValueError):  # it has ended
             command, _, numbers = (proc / folder / "stat").read_text().partition("(")[2].rpartition(")")
             process = "the browser" if _BROWSER.search(command) else f"{command} (process {folder})"
-            found[name or process] += sum(map(int, numbers.split()[11:13])) / os.sysconf("SC_CLK_TCK")
-    return found
+            found[name or process] += sum(map(int, numbers.split()[11:13]))
+    return {name: used / ticks for name, used in found.items()}
 
 
 QUIET_S = 3.0
@@ -158,7 +158,7 @@ class Watch:
     before_s: float | None = None
     began_s: float = 0.0
     others_before_s: float | None = None
-    before: Counter[str] = field(default_factory=Counter)
+    before: dict[str, float] = field(default_factory=dict)
     own_thread: int = 0
 
     def begin(self) -> None:
@@ -203,9 +203,9 @@ class Watch:
         elapsed_s, cores = time.perf_counter() - self.began_s, os.cpu_count() or 1
         if self.waited_s > OFTEN * elapsed_s:
             return f"another cell of this kernel ran for {duration(self.waited_s)} meanwhile"
-        used = seconds_by_culprit(self.own_thread)
-        used.subtract(self.before)
-        name, seconds = max(used.items(), key=lambda item: item[1], default=("", 0.0))
+        now = seconds_by_culprit(self.own_thread)
+        used = ((seconds - self.before.get(name, 0.0), name) for name, seconds in now.items())
+        seconds, name = max(used, default=(0.0, ""))
         least_s = min(OFTEN * cores, LEAST_OTHER_CORES) * elapsed_s
         return f"{name} used {seconds / elapsed_s:.1f} of {count(cores, 'core')}" if seconds >= least_s else ""
 
