@@ -264,7 +264,7 @@ def test_quiet_rounds_have_undisturbed_fixed_work() -> None:
 QUIET_WORK: dict[str, Callable[[np.random.Generator], Floats]] = {
     "steady": lambda chance: np.ones(131),
     "a tenth": lambda chance: np.exp(chance.normal(0.0, 0.1, 131)),
-    "a third": lambda chance: np.exp(chance.normal(0.0, 0.3, 131)),
+    "a fifth": lambda chance: np.exp(chance.normal(0.0, 0.2, 131)),
     "even": lambda chance: chance.uniform(1.0, 2.0, 131),
     "late": lambda chance: 1.0 + chance.gamma(2.0, 0.2, 131),
 }

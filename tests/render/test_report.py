@@ -184,8 +184,8 @@ def test_busy_machine_is_reported_once_at_the_top() -> None:
         assert text.count("machine was busy") == text[: text.index("Run time")].count(sentence) == 1
     assert "busy" not in session_text(sessions.profiled(sessions.measured()))
     by_no_process = (
-        "The machine was busy: 30 of 100 rounds left out; nothing on this system was seen: a virtual machine's neighbour or "
-        "the processor's clock."
+        "The machine was busy: 30 of 100 rounds left out; nothing on this system was seen: a virtual machine's "
+        "neighbour or the processor's clock."
     )
     assert Noise(100, 30, 30, 0.04, 2).sentence == by_no_process
     assert busy.conditions
