@@ -117,6 +117,8 @@ def seconds_by_culprit(own_thread: int, proc: Path = _PROC) -> dict[str, float]:
     for folder, name in names.items():
         with suppress(OSError, ValueError):  # it has ended
             command, _, numbers = (proc / folder / "stat").read_text().partition("(")[2].rpartition(")")
+            if command.startswith("kworker"):  # a thread of Linux, whose name changes with its work
+                continue
             process = "the browser" if _BROWSER.search(command) else f"{command} (process {folder})"
             found[name or process] += sum(map(int, numbers.split()[11:13]))
     return {name: used / ticks for name, used in found.items()}
@@ -184,7 +186,7 @@ class Watch:
     def used_rounds(self, rounds: int, earlier: Noise = QUIET) -> tuple[Flags, Noise]:
         """Return which rounds are used (the undisturbed, or all if those are too few), and the noise.
 
-        If they continue a run, its noise is ``earlier``, and the rounds of both must not be too few.
+        If they continue a run, its noise is ``earlier``, and its undisturbed rounds count, too.
         """
         others = self._other_cores()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHER_CORES else math.inf
@@ -193,8 +195,7 @@ class Watch:
         noise = Noise(rounds, disturbed, disturbed, others, os.cpu_count() or 1)
         if noise.is_busy and not isinstance(self.clock, CudaClock):
             noise = replace(noise, culprit=self._culprit())
-        both = earlier + noise
-        if both.is_too_much or both.rounds - both.disturbed < LEAST_QUIET_ROUNDS:
+        if noise.is_too_much or rounds - disturbed + earlier.rounds - earlier.disturbed < LEAST_QUIET_ROUNDS:
             return np.ones(rounds, dtype=np.bool_), replace(noise, left_out=0)
         return quiet, noise
 
