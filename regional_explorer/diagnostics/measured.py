@@ -145,7 +145,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, trace_text: str
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict.is_unsure and row.speedup is not None]
-    cure = "a quieter machine" if any(row.verdict is Verdict.BUSY for row in rows) else "a larger budget_s"
+    cure = "a quieter machine" if any(row.verdict is Verdict.BUSY for row in rows) else "more rounds"
     if not faster and not same:
         return []
     kept_share = rows[0].kept_share or 0.0

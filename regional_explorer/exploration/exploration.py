@@ -320,13 +320,14 @@ class Exploration(Edits, Results):
                 benchmark of this plan compared.
             budget_s: seconds to measure the variants; compile time comes on top.
             regions: whether to measure regions alone too; requires the variant ``regional``.
-            more: whether to add the rounds to those of the last benchmark of this plan, so that two benchmarks of 30 s
-                say as much as one of 60 s. If the last benchmark compared other variants, or ran with another number of
-                threads or other settings of torch, everything is measured again.
+            more: whether to add rounds to those of the last benchmark of this plan, so that two benchmarks of 30 s say
+                as much as one of 60 s. Nothing else is measured or checked again.
             run: can be cancelled between compiles and samples; the results so far are kept, also after an interrupt.
 
         Raises:
-            MeasureError: the budget or a variant is invalid, or nothing could be measured.
+            MeasureError: the budget or a variant is invalid, or nothing could be measured; or with ``more``, the last
+                benchmark compared other variants, ran under other settings or on another number of threads, or has
+                too few undisturbed rounds.
             BusyError: another thread, such as a job of the panel, measures.
         """
         with self._turn(run, "benchmark") as run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -16,7 +18,7 @@ from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import NoCompilerError, check_flag, count
+from regional_explorer.errors import MeasureError, NoCompilerError, check_flag, count
 from regional_explorer.measure.benchmark import BenchmarkResults, benchmark
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
@@ -100,11 +102,11 @@ class Measurements:
     ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
 
-        With ``more`` the rounds are added to those that were measured of the same code under the same settings, by
-        default of the same variants.
+        With ``more`` rounds are added to those that were measured of the same code under the same settings, by default
+        of the same variants, and nothing else is done.
 
         Raises:
-            MeasureError: the budget or a variant is invalid, or nothing could be measured.
+            MeasureError: the budget or a variant is invalid, no rounds can be added, or nothing could be measured.
         """
         check_budget(budget_s)
         check_flag("regions", regions)
@@ -124,14 +126,12 @@ class Measurements:
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
         results.setting = context.environment.threads, settings_text()
-        why_not_continued = self._continue(results, names) if more else ""
+        if more and self._continue(results, names):
+            alone, alone_s = False, 0.0
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
             completed = benchmark(self._variants, names, budget_s, whole, results)
-            if why_not_continued and results.conditions is not None:
-                noise = replace(results.conditions.noise, added=f"All was measured again: {why_not_continued}.")
-                results.conditions = replace(results.conditions, noise=noise)
             if completed and alone:
                 benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
 
@@ -145,24 +145,30 @@ class Measurements:
         rounds = self._earlier_results().rounds
         return () if rounds is None else tuple(rounds.samples)
 
-    def _continue(self, results: BenchmarkResults, names: Sequence[str]) -> str:
-        """Begin with the rounds of the last benchmark of the plan at hand, or return why they cannot be added to."""
+    def _continue(self, results: BenchmarkResults, names: Sequence[str]) -> bool:
+        """Begin with the results of the last benchmark of the plan at hand; return False if there was none.
+
+        Raises:
+            MeasureError: no rounds can be added to it.
+        """
         earlier = self._earlier_results()
         if earlier.rounds is None:
-            return ""
-        (threads, settings), setting = earlier.setting, results.setting
-        if threads != setting[0]:
-            return f"the benchmark before ran on {count(threads, 'thread')}"
-        if settings != setting[1]:
-            return "the benchmark before ran under other settings of torch"
-        if any(timing.verdict is Verdict.NONE for timing in earlier.timings):
-            return "not all rounds of the benchmark before ran the same code"
-        if earlier.rounds.noise.has_kept:
-            return "too few rounds of the benchmark before were undisturbed"
-        if not earlier.rounds.can_continue(names, VariantName.EAGER):
-            return "the benchmark before compared other variants, or one failed"
-        results.rounds, results.alone, results.cut = earlier.rounds, dict(earlier.alone), earlier.cut
-        return ""
+            return False
+        why_not = ""
+        if earlier.setting[0] != results.setting[0]:
+            why_not = f"ran on {count(earlier.setting[0], 'thread')}"
+        elif earlier.setting != results.setting:
+            why_not = "ran under other settings of torch"
+        elif any(timing.verdict is Verdict.NONE for timing in earlier.timings):
+            why_not = "did not run the same code in all rounds"
+        elif earlier.rounds.noise.has_kept:
+            why_not = "had too few undisturbed rounds; once nothing else runs, a new one tells more"
+        elif not earlier.rounds.can_continue(names, VariantName.EAGER):
+            why_not = "compared other variants, or one failed"
+        if why_not:
+            raise MeasureError(f"No rounds can be added: the benchmark before {why_not}. ex.benchmark() measures anew.")
+        vars(results).update({name: copy.copy(value) for name, value in vars(earlier).items()}, reconciliation=())
+        return True
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: BenchmarkResults) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run: only the eager ones without a C++ compiler."""
@@ -186,10 +192,12 @@ class Measurements:
             return
         # Read after the run: an artifact may have rejected its inputs during it. The plan cannot have changed.
         measured = partitions(self._variants.program)
+        content = self._content(measured)
+        if content in self._plans:
+            results = _with_earlier_verdicts(results, self._plans[content].results)
         self.revision += 1
         self.last = MeasuredPlan(measured, results, _measured_by_content(self.revision, measured, results))
         self._alone.update(self.last.alone)
-        content = self._content(measured)
         self._plans.pop(content, None)
         self._plans[content] = self.last
         if len(self._plans) > MAX_PLANS:
@@ -241,6 +249,23 @@ class Measurements:
                 numerics += [replace(row, partition=part.id) for row in figures.numerics]
                 cures[part.id] = figures.cure
         return tuple(timings), tuple(numerics), cures
+
+
+MEASURED_AGAIN = "Measured again while the machine was busy, without a verdict: the figures are of the run before."
+
+
+def _with_earlier_verdicts(results: BenchmarkResults, earlier: BenchmarkResults) -> BenchmarkResults:
+    """Return the earlier results of the same plan if the later ones are like them, but the machine was too busy.
+
+    ``results`` are returned if the earlier ones lack a verdict, or if settings, variants or numerics differ.
+    """
+    same = [[(row.variant, row.phase, row.numerics) for row in run.timings] for run in (results, earlier)]
+    busy = any(row.verdict is Verdict.BUSY for row in results.timings)
+    unsure = any(row.verdict.is_unsure for row in earlier.timings)
+    if same[0] != same[1] or results.setting != earlier.setting or not busy or unsure or earlier.conditions is None:
+        return results
+    noise = replace(earlier.conditions.noise, added=MEASURED_AGAIN)
+    return dataclasses.replace(earlier, conditions=replace(earlier.conditions, noise=noise), reconciliation=())
 
 
 def _measured_by_content(

@@ -61,9 +61,12 @@ def part_of(kernel: Kernel) -> str:
 
 def division_problem(part: PartitionCode) -> str | None:
     """Return why the time of a partition cannot be divided among its kernels; None if it can."""
-    if part.times is None or part.times.problem is not None:
-        return "they were not measured" if part.times is None else part.times.problem
-    return "the machine was too busy" if part.times.noise.is_too_much else None
+    return "they were not measured" if part.times is None else part.times.problem
+
+
+def distinct_code(parts: Sequence[PartitionCode]) -> list[PartitionCode]:
+    """Return the first of the partitions that run the same code."""
+    return [equal[0] for equal in grouped_by_artifact(parts)]
 
 
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
@@ -93,8 +96,11 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
             f"How long the kernels of region {region!r} take is not known: {problem or whole.why}. "
             f"In each call it runs {'; '.join(texts.values()) or 'no kernel'}."
         )
-        is_measurable = all(part.times is not None and part.times.problem is None for part in parts)
-        remedy = "Give it a larger budget_s, on a quiet machine." if is_measurable else ""
+        again = Action(ActionKind.DIAGNOSE, (region,)), " measures them again: press it once nothing else runs."
+        remedy = again if all(part.times is not None and part.times.is_measurable for part in parts) else ""
+    all_kernels, distinct = (sum(len(part.kernels) for part in found) for found in (parts, distinct_code(parts)))
+    if distinct < all_kernels:
+        text += f" Equal partitions share their code, so lists of kernels have {distinct} of these {all_kernels}."
     refused = sum(len(part.code.refused) for part in parts)
     fusions = count(refused, "fusion") if refused else "no fusion"
     return DiagnosticCode.REGION_TIME.finding(
@@ -359,7 +365,7 @@ def diagnose(
     run: Run,
 ) -> tuple[Diagnostic, ...]:
     """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
-    distinct = [equal[0] for equal in grouped_by_artifact(parts)]
+    distinct = distinct_code(parts)
     config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
     if config:  # ``config-inert`` needs to know whether it changes the code
         run.threads.run_untimed(lambda: insights.codes_under(region, insights.wanted_under(region, config), None, run))

@@ -177,7 +177,12 @@ def kernel_calls(
 
 
 def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates) -> ArtifactKernelTimes:
-    """Return the kernel times from rounds; in each round the time around the code is the call's minus the code's."""
+    """Return the kernel times from rounds; in each round the time around the code is the call's minus the code's.
+
+    If the call's time has no interval, no kernel's time is known.
+    """
+    if why := rounds.time(WHOLE, Phase.FORWARD).why:
+        return ArtifactKernelTimes(problem=why, noise=rounds.noise)
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])

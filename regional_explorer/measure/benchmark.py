@@ -64,9 +64,8 @@ class BenchmarkResults:
     """The results of a benchmark so far. They are filled in place, so that an interrupt loses nothing.
 
     ``cures`` has, by partition measured alone, the config under which it passes its numerics check; None if none was
-    found. ``rounds`` are the rounds of the call, ``alone`` those of each kind of partition, ``cut`` those of the cut
-    graph with all regions eager against ``aot_eager``. A benchmark adds its rounds to these if ``setting``, the threads
-    and torch's settings, is the same.
+    found. ``rounds`` are the rounds of the call, ``cut`` those of the cut graph with all regions eager against
+    ``aot_eager``. ``verdicts`` are those of ``check_numerics``, ``setting`` the threads and torch's settings.
     """
 
     timings: list[Timing] = field(default_factory=list)
@@ -79,7 +78,7 @@ class BenchmarkResults:
     partition_numerics: list[Numerics] = field(default_factory=list)
     cures: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     rounds: RoundsResult | None = None
-    alone: dict[Any, RoundsResult] = field(default_factory=dict)
+    verdicts: tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]] = ({}, {})
     cut: RoundsResult | None = None
     setting: Any = None
     reconciliation: tuple[ReconciliationRow, ...] = ()
@@ -99,16 +98,20 @@ def benchmark(
 ) -> bool:
     """Check and measure the variants ``names``, adding to ``results``; return whether it was completed.
 
+    If ``results`` has rounds already, rounds are added to them, and nothing else is done.
+
     Raises:
         MeasureError: no variant could be measured.
         KeyboardInterrupt: it was interrupted.
     """
     run, untimed = context.run, context.run.threads.run_untimed
-    ready = untimed(lambda: _compile(variants, names, run, results))
+    before = results.conditions if results.rounds is not None else None
+    ready = untimed(lambda: _compile(variants, names, run, results if before is None else BenchmarkResults()))
     traces = variants.traces()
     if run.cancelled():
         return False
-    verdicts, against_trace = check_numerics(variants, ready, run, results)
+    if before is None:
+        results.verdicts = check_numerics(variants, ready, run, results)
     if run.cancelled():
         return False
     timed_calls = [variants.get(name) for name in ready]
@@ -119,13 +122,17 @@ def benchmark(
             )
     finally:
         variants.program.select_regional(on=True)
-    timings = timings_of(rounds, verdicts, against_trace)
-    results.timings += _without_verdict(timings, variants.traced_since(traces), variants.given_up())
+    timings = timings_of(rounds, *results.verdicts)
+    results.timings = [*_without_verdict(timings, variants.traced_since(traces), variants.given_up())]
     results.conditions = conditions_of(rounds, context.environment)
     results.diagnostics += rounds.failures
     rounds.stopped.raise_interrupt()
     if rounds.stopped not in (StopReason.PRECISE, StopReason.BUDGET):
         return False
+    if before is not None:
+        beside, left_out = before.noise_beside, before.memory_left_out
+        results.conditions = replace(results.conditions, noise_beside=beside, memory_left_out=left_out)
+        return True
     _read_memory(variants, timed_calls, rounds, budget_s, context, results)
     return True
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import statistics
+import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +24,9 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import Run, Threads
 from regional_explorer.errors import count
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
-from regional_explorer.record.figure import Noise
+from regional_explorer.record.figure import OFTEN, QUIET, Noise
 from regional_explorer.record.statistics import QUIET_LIMIT, Flags, quiet_rounds
+from regional_explorer.style.formats import duration
 
 LAUNCH_BOUND = 0.8
 """A call is launch-bound if launching it takes the host at least this part of its time on the device."""
@@ -45,7 +50,12 @@ If they use more, all rounds may be disturbed: then the fixed work is compared w
 On a quiet machine it is not: a processor that has become slower disturbs nothing, because it slows all rounds alike.
 """
 
-_STAT = Path("/proc/stat")
+SETTLE_S = 0.02
+"""The most seconds that a round waits for a quiet moment after a report: the browser that shows it disturbs so long."""
+
+_PROC = Path("/proc")
+_BROWSER = re.compile("chrom|firefox|headless|msedge|Web Co|WebExt", re.IGNORECASE)
+"""Finds the name of a browser's process, which Linux cuts after 15 letters."""
 
 
 @dataclass
@@ -82,13 +92,36 @@ def _fixed_work(device: str, _threads: int) -> Sentinel:
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
 
 
-def other_processes_s(stat: Path = _STAT) -> float | None:
+def other_processes_s(stat: Path = _PROC / "stat") -> float | None:
     """Return the CPU seconds that other processes have used so far; None if the system does not report them."""
     try:
         user, nice, system, _idle, _waiting, irq, soft, stolen = map(int, stat.read_text().split()[1:9])
     except (OSError, ValueError):
         return None
     return (user + nice + system + irq + soft + stolen) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+def seconds_by_culprit(own_thread: int, proc: Path = _PROC) -> dict[str, float]:
+    """Return the CPU seconds that each other process, and each other thread of Python, has used so far, by its name.
+
+    All processes of a browser count as one. It is empty if the system has no ``/proc``.
+    """
+    found, ticks = Counter[str](), int(os.sysconf("SC_CLK_TCK"))
+    main = "another cell of this kernel" if "ipykernel" in sys.modules else "the main thread of this process"
+    names = {
+        f"self/task/{thread.native_id}": main if thread is threading.main_thread() else f"thread {thread.name!r}"
+        for thread in threading.enumerate()
+        if thread.native_id != own_thread
+    }
+    names |= {folder.name: "" for folder in proc.glob("[0-9]*") if folder.name != str(os.getpid())}
+    for folder, name in names.items():
+        with suppress(OSError, ValueError):  # it has ended
+            command, _, numbers = (proc / folder / "stat").read_text().partition("(")[2].rpartition(")")
+            if command.startswith("kworker"):  # a thread of Linux, whose name changes with its work
+                continue
+            process = "the browser" if _BROWSER.search(command) else f"{command} (process {folder})"
+            found[name or process] += sum(map(int, numbers.split()[11:13]))
+    return {name: used / ticks for name, used in found.items()}
 
 
 QUIET_S = 3.0
@@ -113,34 +146,69 @@ def wait_until_quiet(
 
 @dataclass
 class Watch:
-    """Watches the machine during rounds: times the fixed work around each round, and counts others' CPU time."""
+    """Watches the machine during rounds: times the fixed work around each round, and counts others' CPU time.
+
+    ``sentinel_s`` has the longer of the times before and after each round. ``waited_s`` are the seconds that the rounds
+    waited for the thread of the user's code. ``before_s`` is the time before the round at hand; None if other work of
+    this process came after it.
+    """
 
     clock: Clock[Any]
     sentinel: Sentinel
     sentinel_s: list[float] = field(default_factory=list)
+    waited_s: float = 0.0
+    before_s: float | None = None
     began_s: float = 0.0
     others_before_s: float | None = None
+    before: dict[str, float] = field(default_factory=dict)
+    own_thread: int = 0
 
     def begin(self) -> None:
-        """Begin to count the CPU time of other processes."""
+        """Begin to count the CPU time of other processes; called on the thread that runs the rounds."""
+        self.own_thread, self.waited_s = threading.get_native_id(), 0.0
+        self.before = seconds_by_culprit(self.own_thread)
         self.began_s, self.others_before_s = time.perf_counter(), other_processes_s()
 
-    def time_fixed_work(self, rounds: int) -> None:
-        """Record how long the fixed work takes after ``rounds`` complete rounds."""
-        del self.sentinel_s[rounds:]  # times of a round that was not completed
-        self.sentinel_s.append(self.sentinel.time_s(self.clock))
+    def open_round(self) -> None:
+        """Time the fixed work before a round; after a report, wait for a quiet moment, but no longer than it takes."""
+        end_s = self.clock.now() + SETTLE_S
+        while self.before_s is None:
+            seconds = self.sentinel.time_s(self.clock)
+            if seconds <= QUIET_LIMIT * self.sentinel.fastest_s or self.clock.now() >= end_s:
+                self.before_s = seconds
 
-    def used_rounds(self, rounds: int) -> tuple[Flags, Noise]:
-        """Return which rounds are used (the undisturbed, or all if those are too few), and the noise."""
+    def close_round(self) -> None:
+        """Time the fixed work after a round."""
+        after_s = self.sentinel.time_s(self.clock)
+        self.sentinel_s.append(max(self.before_s or 0.0, after_s))
+        self.before_s = after_s
+
+    def used_rounds(self, rounds: int, earlier: Noise = QUIET) -> tuple[Flags, Noise]:
+        """Return which rounds are used (the undisturbed, or all if those are too few), and the noise.
+
+        If they continue a run, its noise is ``earlier``, and its undisturbed rounds count, too.
+        """
         others = self._other_cores()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHER_CORES else math.inf
-        # A round counts the longer of the times before and after it; an interrupt may have left none after the last.
-        quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
+        quiet = quiet_rounds(self.sentinel_s[:rounds], fastest_s)
         disturbed = rounds - int(quiet.sum())
         noise = Noise(rounds, disturbed, disturbed, others, os.cpu_count() or 1)
-        if noise.is_too_much or rounds - disturbed < LEAST_QUIET_ROUNDS:
+        if noise.is_busy and not isinstance(self.clock, CudaClock):
+            noise = replace(noise, culprit=self._culprit())
+        if noise.is_too_much or rounds - disturbed + earlier.rounds - earlier.disturbed < LEAST_QUIET_ROUNDS:
             return np.ones(rounds, dtype=np.bool_), replace(noise, left_out=0)
         return quiet, noise
+
+    def _culprit(self) -> str:
+        """Return what used the CPU beside the rounds, in words; empty if nothing used a considerable part of it."""
+        elapsed_s, cores = time.perf_counter() - self.began_s, os.cpu_count() or 1
+        if self.waited_s > OFTEN * elapsed_s:
+            return f"another cell of this kernel ran for {duration(self.waited_s)} meanwhile"
+        now = seconds_by_culprit(self.own_thread)
+        used = ((seconds - self.before.get(name, 0.0), name) for name, seconds in now.items())
+        seconds, name = max(used, default=(0.0, ""))
+        least_s = min(OFTEN * cores, LEAST_OTHER_CORES) * elapsed_s
+        return f"{name} used {seconds / elapsed_s:.1f} of {count(cores, 'core')}" if seconds >= least_s else ""
 
     def _other_cores(self) -> float | None:
         """Return how many cores other processes used on average so far; None if unknown."""

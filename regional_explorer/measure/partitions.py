@@ -133,10 +133,7 @@ def _measure_kind(
         results.cures[name] = check.cure
     numerics = {} if check is None else {COMPILED: check.verdict}
     with as_in_the_call():
-        kind = _kind(program, switch)
-        rounds = results.alone[kind] = measure_rounds(
-            calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.alone.get(kind)
-        )
+        rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER)
     results.add_noise(rounds.noise)
     timings = {timing.variant: replace(timing, phase=_phase(switch)) for timing in timings_of(rounds, numerics)}
     worst = None if check is None else check.worst
@@ -194,7 +191,6 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
                 baseline=AOT_EAGER,
                 clock=context.clock,
                 context=context.run.silent(),
-                earlier=results.cut,
             )
     except MeasureError as error:
         message = f"The cut graph with eager regions: {error}"

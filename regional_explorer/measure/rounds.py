@@ -29,6 +29,7 @@ from regional_explorer.record.statistics import (
     MAX_DRIFT,
     STOP_CHECKS,
     VERDICT_CONFIDENCE,
+    Flags,
     Floats,
     confidence_interval,
     floor_of,
@@ -63,6 +64,7 @@ class StopReason(StrEnum):
     DECIDED = "all but one are out of the race"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
+    BUSY = "too few rounds were undisturbed to add them"
     FAILED = "nothing is left to measure"
 
     def raise_interrupt(self) -> None:
@@ -77,7 +79,10 @@ class StopReason(StrEnum):
             raise CancelledError
 
 
-NOT_ADDED = "No rounds were added: too few were undisturbed."
+ADDED_WITHIN_S = 5.0
+"""A run that adds rounds looks this often whether too few of them are undisturbed, and then ends."""
+
+NOT_ADDED = "No rounds were added: the machine was too busy. Measure more once nothing else runs."
 """The remark on a run that continues an earlier one, but whose disturbed rounds cannot be told from the others."""
 
 TOO_BUSY = "the machine was too busy"
@@ -165,16 +170,14 @@ class RoundsResult:
     def can_continue(self, names: Collection[str], baseline: str) -> bool:
         """Return whether rounds of these variants can be added: a ratio needs samples of both in every round."""
         is_whole = not self.dropped and not self.pruned and self.samples.keys() == set(names)
-        return is_whole and self.baseline == baseline and not self.parts
+        return is_whole and self.baseline == baseline and not self.parts and not self.noise.has_kept
 
     def continued(self, later: RoundsResult) -> RoundsResult:
         """Return these rounds followed by the rounds of a later run of the same variants.
 
         Ratios are taken within a round, so a machine that is slower in the later run changes none of them. Disturbed
-        rounds would change them: a run that has kept some is not added, and nothing is added to it.
+        rounds would change them: a run that has kept some is not added.
         """
-        if self.noise.has_kept:
-            return later
         if later.noise.has_kept:
             noise = replace(self.noise, added=NOT_ADDED)
             return dataclasses.replace(self, noise=noise, stopped=later.stopped, spent_s=later.spent_s)
@@ -185,7 +188,7 @@ class RoundsResult:
             samples={name: _joined(samples, later.samples.get(name, {})) for name, samples in self.samples.items()},
             control=_joined(self.control, later.control),
             rounds=self.rounds + later.rounds,
-            noise=replace(noise, added=self._drift(later) or noise.added.replace(NOT_ADDED, "")),
+            noise=replace(noise, added=self._drift(later) or ("" if noise.added == NOT_ADDED else noise.added)),
             benchmarks=self.benchmarks + 1,
         )
 
@@ -290,7 +293,8 @@ COLD_MATTERS_S = 0.02
 
 _WARMUP_SHARE = 0.1
 _STEADY_RATIO = 0.98
-_REPORT_EVERY_S = 0.05
+_REPORT_EVERY_S = 0.25
+"""A page that shows a report disturbs the samples after it."""
 _TARGET_ROUNDS = 50
 _MAX_ROUNDS = 2000
 _MIN_ROUNDS_WITH_CONTROL = 10
@@ -333,7 +337,7 @@ def run_rounds(  # noqa: PLR0913 - options by keyword
         seed: the seed of the random order in the rounds.
         clock: the clock of the device; the host's by default.
         context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
-            variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
+            variant is warmed up, and after a round if the last report was 0.25 s ago: it takes time outside of samples.
         first_calls: how often each variant is called before the budget begins.
         between: called before the first round, wherever the run could stop early, and after the last, so that it sees
             the same machine as the rounds do; not counted in the budget.
@@ -404,10 +408,9 @@ class _RoundsRun:
             self._run_first_calls()
             self._run_aside(self.between)
             self.began_s, self.queued_s = self.clock.now(), 0.0
-            self.watch.begin()
+            self._run_timed(self.watch.begin)
             self._choose_calls_per_sample(self._warm_up())
             stopped = self._measure_rounds()
-            self._run_timed(lambda: self.watch.time_fixed_work(len(self.history)))
             self._run_aside(self.between)
         except CancelledError:
             return StopReason.CANCELLED
@@ -417,7 +420,7 @@ class _RoundsRun:
 
     def result(self, stopped: StopReason) -> RoundsResult:
         """Return the result so far."""
-        quiet, noise = self.watch.used_rounds(len(self.history))
+        quiet, noise = self._used_rounds()
         names = [*(timed_call.name for timed_call in self.timed_calls), _CONTROL_ENTRY]
         history = [seconds for seconds, is_quiet in zip(self.history, quiet, strict=True) if is_quiet]
         # A dropped entry has samples of the first rounds only.
@@ -448,6 +451,9 @@ class _RoundsRun:
             pruned=tuple(self.pruned),
         )
         return undisturbed if self.earlier is None else self.earlier.continued(undisturbed)
+
+    def _used_rounds(self) -> tuple[Flags, Noise]:
+        return self.watch.used_rounds(len(self.history), QUIET if self.earlier is None else self.earlier.noise)
 
     def _run_first_calls(self) -> None:
         for name in list(self.entries):
@@ -506,7 +512,7 @@ class _RoundsRun:
     def _measure_rounds(self) -> StopReason:
         order = random.Random(self.seed)  # noqa: S311 - an order, not a secret
         budget_s, first_s = self.budget_s, self._spent_s()
-        checks = list(STOP_CHECKS)
+        checks, due_s = list(STOP_CHECKS), ADDED_WITHIN_S
         while self.entries:
             round_s = (self._spent_s() - first_s) / max(1, len(self.history))
             if self.history and self._spent_s() + round_s > budget_s:
@@ -514,6 +520,10 @@ class _RoundsRun:
             self._run_timed(lambda: self._run_round(order))
             if self.clock.now() >= self.reported_s + _REPORT_EVERY_S:
                 self._report_progress(f"round {len(self.history)}")
+            if self.earlier is not None and self._spent_s() >= due_s:
+                due_s += ADDED_WITHIN_S
+                if self._used_rounds()[1].has_kept:
+                    return StopReason.BUSY
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
                 self._run_aside(self.between)
@@ -534,7 +544,7 @@ class _RoundsRun:
         """Sample every entry once, each after another variant. Only a complete round is added to the history."""
         names = list(self.entries)
         order.shuffle(names)
-        self.watch.time_fixed_work(len(self.history))
+        self.watch.open_round()
         samples_of_round = {}
         for name in names:
             self._run_another_before(name, order)
@@ -542,6 +552,7 @@ class _RoundsRun:
             if sample is not None:
                 samples_of_round[name] = sample
         if samples_of_round:
+            self.watch.close_round()
             self.history.append(samples_of_round)
 
     def _run_another_before(self, entry: str, order: random.Random) -> None:
@@ -576,19 +587,21 @@ class _RoundsRun:
         requested_s = self.clock.now()
 
         def begin() -> T:
-            self.queued_s += self.clock.now() - requested_s
+            waited_s = self.clock.now() - requested_s
+            self.queued_s += waited_s
+            self.watch.waited_s += waited_s
             return work()
 
         return self.context.threads.run_timed(begin)
 
     def _run_aside(self, work: Callable[[], object]) -> None:
         """Run timed work that is not counted in the budget."""
-        began_s = self.clock.now()
+        began_s, self.watch.before_s = self.clock.now(), None
         self.context.threads.run_timed(work)
         self.queued_s += self.clock.now() - began_s
 
     def _report_progress(self, doing: str) -> None:
-        self.reported_s = self.clock.now()
+        self.reported_s, self.watch.before_s = self.clock.now(), None
         with audible():  # only what the call prints is muted
             self.context.estimate(max(0.0, self.budget_s - self._spent_s()))
             self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))

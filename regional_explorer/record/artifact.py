@@ -224,6 +224,11 @@ class ArtifactKernelTimes(Record, frozen=True):
     """What else the machine did."""
 
     @property
+    def is_measurable(self) -> bool:
+        """Whether the kernels can be timed: if there are no times all the same, another measurement may have them."""
+        return self.problem is None or self.noise.rounds > 0
+
+    @property
     def kernels_s(self) -> float:
         """The times of all kernels together."""
         return sum(kernel.seconds.value for kernel in self.kernels if kernel is not None)

@@ -101,6 +101,8 @@ class Noise(Record, frozen=True):
     """How many cores other processes used on average; None if the system does not say."""
     cores: Count = 0
     """How many cores there are."""
+    culprit: str = ""
+    """What used the processor beside the rounds, in words; empty if that is unknown."""
     throttled: str = ""
     """How the clock of a GPU fell, in words; empty if it did not."""
     added: str = ""
@@ -136,12 +138,19 @@ class Noise(Record, frozen=True):
         if disturbed and kept:
             share = "more were" if facts else f"of {count(self.rounds, 'round')}"
             facts.append(f"{kept:,} {share} disturbed and kept, as too few would be left without them")
-        if self.is_busy and self.others is not None:
-            used = f"other processes used {self.others:.1f} of {count(self.cores, 'core')}"
-            # A virtual machine's neighbours, or the clock of the processor, disturb without being counted.
-            facts.append(used if round(self.others, 1) else "no other process of this system took part")
+        if self.is_busy:
+            facts.append(self.culprit or self._unnamed)
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""
         return " ".join(filter(None, (busy, self.throttled, self.added)))
+
+    @property
+    def _unnamed(self) -> str:
+        """What disturbed the rounds, in words, if no single process did."""
+        if self.others is None:
+            return "this system does not say what disturbed them"
+        if self.others > OFTEN * self.cores:
+            return f"other processes used {self.others:.1f} of {count(self.cores, 'core')}"
+        return "nothing on this system was seen: a virtual machine's neighbour or the processor's clock"
 
     def __add__(self, other: Noise) -> Noise:
         """Return the noise of both measurements; the cores of other processes are averaged by rounds."""
@@ -153,6 +162,7 @@ class Noise(Record, frozen=True):
             self.left_out + other.left_out,
             sum(noise.rounds * (noise.others or 0.0) for noise in known) / rounds if rounds else None,
             max(self.cores, other.cores),
+            self.culprit or other.culprit,
             self.throttled or other.throttled,
             self.added or other.added,
         )

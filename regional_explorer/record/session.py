@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
 from regional_explorer.record import Count, Ratio, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
@@ -163,11 +165,13 @@ class Session(Record, frozen=True, dict=True):
         """The noise of all disturbed measurements; quiet ones would hide it in their number of rounds.
 
         Measurements that were disturbed in different ways may hide each other: then it is the noise of the most
-        disturbed.
+        disturbed. What other processes used does not count if few rounds were disturbed and each verdict stands.
         """
         kernel_times = (artifact.kernel_times for artifact in self.artifacts.values())
         measured = [source.noise for source in (self.conditions, self.profile, *kernel_times) if source is not None]
         measured += self.conditions.noise_beside if self.conditions else ()
+        if not any(timing.verdict.is_unsure for timing in self.timings):
+            measured = [noise if noise.is_often_disturbed else replace(noise, others=None) for noise in measured]
         disturbed = [noise for noise in measured if noise.sentence]
         together = sum(disturbed, QUIET)
         return together if together.sentence else max(disturbed, key=lambda noise: noise.disturbed, default=QUIET)

@@ -42,6 +42,13 @@ rounds for a verdict. If other work disturbs half of them, 99 % intervals of a t
 limit of 2, and in a quarter with 3.
 """
 
+QUIET_SPREAD = 5.0
+"""A round is undisturbed, too, if the fixed work takes longer by at most this many times its own spread when quiet.
+
+The spread is the distance from the quickest twentieth to the quickest fifth. It matters where the work varies by a
+tenth or more on its own, as on some virtual machines.
+"""
+
 MAX_DRIFT = 0.02
 """A larger relative change between rounds, or between benchmarks, is reported."""
 
@@ -86,14 +93,17 @@ def paired_gaps(later: ArrayLike, earlier: ArrayLike) -> Floats:
 def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Flags:
     """Return which rounds were undisturbed, by the seconds that fixed work took around each round.
 
-    In an undisturbed round the work takes as long as in the quickest fifth of the rounds, or ``undisturbed_s`` if less.
+    In an undisturbed round the work takes about as long as in the quickest fifth of the rounds, or as ``undisturbed_s``
+    if that is less: its own spread says how long at most.
 
     The rounds are chosen without looking at their samples, and the order in a round is random, so the choice favours
     none of two equal variants.
     """
     seconds = np.asarray(fixed_work_s, dtype=np.float64)
-    quickest = np.quantile(seconds, 0.2) if len(seconds) else 0.0
-    return np.asarray(seconds <= QUIET_LIMIT * min(quickest, undisturbed_s))
+    least, quickest = np.quantile(seconds, (0.05, 0.2)) if len(seconds) else (0.0, 0.0)
+    if undisturbed_s < quickest:
+        return np.asarray(seconds <= QUIET_LIMIT * undisturbed_s)
+    return np.asarray(seconds <= max(QUIET_LIMIT * quickest, quickest + QUIET_SPREAD * (quickest - least)))
 
 
 def confidence_interval(values: Floats, confidence: float) -> tuple[float, float] | None:
@@ -176,18 +186,17 @@ def verdict_and_reason(ratios: Floats, floor: float, noise: Noise = QUIET, bench
     if high < 1.0 and 1.0 / median > 1.0 + floor:
         return Verdict.SLOWER, ""
     verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
-    return verdict, "" if verdict is Verdict.SAME else _without_winner(median, bounds, floor, confidence)
+    return verdict, "" if verdict is Verdict.SAME else _without_winner(median, bounds, floor)
 
 
-def _without_winner(median: float, bounds: tuple[float, float], floor: float, confidence: float) -> str:
+def _without_winner(median: float, bounds: tuple[float, float], floor: float) -> str:
     """Return why neither is faster: the interval of a verdict has both, or the difference is too small to count."""
     low, high = bounds
     if low <= 1.0 <= high:
-        at = f"at the {100.0 * confidence:.4g} % confidence of a verdict"
-        return f"{at} the interval is {low:.2f}–{high:.2f}, so either may be faster"
+        return "either may be faster"
     found, least = (f"{100.0 * difference:.1f} %" for difference in (max(median, 1.0 / median) - 1.0, floor))
-    cause = f"eager differs from itself by up to {least}" if floor > MIN_FLOOR else f"memory layout alone makes {least}"
-    return f"a difference of {found} does not count, as {cause}"
+    eager, layout = "eager differs from itself by up to", "memory layout alone can shift times by"
+    return f"{found} is too small to count: {eager if floor > MIN_FLOOR else layout} {least}"
 
 
 def smallest_difference(ratios: Floats, floor: float, benchmarks: int = 1) -> float | None:

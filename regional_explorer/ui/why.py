@@ -25,9 +25,10 @@ HINT = "Press Why in the row of a region to see its kernels, its recomputed ops,
 
 
 def is_unexplained(session: Session, region: str) -> bool:
-    """Return whether a region is compiled but its kernels were not timed."""
+    """Return whether a region is compiled but its kernels have no times that measuring may give."""
     compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
-    return compiled and not kernel_times_table(session, region).rows
+    times = [row.times for row in kernel_times_table(session, region).rows]
+    return compiled and all(each.problem is not None and each.is_measurable for each in times)
 
 
 def why_pane(shown: Shown) -> list[Node]:

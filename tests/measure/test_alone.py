@@ -5,18 +5,22 @@ from enum import Enum
 from functools import partial
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
+from regional_explorer.errors import MeasureError
+from regional_explorer.exploration.measurements import MEASURED_AGAIN
 from regional_explorer.measure import benchmark
 from regional_explorer.measure.alone import copied_tensors, record_inputs
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.tolerances import RoundingRun
-from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName, Verdict
+from regional_explorer.record.figure import QUIET, Noise
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api.graphs import inductor_keeps_random_order
 from tests.shared import programs
@@ -124,7 +128,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     assert ex.region_timings.empty, "figures of artifacts that no longer run"
 
 
-def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions):
+def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions, monkeypatch):
     ex, variants = two_regions, ("aot_eager", "regional")
 
     def measure_and_count(names=variants, *, more=True):
@@ -135,14 +139,20 @@ def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions):
     with timed_by(TickingClock()):
         assert measure_and_count() == 1
         first = ex.session
-        assert measure_and_count() == 2
+        with monkeypatch.context() as patch:
+            for step in ("check_numerics", "_read_memory"):
+                patch.setattr(f"regional_explorer.measure.benchmark.{step}", None)
+            patch.setattr("regional_explorer.exploration.measurements.benchmark_partitions", None)
+            assert measure_and_count() == 2, "nothing but rounds"
         second = ex.session
-        of_call = zip(first.timings, second.timings, strict=True)
-        alone = zip(first.partition_timings, second.partition_timings, strict=True)
-        pairs = [*of_call, *((old.eager, new.eager) for old, new in alone)]
-        for before, now in pairs:
+        for before, now in zip(first.timings, second.timings, strict=True):
             assert now.samples_s[: len(before.samples_s)] == before.samples_s
-            assert len(now.samples_s) > len(before.samples_s) or not before.samples_s
+            assert len(now.samples_s) > len(before.samples_s)
+            assert now.numerics is before.numerics
+        for kept in ("numerics", "partition_timings", "partition_numerics", "memory", "variant_costs"):
+            assert getattr(second, kept) == getattr(first, kept)
+        assert second.conditions.noise_beside == first.conditions.noise_beside
+        assert {row.part for row in second.reconciliation} == {row.part for row in first.reconciliation}
         assert second.conditions.rounds == len(second.timings[0].samples_s)
         assert second.conditions.budget_s == 0.6
         assert "in 2 benchmarks" in timings_table(second).notes()[0]
@@ -150,18 +160,43 @@ def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions):
         assert measure_and_count() == 3
         assert measure_and_count(None) == 4, "by default the variants that were measured"
         assert measure_and_count(more=False) == 1
-        assert "All was measured again" not in ex.session.noise.sentence
-        assert measure_and_count(("regional",)) == 1
-        assert "All was measured again: the benchmark before compared other variants" in ex.session.noise.sentence
-        with torch_threads(torch.get_num_threads() + 1):
-            assert measure_and_count(("regional",)) == 1
-            assert (
-                f"again: the benchmark before ran on {torch.get_num_threads() - 1} thread" in ex.session.noise.sentence
-            )
+        with pytest.raises(MeasureError, match="No rounds can be added: the benchmark before compared other variants"):
+            measure_and_count(("regional",))
+        threads = torch.get_num_threads()
+        with (
+            torch_threads(threads + 1),
+            pytest.raises(MeasureError, match=f"added: the benchmark before ran on {threads} thread"),
+        ):
+            measure_and_count()
+        assert ex.session.conditions.benchmarks == 1, "its figures stay"
         ex.disable("first")
         assert measure_and_count(("regional",)) == 1, "another plan"
         ex.enable("first")
         assert ex.session.conditions.benchmarks == 1
+
+
+def test_a_benchmark_on_a_busy_machine_does_not_replace_one_with_a_verdict(two_regions, monkeypatch):
+    ex, variants = two_regions, ("aot_eager", "regional")
+
+    def measure(*, others):
+        """Measure beside other work, which disturbs all rounds but one in ten."""
+
+        def used_rounds(watch, rounds, earlier=QUIET):
+            disturbed = rounds - rounds // 10 if others else 0
+            return np.ones(rounds, dtype=np.bool_), Noise(rounds, disturbed, others=others, cores=2)
+
+        monkeypatch.setattr("regional_explorer.measure.machine.Watch.used_rounds", used_rounds)
+        ex.benchmark(variants, budget_s=0.3)
+        return ex.session
+
+    with timed_by(TickingClock()):
+        assert any(row.verdict is Verdict.BUSY for row in measure(others=1.5).timings), "there is no earlier figure"
+        quiet = measure(others=0.0)
+        busy = measure(others=1.5)
+        assert not any(row.verdict.is_unsure for row in quiet.timings)
+        assert busy.timings == quiet.timings
+        assert MEASURED_AGAIN in busy.noise.sentence
+        assert MEASURED_AGAIN not in measure(others=0.0).noise.sentence
 
 
 def test_a_slow_eager_piece_shows_up_as_a_gain(two_regions):

@@ -183,7 +183,10 @@ def test_busy_machine_is_reported_once_at_the_top() -> None:
         text = " ".join(shown.split())
         assert text.count("machine was busy") == text[: text.index("Run time")].count(sentence) == 1
     assert "busy" not in session_text(sessions.profiled(sessions.measured()))
-    by_no_process = "The machine was busy: 30 of 100 rounds left out; no other process of this system took part."
+    by_no_process = (
+        "The machine was busy: 30 of 100 rounds left out; nothing on this system was seen: a virtual machine's "
+        "neighbour or the processor's clock."
+    )
     assert Noise(100, 30, 30, 0.04, 2).sentence == by_no_process
     assert busy.conditions
     hopeless = replace(busy, conditions=replace(busy.conditions, noise=Noise(100, 90)))
@@ -194,6 +197,16 @@ def test_busy_machine_is_reported_once_at_the_top() -> None:
     (times,) = (made.kernel_times for made in busy.artifacts.values() if made.kernel_times)
     kernels = {"a": replace(next(iter(busy.artifacts.values())), kernel_times=replace(times, noise=Noise(10, 5, 5)))}
     assert replace(busy, artifacts=kernels).noise.rounds == 410
+
+
+def test_other_work_that_changes_nothing_is_not_mentioned() -> None:
+    session = busy_session()
+    few = Noise(100, 9, 9, 1.0, 2, culprit="the browser used 1.0 of 2 cores")
+    beside = replace(session, conditions=replace(session.conditions, noise=few), profile=None, artifacts={})
+    sure = [replace(row, verdict=Verdict.FASTER) for row in session.timings]
+    assert replace(beside, timings=tuple(sure)).noise.sentence == ""
+    unsure = replace(beside, timings=(*sure[1:], replace(sure[0], verdict=Verdict.INCONCLUSIVE)))
+    assert unsure.noise.sentence == "The machine was busy: the browser used 1.0 of 2 cores."
 
 
 def test_different_disturbances_are_all_reported() -> None:
