@@ -96,7 +96,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
         partitions=records,
         breaks=capture.breaks,
         blocks=capture.blocks,
-        folded=[fold for frame in capture.frames for fold in frame.folded],
+        folded=[fold for frame in capture.current_frames() for fold in frame.folded],
         min_cut=capture.tracing.partitioner == "min_cut",
         not_restored=capture.not_restored,
         outdated=list(capture.outdated.values()),

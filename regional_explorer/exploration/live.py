@@ -304,6 +304,7 @@ class Live:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
+            self.program.follow_trace()
             results = self.measurements.revision, self.insights.revision, self.call.mode
             found = self.profile, self.tuning, *self.suggestions.values()
             revision = (self.program.revision(), *results, *found)
@@ -408,7 +409,7 @@ class Live:
         """
         if region.name in self.marked_in and region.same_nodes(self.traced_plan[region.name]):
             return self.marked_in[region.name]
-        return [graph for frame in self.capture.frames if not frame.late for graph in (*frame.dynamo, *frame.records)]
+        return [graph for frame in self.capture.current_frames() if not frame.late for graph in frame.graphs]
 
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
