@@ -316,14 +316,18 @@ class Capture(TracedGraphs):
     def current_frames(self, new: Frame | None = None) -> list[Frame]:
         """Return the frames that calls may run now, and ``new``, which is being traced.
 
-        Of frames of the same call, calls run those that were traced in the present state. If there are none yet, the
-        newest stand for them.
+        Of frames of the same call, calls run those that were traced in the present state. If there are none yet, those
+        of the most similar state stand for them, the newest of several.
         """
         frames = super().current_frames(new)
         if len({frame.state for frame in frames}) <= 1:
             return frames
         now, states = self.state, grouped((frame.call, frame.state) for frame in frames)
-        chosen = {call: now if now in of_call else of_call[-1] for call, of_call in states.items()}
+
+        def likeness(state: tuple[Any, ...]) -> int:
+            return sum(before == present for before, present in zip(state, now, strict=True))
+
+        chosen = {call: max(reversed(of_call), key=likeness) for call, of_call in states.items()}
         return [frame for frame in frames if frame.state == chosen[frame.call]]
 
     def _record_breaks(self, breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:

@@ -427,9 +427,9 @@ class Program(CutProgram):
     """The cut graphs of a captured call.
 
     ``_recorded_state`` are the global settings and the modes under which layouts were last recorded, empty before.
-    ``_learned`` has what was learned of every piece that was ever cut: a piece that an edit does not change, or that
-    undo brings back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any
-    region; None before the first compile.
+    ``_learned`` has what was learned in each state of every piece that was ever cut: a piece that an edit does not
+    change, or that undo brings back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not
+    charged to any region; None before the first compile.
     """
 
     capture: Capture
@@ -437,13 +437,14 @@ class Program(CutProgram):
     toolchain: CompileCost | None = None
     _recorded_state: tuple[Any, ...] = ()
     _has_unknown_layouts: bool = False
-    _learned: dict[PieceContent, Learned] = field(default_factory=dict)
+    _learned: dict[tuple[tuple[Any, ...], PieceContent], Learned] = field(default_factory=dict)
     recording: bool = False
 
     def cut(self, plan: Plan, new: Frame | None = None) -> None:
         """Cut the graphs along ``plan`` at the next use; facts learned about the pieces are kept."""
         switches = (switch for cut in self._made or () for switch in cut.switches)
-        self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
+        state = self._recorded_state
+        self._learned |= {(state, switch.piece.content): facts for switch in switches if (facts := switch.learned)}
         super().cut(plan, new)
 
     def key_of(self, switch: Switch, settings: str) -> str | None:
@@ -453,9 +454,10 @@ class Program(CutProgram):
 
     def adopt_learned(self) -> None:
         """Copy learned facts to pieces that were cut before; the next recorded run learns about the other pieces."""
+        state = settings_text(), self.capture.state
         for switch in self.switches:
             switch.on_stale = _warn_of_stale
-            if learned := self._learned.get(switch.piece.content):
+            if learned := self._learned.get((state, switch.piece.content)):
                 switch.adopt(learned)
             else:
                 self._has_unknown_layouts = True
@@ -489,8 +491,6 @@ class Program(CutProgram):
             return
         if self._recorded_state == state and not self._has_unknown_layouts and not self.capture.tracing.frozen:
             return
-        if self._recorded_state != state:
-            self._learned.clear()
         graphs_before, main = self._switched_graphs, self.main or self
         for switch in self.switches:
             switch.record()

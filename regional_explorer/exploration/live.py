@@ -317,7 +317,7 @@ class Live:
         program, capture, graphs = self.program, self.capture, self.capture.graphs
         plan_partitions = partitions(program)
         measured = self.measurements.of(plan_partitions)
-        shown_plan = measured or self.measurements.last
+        shown_plan = measured or self.measurements.nearest
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
             shown_plan = None  # a session without conditions cannot say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else BenchmarkResults()

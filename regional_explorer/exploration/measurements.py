@@ -138,7 +138,7 @@ class Measurements:
 
     def _earlier_results(self) -> BenchmarkResults:
         """Return the results of the last benchmark of the plan at hand; empty ones without a benchmark."""
-        measured = self.of(partitions(self._variants.program)) or self.last
+        measured = self.of(partitions(self._variants.program)) or self.nearest
         same_plan = measured is not None and measured.plan == self._variants.program.plan
         return measured.results if measured is not None and same_plan else BenchmarkResults()
 
@@ -214,6 +214,16 @@ class Measurements:
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan with these partitions in the present environment, or None."""
         return self._plans.get((repr(self._environment()), self._content(partitions)))
+
+    @property
+    def nearest(self) -> MeasuredPlan | None:
+        """The newest benchmark of the plan at hand, or of any plan, in the environment most similar to the present."""
+        now, plan = self._environment(), self._variants.program.plan
+
+        def difference(measured: MeasuredPlan) -> tuple[bool, int]:
+            return measured.plan != plan, len(now.changes_since(measured.results.environment))
+
+        return min(reversed(self._plans.values()), key=difference, default=None)
 
     def _content(self, partitions: Iterable[Partition]) -> PlanContent:
         """Return the content of a plan in the graphs of the explored call, without the graphs of later calls."""

@@ -113,6 +113,16 @@ class Session(Record, frozen=True, dict=True):
         return *plan, *self.environment.changes_since(self.conditions.environment)
 
     @property
+    def measured_for(self) -> str:
+        """What the benchmark measured, if not the present state: ``another plan``, or an earlier state; else empty."""
+        changes = self.outdated_by
+        return (
+            "another plan"
+            if changes == ("the plan",)
+            else (changes and f"an earlier state: {', '.join(changes)}") or ""
+        )
+
+    @property
     def profile_outdated_by(self) -> tuple[str, ...]:
         """What has changed since the profile, as in ``outdated_by``."""
         return () if self.profile is None else self.environment.changes_since(self.profile.environment)

@@ -173,7 +173,7 @@ def timings_table(session: Session) -> Table[Timing]:
             "samples",
         ),
         shown=rows,
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
     )
 
 
@@ -409,7 +409,7 @@ def reconciliation_table(session: Session) -> Table[ReconciliationRow]:
         session.reconciliation,
         heads=("part", "time", "CI", "what it is"),
         shown=[row for row in session.reconciliation if has_parts and row.phase is session.whole_phase],
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
         fold="unless bad",
     )
 
@@ -437,7 +437,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         why,
         lambda: [meaning, why],
         heads=("variant", "peak of one call", "CI", "read from"),
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
         fold="unless bad",
     )
 
@@ -512,7 +512,7 @@ def numerics_table(session: Session) -> Table[Numerics]:
             *("verdict", "note"),
         ),
         shown=shown,
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
         fold="unless bad",
     )
 
