@@ -491,22 +491,37 @@ class Program(CutProgram):
             return
         if self._recorded_state == state and not self._has_unknown_layouts and not self.capture.tracing.frozen:
             return
-        graphs_before, main = self._switched_graphs, self.main or self
+        graphs_before = self._switched_graphs
         for switch in self.switches:
             switch.record()
-        main.recording = True
         try:
-            with self.selected(), self.capture.call.restoring():
+            with self._announced(), self.selected(), self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
             if self._made is graphs_before:
                 for switch in self.switches:
                     switch.assume_if_unreached()
                 self._recorded_state, self._has_unknown_layouts = state, False
         finally:
-            main.recording = False
             self.apply_artifacts()
         if self._made is not graphs_before:  # edited meanwhile: the graphs may have run before they were cut again
             self.record_layouts()
+
+    def trace_present_state(self) -> None:
+        """Run the call once if its trace is of other settings or modes: Dynamo traces again if it guards on them."""
+        if any(frame.state != self.capture.state for frame in self.capture.current_frames()):
+            with self._announced(), self.capture.call.restoring():
+                self.capture.call.run(self.capture.run)
+            self.follow_trace()
+
+    @contextlib.contextmanager
+    def _announced(self) -> Iterator[None]:
+        """Context manager: a call traced again in the block is no surprise, and gives no warning."""
+        main = self.main or self
+        main.recording = True
+        try:
+            yield
+        finally:
+            main.recording = False
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Record the layouts, then return the artifacts still to compile."""

@@ -34,10 +34,9 @@ def plan_differences(plans: Sequence[Plan]) -> list[list[str]]:
 
 def run_differences(runs: Sequence[Session]) -> list[list[str]]:
     """Return for each session, in words, the properties of its environment, shapes and plan that not all share."""
-    pairs = zip(
-        _not_shared(list(map(_environment_texts, runs))), plan_differences([run.plan for run in runs]), strict=True
-    )
-    return [[*of_environment, *of_plan] for of_environment, of_plan in pairs]
+    of_environments = _not_shared([_environment_texts(run) for run in runs])
+    of_plans = plan_differences([run.plan for run in runs])
+    return [[*environment, *plan] for environment, plan in zip(of_environments, of_plans, strict=True)]
 
 
 def _not_shared(texts_of: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -113,14 +113,17 @@ class Session(Record, frozen=True, dict=True):
         return *plan, *self.environment.changes_since(self.conditions.environment)
 
     @property
+    def environment_changes(self) -> tuple[str, ...]:
+        """What has changed in the environment since the benchmark; if nothing has, what has since the profile."""
+        return tuple(change for change in self.outdated_by if change != "the plan") or self.profile_outdated_by
+
+    @property
     def measured_for(self) -> str:
         """What the benchmark measured, if not the present state: ``another plan``, or an earlier state; else empty."""
         changes = self.outdated_by
-        return (
-            "another plan"
-            if changes == ("the plan",)
-            else (changes and f"an earlier state: {', '.join(changes)}") or ""
-        )
+        if changes in ((), ("the plan",)):
+            return "another plan" if changes else ""
+        return f"an earlier state: {', '.join(changes)}"
 
     @property
     def profile_outdated_by(self) -> tuple[str, ...]:
