@@ -28,7 +28,8 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return a loss."""
-        return self.dropout(torch.nn.functional.gelu(self.first(x)).sin()).sum()
+        loss: torch.Tensor = self.dropout(torch.nn.functional.gelu(self.first(x)).sin()).sum()
+        return loss
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def frames(session: Session) -> set[int]:
 def test_figures_of_other_threads_are_headed_by_the_difference(ex: rx.Exploration) -> None:
     with torch_threads(2):
         ex.benchmark(VARIANTS, 0.1, regions=False)
-        assert ex.session.outdated_by == ()
+        assert not ex.session.outdated_by
     with torch_threads(1):
         session = ex.session
         assert session.outdated_by == ("1 thread (measured with 2)",)
@@ -79,7 +80,8 @@ def test_record_is_of_the_trace_that_the_call_runs(ex: rx.Exploration) -> None:
 def test_evaluation_mode_is_another_state_and_trace(ex: rx.Exploration) -> None:
     ex.benchmark(VARIANTS, 0.1, regions=False)
     in_training = ex.session
-    ex.live.call.fn.eval()
+    _, net = ex.live.call.modules[0]
+    net.eval()
     assert ex.session.outdated_by == ("evaluation mode (measured in training mode)",)
     ex.benchmark(VARIANTS, 0.1, regions=False)
     session = ex.session
@@ -127,12 +129,12 @@ def test_profile_says_that_it_is_of_an_earlier_state(ex: rx.Exploration) -> None
         assert ex.session.profile_outdated_by == ("1 thread (measured with 2)",)
         assert "Measured before a change: 1 thread (measured with 2)." in ex.text
         ex.profile(0.1)
-        assert ex.session.profile_outdated_by == ()
+        assert not ex.session.profile_outdated_by
         assert len(frames(ex.session)) == 1
 
 
 def test_profile_ends_when_the_mode_changes_and_adds_no_trace(ex: rx.Exploration) -> None:
-    net: Any = ex.live.call.fn
+    _, net = ex.live.call.modules[0]
     run = at_first_calls(net.eval)
     traces = len(ex.live.capture.frames)
     with pytest.raises(MeasureError, match="settings or modes of modules were changed meanwhile"):
