@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import operator
 import threading
 import types
 import weakref
@@ -323,11 +324,10 @@ class Capture(TracedGraphs):
         if len({frame.state for frame in frames}) <= 1:
             return frames
         now, states = self.state, grouped((frame.call, frame.state) for frame in frames)
-
-        def likeness(state: tuple[Any, ...]) -> int:
-            return sum(before == present for before, present in zip(state, now, strict=True))
-
-        chosen = {call: max(reversed(of_call), key=likeness) for call, of_call in states.items()}
+        chosen = {
+            call: max(reversed(of_call), key=lambda state: sum(map(operator.eq, state, now)))
+            for call, of_call in states.items()
+        }
         return [frame for frame in frames if frame.state == chosen[frame.call]]
 
     def _record_breaks(self, breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:

@@ -129,8 +129,8 @@ class CutProgram:
                 live.implementation = functools.partial(run_selected, live)
 
     def _assign(self) -> None:
-        graphs, pending = self._graphs, [graph for frame in self._frames for graph in frame.pending]
-        self.assignment = assign(graphs, self.plan, self._picked, pending)
+        pending = [graph for frame in self._frames for graph in frame.pending]
+        self.assignment = assign(self._graphs, self.plan, self._picked, pending)
 
     @property
     def _graphs(self) -> list[Graph]:

@@ -157,19 +157,13 @@ def _regional_timing(name: str, session: Session) -> Timing:
 
 def session_changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
-    facts = environment_changes(before, after)
-    return [*facts, *_graph_changes(before, after), *_partition_changes(before, after)]
-
-
-def environment_changes(before: Session, after: Session) -> list[str]:
-    """Return what differs in the environment and the shapes of ``after``."""
     old, new = (
         {**asdict(session.environment), **session.environment.settings, "shapes": session.shapes}
         for session in (before, after)
     )
-    names = dict.fromkeys((*old, *new)).keys() - {"settings"}
-    values = {name: (old.get(name) or "default", new.get(name) or "default") for name in (*old, *new) if name in names}
-    return [f"{name} {earlier} → {later}" for name, (earlier, later) in values.items() if earlier != later]
+    changed = [name for name in old | new if name != "settings" and old.get(name) != new.get(name)]
+    facts = [f"{name} {old.get(name) or 'default'} → {new.get(name) or 'default'}" for name in changed]
+    return [*facts, *_graph_changes(before, after), *_partition_changes(before, after)]
 
 
 def run_same_code(one: Session, other: Session) -> bool:

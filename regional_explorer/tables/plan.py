@@ -304,6 +304,7 @@ MAX_DIFFERENCES = 6
 """The maximum number of differences listed of one plan; ``ex.history`` has all."""
 
 _CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
+_BEFORE_A_CHANGE = node("span", "the same plan in another state", class_="rx-quiet")
 _CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx-quiet")
 
 
@@ -316,11 +317,11 @@ def measured_plans(
     same code, whose figures it has. ``use`` returns the button that switches to a plan, given its number; a saved page
     has no such button.
     """
-    is_current = (
-        run.plan == current.plan and run.shapes == current.shapes and run.environment == current.environment
-        for run in sessions
-    )
-    current_number = max((number for number, found in enumerate(is_current) if found), default=None)
+    same_plan = [run.plan == current.plan and run.shapes == current.shapes for run in sessions]
+    here = [
+        number for number, run in enumerate(sessions) if same_plan[number] and run.environment == current.environment
+    ]
+    current_number = here[-1] if here else None
     has_its_code = [current_number is None and run_same_code(run, current) for run in sessions]
     if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
@@ -351,7 +352,11 @@ def measured_plans(
                 *figures,
                 node(
                     "td",
-                    _CURRENT_PLAN if number == current_number else use(number),
+                    _CURRENT_PLAN
+                    if number == current_number
+                    else _BEFORE_A_CHANGE
+                    if same_plan[number]
+                    else use(number),
                     _CODE_OF_CURRENT_PLAN if has_its_code[number] else None,
                     class_="rxt-last",
                 ),
