@@ -25,8 +25,9 @@ from torch.fx.passes.graph_drawer import FxGraphDrawer
 import regional_explorer as rx
 from benchmarks.row import Row
 from regional_explorer.picture.layout import graphviz
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.session import Session
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.widget import SessionView

@@ -148,7 +148,7 @@ def _compile_space(
             if len(titles) == 1:
                 with bench.step(timed=False):
                     checked = bench.check(plan)
-                if not checked.wrong:
+                if checked.outcome is Outcome.MEASURED:
                     calls[candidate.title] = bench.call(plan, candidate.title)
     return calls, {titles[0]: titles for titles in titles_by_code.values()}
 

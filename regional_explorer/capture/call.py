@@ -223,6 +223,20 @@ class Call:
             f"grad {names.get(id(leaf), f'of leaf {index}')}" for index, leaf in enumerate(self._gradient_inputs)
         ]
 
+    @property
+    def training(self) -> tuple[bool, ...]:
+        """Whether each module of the call is in training mode."""
+        return tuple(module.training for _, root in self.modules for module in root.modules())
+
+    @property
+    def mode(self) -> str:
+        """The mode of the call's modules in words; empty without modules."""
+        flags = self.training
+        if not flags or all(flags):
+            return "training mode" if flags else ""
+        evaluated = flags.count(False)
+        return "evaluation mode" + (f" in {evaluated} of {len(flags)} modules" if any(flags) else "")
+
     def _reach(self) -> Reach:
         return reach(self.fn, self.args, self.kwargs)
 

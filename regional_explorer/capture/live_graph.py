@@ -174,7 +174,8 @@ class Frame:
     that failed; ``forgotten`` says that no guard failed, but Dynamo forgot an equal trace. ``folded`` are the ops that
     were replaced by equal ones. ``autocast`` is the autocast of the trace, ``outdated`` are the lines without a known
     text. ``pending`` is the record of the backward until AOTAutograd hands the backward over. ``size_guards`` say which
-    sizes the frame serves.
+    sizes the frame serves. Frames of equal ``call`` serve the same call; ``state`` are the settings and the modes of
+    the modules that a frame was traced under.
     """
 
     index: int
@@ -186,6 +187,8 @@ class Frame:
     forgotten: bool = False
     folded: list[FoldedOp] = field(default_factory=list)
     autocast: str = ""
+    state: tuple[Any, ...] = ()
+    call: tuple[Any, ...] = ()
     outdated: Outdated = field(default_factory=dict)
     pending: list[Graph] = field(default_factory=list)
     size_guards: SizeGuards = field(default_factory=lambda: SizeGuards({}, {}))
@@ -196,6 +199,11 @@ class Frame:
         if self.forgotten:
             return ", since torch._dynamo.reset() made Dynamo forget the earlier trace"
         return f", since a guard failed: {self.reason.strip().rstrip('. ')}" if self.reason else ""
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The records of Dynamo's graph and AOTAutograd's."""
+        return [*self.dynamo, *self.records]
 
     @property
     def origins(self) -> Mapping[int, Node]:

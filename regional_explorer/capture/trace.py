@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import operator
 import threading
 import types
 import weakref
@@ -19,7 +20,8 @@ from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.untraced_ops import trace_error, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, InvalidArgumentError, RefusalCode
-from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Role, SourceLine
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import AS_UPSTREAM, Tracing
 from regional_explorer.record.plan_file import CallModes
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
@@ -37,6 +39,7 @@ from regional_explorer.torch_api.dynamo import (
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, SizeGuards, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.hidden_state import hooks_of
 from regional_explorer.torch_api.releasing import GeneratedCode, release_compiled
+from regional_explorer.torch_api.torch_config import guarded_settings
 
 
 class TracedGraphs:
@@ -47,7 +50,8 @@ class TracedGraphs:
     ``first_call_ended``: a call enters a function behind a graph break several times, and traces it for each guard.
     ``names`` are the module paths by ``id(module)``. ``instead`` replaces the graphs after ``close``: it raises.
     ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
-    ``tracing`` is how AOTAutograd makes the graphs.
+    ``tracing`` is how AOTAutograd makes the graphs. ``graphs``, ``pending``, ``late_graphs`` and ``live`` are those of
+    ``current_frames``.
     """
 
     def __init__(self, tracing: Tracing) -> None:
@@ -70,39 +74,48 @@ class TracedGraphs:
     @property
     def failed_targets(self) -> set[Any]:
         """The operators that failed in captured graphs."""
-        return {target for live in self.live for target in live.failed_targets}
+        return {target for frame in self.frames for live in frame.live for target in live.failed_targets}
 
     @property
     def failed_ops(self) -> list[FailedOp]:
         """The ops of captured graphs that raised when the graphs first ran, and were repaired."""
         return [op for live in self.live for op in live.failed_ops]
 
+    def current_frames(self, new: Frame | None = None) -> list[Frame]:
+        """Return the frames that calls may run now, and ``new``, which is being traced."""
+        return [*self.frames, *([] if new is None or any(frame is new for frame in self.frames) else [new])]
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The settings and the modes of the modules that Dynamo guards on; a trace is of one state."""
+        return ()
+
     @property
     def graphs(self) -> list[Graph]:
-        """The record of all graphs, frame by frame: Dynamo's, then AOTAutograd's, each followed by its bodies."""
-        return [graph for frame in self.frames for graph in (*frame.dynamo, *frame.records)]
+        """The record of the graphs, frame by frame: Dynamo's, then AOTAutograd's, each followed by its bodies."""
+        return [graph for frame in self.current_frames() for graph in frame.graphs]
 
     @property
     def pending(self) -> list[Graph]:
         """The records of backward graphs that have not run: AOTAutograd hands over a backward when it first runs."""
-        return [graph for frame in self.frames for graph in frame.pending]
+        return [graph for frame in self.current_frames() for graph in frame.pending]
 
     @property
     def late_graphs(self) -> frozenset[str]:
         """The ids of the graphs of late frames: a later call, on other shapes, traces the same ops again."""
-        return frozenset(graph.id for frame in self.frames if frame.late for graph in frame.records)
+        return frozenset(graph.id for frame in self.current_frames() if frame.late for graph in frame.records)
 
     @property
     def live(self) -> list[LiveGraph]:
-        """All graphs that AOTAutograd runs."""
-        return [live for frame in self.frames for live in frame.live]
+        """The graphs that AOTAutograd runs."""
+        return [live for frame in self.current_frames() for live in frame.live]
 
     def modes_of_calls(self, frames: Sequence[Frame] | None = None) -> list[CallModes]:
         """Return the modes of the first call, and then of each later call that was traced again.
 
         ``frames`` limits this to the calls that traced them.
         """
-        frames = self.frames if frames is None else frames
+        frames = self.current_frames() if frames is None else frames
         calls = [[frame for frame in frames if not frame.late], *([frame] for frame in frames if frame.late)]
         return [
             CallModes(
@@ -135,9 +148,9 @@ class TracedGraphs:
 
     def close(self) -> None:
         """Free the live graphs; the record stays."""
-        for live in self.live:
-            live.close(self.instead)
         for frame in self.frames:
+            for live in frame.live:
+                live.close(self.instead)
             frame.live = []
         self.on_graph = lambda _frame, _live: None
         self.generated.release()
@@ -152,12 +165,24 @@ class TracedGraphs:
         recorder = GraphRecorder(GraphKind.DYNAMO, index, self.names, outdated=self.outdated)
         dynamo = recorder.record(gm, f"{index}/dynamo")
         reason = recompile_reason() if self.complete else ""
-        autocast = Modes.current().autocast_text
+        modes = Modes.current()
         forgotten = self.complete and not reason and any(root in self._traced_code for root in code[:1])
         late = self.all_late or bool(self.first_call_ended and (reason or forgotten) and self.frames)
         frame = Frame(
-            index, dynamo, late=late, reason=reason, forgotten=forgotten, autocast=autocast, outdated=self.outdated
+            index,
+            dynamo,
+            late=late,
+            reason=reason,
+            forgotten=forgotten,
+            autocast=modes.autocast_text,
+            state=self.state,
+            outdated=self.outdated,
         )
+        inputs_text = tuple(str(value) for node in frame.inputs if node.role is Role.INPUT for value in node.values)
+        frame.call = (*map(id, code[:1]), modes.grad, modes.inference, frame.autocast, inputs_text)
+        # Traced again under other settings or modes, the explored call is the same.
+        same_call = (earlier for earlier in self.frames if earlier.call == frame.call and earlier.state != frame.state)
+        frame.late = late and all(earlier.late for earlier in same_call)
         self_ref = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
@@ -259,6 +284,7 @@ class Capture(TracedGraphs):
         self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_CAPTURE_ATTRIBUTE] = self
         _check_source_lines()
+        state = self.state
         with (
             _CAPTURE_LOCK,
             compile_lock_for_user_code(),
@@ -274,11 +300,35 @@ class Capture(TracedGraphs):
             if breaks:
                 call.restore()
                 self.breaks = self._record_breaks(breaks)
+        for frame in self.frames:
+            frame.state = state  # the call may have set others while it ran
         self.complete = self.all_late = True
         for frame in self.frames if self.failed_ops else ():
             frame.record(self.names)
         if not self.frames:
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The settings and the modes of the modules that Dynamo guards on."""
+        call = getattr(self, "call", None)  # see ``drop_call``
+        return guarded_settings(), call.training if call is not None else ()
+
+    def current_frames(self, new: Frame | None = None) -> list[Frame]:
+        """Return the frames that calls may run now, and ``new``, which is being traced.
+
+        Of frames of the same call, calls run those that were traced in the present state. If there are none yet, those
+        of the most similar state stand for them, the newest of several.
+        """
+        frames = super().current_frames(new)
+        if len({frame.state for frame in frames}) <= 1:
+            return frames
+        now, states = self.state, grouped((frame.call, frame.state) for frame in frames)
+        chosen = {
+            call: max(reversed(of_call), key=lambda state: sum(map(operator.eq, state, now)))
+            for call, of_call in states.items()
+        }
+        return [frame for frame in frames if frame.state == chosen[frame.call]]
 
     def _record_breaks(self, breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
         """Return the record of the breaks, with what runs eagerly because of each."""

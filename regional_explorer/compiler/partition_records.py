@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from msgspec import structs
 
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import CutProgram
@@ -18,15 +19,15 @@ from regional_explorer.errors import listing
 from regional_explorer.record.action import configure_action
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, Preview, State, keys_of_same_code
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, config_texts
-from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.prepared import ops_not_plain
-from regional_explorer.torch_api.torch_config import settings_text
+from regional_explorer.torch_api.torch_config import Settings, settings_text
 
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
@@ -95,7 +96,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
         partitions=records,
         breaks=capture.breaks,
         blocks=capture.blocks,
-        folded=[fold for frame in capture.frames for fold in frame.folded],
+        folded=[fold for frame in capture.current_frames() for fold in frame.folded],
         min_cut=capture.tracing.partitioner == "min_cut",
         not_restored=capture.not_restored,
         outdated=list(capture.outdated.values()),
@@ -153,11 +154,17 @@ def preview_of(program: CutProgram, plan: Plan) -> Preview:
 
 
 def environment_of(graphs: Sequence[Graph]) -> Environment:
-    """Return the environment of graphs: torch, Python, the device of their values, and the number of threads."""
+    """Return the environment of graphs: torch, Python, the device of their values, and the present settings."""
     devices = {value.device for graph in graphs for node in graph.nodes for value in node.values}
     device = next((name for name in sorted(devices) if not name.startswith(("cpu", "meta"))), "cpu")
     device_name = f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
-    return Environment(torch.__version__, platform.python_version(), device_name, torch.get_num_threads())
+    return present_environment(Environment(torch.__version__, platform.python_version(), device_name, 1))
+
+
+def present_environment(traced: Environment, mode: str = "") -> Environment:
+    """Return the environment of a trace with the present settings of torch, and the ``mode`` of the call's modules."""
+    settings = Settings.now().as_texts()
+    return structs.replace(traced, threads=int(settings.pop("threads")), mode=mode, settings=settings)
 
 
 def inert_config_diagnostics(

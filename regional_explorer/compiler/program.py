@@ -76,6 +76,7 @@ class CutProgram:
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     tried_configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     main: Self | None = None
+    _frames: list[Frame] = field(default_factory=list)
     _made: list[SwitchedGraph] | None = None
     _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
     _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
@@ -101,9 +102,13 @@ class CutProgram:
         else:
             self.cut(plan)
 
-    def cut(self, plan: Plan) -> None:
-        """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""
-        self.assignment, self.plan = assign(self.capture.graphs, plan, self._picked, self.capture.pending), plan
+    def cut(self, plan: Plan, new: Frame | None = None) -> None:
+        """Cut the graphs, and those of a ``new`` frame, along ``plan`` at the next use.
+
+        Nothing is traced, and artifacts are kept.
+        """
+        self._frames, self.plan = self.capture.current_frames(new), plan
+        self._assign()
         if self._made is not None:
             self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
@@ -114,11 +119,28 @@ class CutProgram:
             program = self_ref()
             if program is None:  # a backward of the user's outlives the exploration
                 return live.eager(args)
+            program.follow_trace()
             program.select_regional(on=program._selected)  # noqa: SLF001 - its own
-            return live.implementation(args)
+            is_cut = any(cut.live is live for cut in program._switched_graphs)  # noqa: SLF001
+            return (live.implementation if is_cut else live.eager)(args)
 
-        for live in self.capture.live if self.main is None else ():
-            live.implementation = functools.partial(run_selected, live)
+        for frame in self.capture.frames if self.main is None else ():
+            for live in frame.live:
+                live.implementation = functools.partial(run_selected, live)
+
+    def _assign(self) -> None:
+        pending = [graph for frame in self._frames for graph in frame.pending]
+        self.assignment = assign(self._graphs, self.plan, self._picked, pending)
+
+    @property
+    def _graphs(self) -> list[Graph]:
+        return [graph for frame in self._frames for graph in frame.graphs]
+
+    def follow_trace(self) -> None:
+        """Cut again if calls run other frames than those that were cut: settings or modes have changed."""
+        if [frame.index for frame in self._frames] != [frame.index for frame in self.capture.current_frames()]:
+            self._picked.clear()
+            self.cut(self.plan)
 
     @property
     def _switched_graphs(self) -> list[SwitchedGraph]:
@@ -127,9 +149,8 @@ class CutProgram:
             # program's.
             with compile_lock():
                 if self._made is None:  # another thread may have cut them while this one waited
-                    graphs = self.capture.graphs
                     self._cyclic, self._numbering = [], PartitionNumbering()
-                    self._made = [self._cut_live_graph(live, graphs) for live in self.capture.live]
+                    self._made = [self._cut_live_graph(live) for frame in self._frames for live in frame.live]
                     self._pieces = {}
                     self.adopt_learned()
         return self._made
@@ -141,15 +162,16 @@ class CutProgram:
 
     def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
         """Cut a graph that a later call traced, and call ``on_new_graph``."""
-        graphs, pending = self.capture.graphs, self.capture.pending
-        if frame not in self.capture.frames:
-            graphs += [*frame.dynamo, *frame.records]
-            pending += frame.pending
-        self._picked.clear()  # there are more graphs to pick from
-        self.plan = self.plan_for(graphs)
-        self.assignment = assign(graphs, self.plan, self._picked, pending)
+        frames, cut_before = self.capture.current_frames(frame), {each.index for each in self._frames}
+        self._picked.clear()  # there are other graphs to pick from
+        if cut_before <= {each.index for each in frames}:
+            self._frames = frames
+            self.plan = self.plan_for(self._graphs)
+            self._assign()
+        else:  # it replaces frames
+            self.cut(self.plan, frame)
         if all(cut.live is not live for cut in self._switched_graphs):
-            self._switched_graphs.append(self._cut_live_graph(live, graphs))
+            self._switched_graphs.append(self._cut_live_graph(live))
         self.on_new_graph(frame, next(cut for cut in self._switched_graphs if cut.live is live))
 
     def plan_for(self, graphs: Sequence[Graph]) -> Plan:
@@ -164,8 +186,8 @@ class CutProgram:
         """Set what runs a graph that a later call traced, in its first run and afterwards."""
         raise NotImplementedError
 
-    def _cut_live_graph(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
-        records = {graph.id: graph.by_name for graph in graphs}
+    def _cut_live_graph(self, live: LiveGraph) -> SwitchedGraph:
+        records = {graph.id: graph.by_name for graph in self._graphs}
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
         self._cyclic += [(graph.id, regions) for graph in cut.graphs() for regions in graph.cyclic]
@@ -197,7 +219,7 @@ class CutProgram:
         """Cut a graph again after a repair."""
         with compile_lock():
             self._numbering.restart_graphs()
-            new_cut = self._cut_live_graph(cut.live, self.capture.graphs)
+            new_cut = self._cut_live_graph(cut.live)
             self._cyclic = list(dict.fromkeys(self._cyclic))
         cut.build, cut.switches = new_cut.build, new_cut.switches
 
@@ -322,7 +344,7 @@ def recompile_diagnostics(program: CutProgram, partitions: Sequence[Partition]) 
     """Return one ``recompiled`` diagnostic per region and failed guard, without a region for graphs without regions."""
     grouped_traces = grouped(
         ((region, _failed_guards(frame.reason)), (frame, node))
-        for frame in program.capture.frames
+        for frame in program.capture.current_frames()
         if frame.late
         for region, node in _regions_in_frame(program, frame).items()
     )
@@ -404,25 +426,26 @@ def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
 class Program(CutProgram):
     """The cut graphs of a captured call.
 
-    ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_learned``
-    has what was learned of every piece that was ever cut: a piece that an edit does not change, or that undo brings
-    back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None
-    before the first compile.
+    ``_recorded_state`` are the global settings and the modes under which layouts were last recorded, empty before.
+    ``_learned`` has what was learned in each state of every piece that was ever cut: a piece that an edit does not
+    change, or that undo brings back, stays compiled. ``toolchain`` is the cost of starting the toolchain, which is not
+    charged to any region; None before the first compile.
     """
 
     capture: Capture
     store: ArtifactStore = field(default_factory=lambda: ArtifactStore(known=KNOWN_COMPILES))
     toolchain: CompileCost | None = None
-    _recorded_settings: str = ""
+    _recorded_state: tuple[Any, ...] = ()
     _has_unknown_layouts: bool = False
-    _learned: dict[PieceContent, Learned] = field(default_factory=dict)
+    _learned: dict[tuple[tuple[Any, ...], PieceContent], Learned] = field(default_factory=dict)
     recording: bool = False
 
-    def cut(self, plan: Plan) -> None:
+    def cut(self, plan: Plan, new: Frame | None = None) -> None:
         """Cut the graphs along ``plan`` at the next use; facts learned about the pieces are kept."""
         switches = (switch for cut in self._made or () for switch in cut.switches)
-        self._learned |= {switch.piece.content: switch.learned for switch in switches if switch.learned is not None}
-        super().cut(plan)
+        state = self._recorded_state
+        self._learned |= {(state, switch.piece.content): facts for switch in switches if (facts := switch.learned)}
+        super().cut(plan, new)
 
     def key_of(self, switch: Switch, settings: str) -> str | None:
         """Return the key of the artifact that a partition needs; None also if its frozen weights have changed."""
@@ -431,9 +454,10 @@ class Program(CutProgram):
 
     def adopt_learned(self) -> None:
         """Copy learned facts to pieces that were cut before; the next recorded run learns about the other pieces."""
+        state = settings_text(), self.capture.state
         for switch in self.switches:
             switch.on_stale = _warn_of_stale
-            if learned := self._learned.get(switch.piece.content):
+            if learned := self._learned.get((state, switch.piece.content)):
                 switch.adopt(learned)
             else:
                 self._has_unknown_layouts = True
@@ -457,33 +481,47 @@ class Program(CutProgram):
     def record_layouts(self) -> None:
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
-        The run is repeated when global settings have changed: Dynamo guards on the number of threads and the like, and
+        The run is repeated when global settings or the modes of modules have changed: Dynamo guards on these, and
         traces again; then the new graphs are to be compiled. It is repeated too after an edit of the plan, and always
         if weights are constants, because only a run shows the call's present weights.
         """
-        settings = settings_text()
+        self.follow_trace()
+        state = settings_text(), self.capture.state
         if not self.switches:  # this cuts the graphs, which may find pieces of unknown layouts
             return
-        if self._recorded_settings == settings and not self._has_unknown_layouts and not self.capture.tracing.frozen:
+        if self._recorded_state == state and not self._has_unknown_layouts and not self.capture.tracing.frozen:
             return
-        if self._recorded_settings != settings:
-            self._learned.clear()
-        graphs_before, main = self._switched_graphs, self.main or self
+        graphs_before = self._switched_graphs
         for switch in self.switches:
             switch.record()
-        main.recording = True
         try:
-            with self.selected(), self.capture.call.restoring():
+            with self._announced(), self.selected(), self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
             if self._made is graphs_before:
                 for switch in self.switches:
                     switch.assume_if_unreached()
-                self._recorded_settings, self._has_unknown_layouts = settings, False
+                self._recorded_state, self._has_unknown_layouts = state, False
         finally:
-            main.recording = False
             self.apply_artifacts()
         if self._made is not graphs_before:  # edited meanwhile: the graphs may have run before they were cut again
             self.record_layouts()
+
+    def trace_present_state(self) -> None:
+        """Run the call once if its trace is of other settings or modes: Dynamo traces again if it guards on them."""
+        if any(frame.state != self.capture.state for frame in self.capture.current_frames()):
+            with self._announced(), self.capture.call.restoring():
+                self.capture.call.run(self.capture.run)
+            self.follow_trace()
+
+    @contextlib.contextmanager
+    def _announced(self) -> Iterator[None]:
+        """Context manager: a call traced again in the block is no surprise, and gives no warning."""
+        main = self.main or self
+        main.recording = True
+        try:
+            yield
+        finally:
+            main.recording = False
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Record the layouts, then return the artifacts still to compile."""
@@ -533,7 +571,7 @@ class Program(CutProgram):
         ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried_configs.values())))
-        return self.plan, settings_text(), len(self.capture.graphs), store, switches
+        return self.plan, settings_text(), [graph.id for graph in self._graphs], store, switches
 
     def take_over(self, earlier: Program) -> None:
         """Take the artifacts over from the program of an earlier trace, which keeps none."""

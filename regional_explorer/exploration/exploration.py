@@ -619,10 +619,12 @@ class Exploration(Edits, Results):
         with self._turn(run, "profile") as run:
             live, profiled = self.live, None
             if not run.cancelled():
-                profiled = profile(live.variants, budget, live.environment.device, run)
+                environment = live.present_environment()
+                profiled = profile(live.variants, budget, environment.device, run)
             if profiled is not None:
-                live.profile = profiled
-                StopReason(profiled.stopped).raise_interrupt()
+                live.profile = replace(profiled, environment=environment)
+                if profiled.stopped == StopReason.INTERRUPTED:
+                    raise KeyboardInterrupt
         return profile_table(self.session).dataframe()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:

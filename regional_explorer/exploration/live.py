@@ -17,7 +17,13 @@ from regional_explorer.capture.call import Call, raise_retraced
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import ArtifactFolder
 from regional_explorer.compiler.compilation import compile_plan
-from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
+from regional_explorer.compiler.partition_records import (
+    artifact_records,
+    diagnostics,
+    environment_of,
+    partitions,
+    present_environment,
+)
 from regional_explorer.compiler.program import Program, recompile_diagnostics
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
@@ -50,6 +56,7 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.expected import compile_rate, compiles_seen
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
@@ -64,7 +71,7 @@ from regional_explorer.record.plan_file import (
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.roofline import BitwiseTrial, borders, launches, roundings
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.session import Session
 from regional_explorer.record.tuning import Suggestion, Tuning
 from regional_explorer.regions.select import Assignment, assign, members
 from regional_explorer.torch_api.torch_config import settings_text
@@ -155,7 +162,7 @@ class Live:
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.first_plan = self.traced_plan = self.program.plan
         self.variants = Variants(call, self.program, dynamic=dynamic)
-        self.measurements = Measurements(self.variants, self.environment)
+        self.measurements = Measurements(self.variants, self.present_environment)
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.tuning: Tuning | None = None
@@ -166,6 +173,10 @@ class Live:
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
         weakref.finalize(self, _remember_dropped, weakref.ref(self.capture)).atexit = False
+
+    def present_environment(self) -> Environment:
+        """Return the environment of the trace with the present settings, and the present mode of the call's modules."""
+        return present_environment(self.environment, self.call.mode)
 
     def benchmark(
         self, variants: Sequence[str] | None, budget_s: float, run: Run, *, regions: bool, more: bool
@@ -298,7 +309,8 @@ class Live:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
-            results = self.measurements.revision, self.insights.revision
+            self.program.follow_trace()
+            results = self.measurements.revision, self.insights.revision, self.call.mode
             found = self.profile, self.tuning, *self.suggestions.values()
             revision = (self.program.revision(), *results, *found)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
@@ -310,12 +322,15 @@ class Live:
         program, capture, graphs = self.program, self.capture, self.capture.graphs
         plan_partitions = partitions(program)
         measured = self.measurements.of(plan_partitions)
-        shown_plan = measured or self.measurements.last
+        shown_plan = measured or self.measurements.nearest
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
             shown_plan = None  # a session without conditions cannot say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else BenchmarkResults()
-        conditions = results.conditions and replace(results.conditions, outdated=measured is None)
-        threads = conditions.threads if conditions else self.environment.threads
+        environment = self.present_environment()
+        conditions = results.conditions
+        if measured is None and shown_plan is not None and conditions is not None:
+            moved = environment.changes_since(conditions.environment) and shown_plan.plan == program.plan
+            conditions = replace(conditions, outdated=not moved)
         partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
         codes, kernel_times = self.insights.codes, self.insights.kernel_times
         artifacts = {
@@ -324,7 +339,7 @@ class Live:
         }
         session = Session(
             title=self.title,
-            environment=replace(self.environment, threads=threads),
+            environment=environment,
             grad=capture.call.grad,
             dynamic=capture.dynamic,
             late_graphs=tuple(sorted(capture.late_graphs)),
@@ -401,7 +416,7 @@ class Live:
         """
         if region.name in self.marked_in and region.same_nodes(self.traced_plan[region.name]):
             return self.marked_in[region.name]
-        return [graph for frame in self.capture.frames if not frame.late for graph in (*frame.dynamo, *frame.records)]
+        return [graph for frame in self.capture.current_frames() if not frame.late for graph in frame.graphs]
 
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""

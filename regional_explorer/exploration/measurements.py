@@ -5,20 +5,19 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from msgspec.structs import replace
 
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import MeasureError, NoCompilerError, check_flag, count
+from regional_explorer.errors import MeasureError, NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import BenchmarkResults, benchmark
 from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
@@ -35,6 +34,7 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.changes import run_same_code, under_plan_of
 from regional_explorer.record.diagnostic import DiagnosticCode
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import (
     Partition,
@@ -43,8 +43,8 @@ from regional_explorer.record.partition import (
     partition_content,
     plan_content,
 )
-from regional_explorer.record.session import Environment, Session
-from regional_explorer.torch_api.torch_config import settings_text
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.session import Session
 
 MAX_PLANS = 50
 """The maximum number of measured plans that are kept."""
@@ -62,8 +62,9 @@ class MeasuredPartition:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """One benchmark: the ``partitions`` it ran with, and its results, for the call and for each partition."""
+    """One benchmark: its plan, the ``partitions`` it ran with, and its results for the call and each partition."""
 
+    plan: Plan
     partitions: tuple[Partition, ...]
     results: BenchmarkResults
     alone: Mapping[PartitionContent, MeasuredPartition]
@@ -81,14 +82,14 @@ class Measurements:
     changes with every new result.
     """
 
-    def __init__(self, variants: Variants, environment: Environment) -> None:
+    def __init__(self, variants: Variants, environment: Callable[[], Environment]) -> None:
         self._variants = variants
         self._environment = environment
         self.last: MeasuredPlan | None = None
         self.runs: tuple[Session, ...] = ()
         self.revision = 0
-        self._plans: dict[PlanContent, MeasuredPlan] = {}
-        self._alone: dict[PartitionContent, MeasuredPartition] = {}
+        self._plans: dict[tuple[str, PlanContent], MeasuredPlan] = {}
+        self._alone: dict[str, dict[PartitionContent, MeasuredPartition]] = {}
 
     def measure(
         self,
@@ -122,10 +123,10 @@ class Measurements:
         if run.cancelled():
             return
         toolchain.build.wait()
-        # Set the current number of threads: artifacts are compiled for it, and all variants run with it.
-        context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
+        # Artifacts are compiled for the present settings, and all variants run with them.
+        context = MeasureContext.of(run, self._environment())
         alone = alone and VariantName.REGIONAL in names
-        results.setting = context.environment.threads, settings_text()
+        results.environment = context.environment
         if more and self._continue(results, names):
             alone, alone_s = False, 0.0
         share = budget_s / (budget_s + alone_s)
@@ -137,8 +138,9 @@ class Measurements:
 
     def _earlier_results(self) -> BenchmarkResults:
         """Return the results of the last benchmark of the plan at hand; empty ones without a benchmark."""
-        measured = self.of(partitions(self._variants.program))
-        return BenchmarkResults() if measured is None else measured.results
+        measured = self.of(partitions(self._variants.program)) or self.nearest
+        same_plan = measured is not None and measured.plan == self._variants.program.plan
+        return measured.results if measured is not None and same_plan else BenchmarkResults()
 
     def _compared_variants(self) -> Sequence[str]:
         """Return the variants that the last benchmark of the plan at hand has measured; empty without one."""
@@ -155,10 +157,8 @@ class Measurements:
         if earlier.rounds is None:
             return False
         why_not = ""
-        if earlier.setting[0] != results.setting[0]:
-            why_not = f"ran on {count(earlier.setting[0], 'thread')}"
-        elif earlier.setting != results.setting:
-            why_not = "ran under other settings of torch"
+        if results.environment is not None and (changes := results.environment.changes_since(earlier.environment)):
+            why_not = f"ran in another environment, and now there is {', '.join(changes)}"
         elif any(timing.verdict is Verdict.NONE for timing in earlier.timings):
             why_not = "did not run the same code in all rounds"
         elif earlier.rounds.noise.has_kept:
@@ -192,12 +192,14 @@ class Measurements:
             return
         # Read after the run: an artifact may have rejected its inputs during it. The plan cannot have changed.
         measured = partitions(self._variants.program)
-        content = self._content(measured)
+        environment = repr(results.environment or self._environment())
+        content = environment, self._content(measured)
         if content in self._plans:
             results = _with_earlier_verdicts(results, self._plans[content].results)
         self.revision += 1
-        self.last = MeasuredPlan(measured, results, _measured_by_content(self.revision, measured, results))
-        self._alone.update(self.last.alone)
+        alone = _measured_by_content(self.revision, measured, results)
+        self.last = MeasuredPlan(self._variants.program.plan, measured, results, alone)
+        self._alone.setdefault(environment, {}).update(alone)
         self._plans.pop(content, None)
         self._plans[content] = self.last
         if len(self._plans) > MAX_PLANS:
@@ -219,8 +221,18 @@ class Measurements:
         self.runs = (*updated, session)[-MAX_PLANS:]
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
-        """Return the last benchmark of the plan with these partitions; None if it was not measured."""
-        return self._plans.get(self._content(partitions))
+        """Return the last benchmark of the plan with these partitions in the present environment, or None."""
+        return self._plans.get((repr(self._environment()), self._content(partitions)))
+
+    @property
+    def nearest(self) -> MeasuredPlan | None:
+        """The newest benchmark of the plan at hand, or of any plan, in the environment most similar to the present."""
+        now, plan = self._environment(), self._variants.program.plan
+
+        def difference(measured: MeasuredPlan) -> tuple[bool, int]:
+            return measured.plan != plan, len(now.changes_since(measured.results.environment))
+
+        return min(reversed(self._plans.values()), key=difference, default=None)
 
     def _content(self, partitions: Iterable[Partition]) -> PlanContent:
         """Return the content of a plan in the graphs of the explored call, without the graphs of later calls."""
@@ -232,10 +244,12 @@ class Measurements:
     ) -> tuple[tuple[PartitionTiming, ...], tuple[Numerics, ...], Mapping[str, Mapping[str, Any] | None]]:
         """Return the timings, numerics and cures of all partitions whose content was measured, under any plan.
 
-        Figures measured under this plan come first. Partitions have their current names; cures are by partition id.
+        They are of the present environment, and those of this plan come first. Partitions have their current names;
+        cures are by partition id.
         """
         measured_plan = self.of(partitions)
-        measured = self._alone if measured_plan is None else {**self._alone, **measured_plan.alone}
+        alone = self._alone.get(repr(self._environment()), {})
+        measured = alone if measured_plan is None else {**alone, **measured_plan.alone}
         pairs = [(part, measured[content]) for part in partitions if (content := partition_content(part)) in measured]
         # Partitions with equal content refer to the sampled partition, or if it is gone, to the first of them.
         names = {figures.sampled: part.id for part, figures in reversed(pairs)}
@@ -257,12 +271,12 @@ MEASURED_AGAIN = "Measured again while the machine was busy, without a verdict: 
 def _with_earlier_verdicts(results: BenchmarkResults, earlier: BenchmarkResults) -> BenchmarkResults:
     """Return the earlier results of the same plan if the later ones are like them, but the machine was too busy.
 
-    ``results`` are returned if the earlier ones lack a verdict, or if settings, variants or numerics differ.
+    ``results`` are returned if the earlier ones lack a verdict, or if variants or numerics differ.
     """
     same = [[(row.variant, row.phase, row.numerics) for row in run.timings] for run in (results, earlier)]
     busy = any(row.verdict is Verdict.BUSY for row in results.timings)
     unsure = any(row.verdict.is_unsure for row in earlier.timings)
-    if same[0] != same[1] or results.setting != earlier.setting or not busy or unsure or earlier.conditions is None:
+    if same[0] != same[1] or not busy or unsure or earlier.conditions is None:
         return results
     noise = replace(earlier.conditions.noise, added=MEASURED_AGAIN)
     return dataclasses.replace(earlier, conditions=replace(earlier.conditions, noise=noise), reconciliation=())
@@ -289,9 +303,13 @@ def _compiles(run: Session) -> set[tuple[str, float]]:
 
 
 def _history_key(run: Session) -> tuple[object, ...]:
-    """Return the key of a plan in the history: its shapes, and its configs even if they give equal code.
+    """Return the key of a plan in the history: its shapes and environment, and its configs even if of equal code.
 
     As in ``Measurements._content``, graphs of later calls do not count.
     """
     explored = (part for part in run.partitions if part.graph not in run.late_graphs)
-    return run.shapes, [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in explored]
+    return (
+        run.shapes,
+        repr(run.environment),
+        [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in explored],
+    )

@@ -32,11 +32,11 @@ from regional_explorer.record.artifact import ArtifactCode, BoundBy, Kernel, Ker
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.configs import FUSING, KEEP_RESULTS
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT, Direction, Selector, SelectorKind
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, grouped_by_artifact
-from regional_explorer.record.session import Environment
 from regional_explorer.style.formats import config_text, duration, size, with_interval
 
 GENERATED, LIBRARY, FALLBACK, OUTSIDE = "generated kernel", "library call", "fallback", "outside of the kernels"

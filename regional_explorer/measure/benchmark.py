@@ -52,6 +52,7 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.configs import RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Noise
 from regional_explorer.torch_api.torch_config import read_config
 
@@ -65,7 +66,8 @@ class BenchmarkResults:
 
     ``cures`` has, by partition measured alone, the config under which it passes its numerics check; None if none was
     found. ``rounds`` are the rounds of the call, ``cut`` those of the cut graph with all regions eager against
-    ``aot_eager``. ``verdicts`` are those of ``check_numerics``, ``setting`` the threads and torch's settings.
+    ``aot_eager``. ``verdicts`` are those of ``check_numerics``. A benchmark adds its rounds to these if
+    ``environment`` is the same.
     """
 
     timings: list[Timing] = field(default_factory=list)
@@ -80,7 +82,7 @@ class BenchmarkResults:
     rounds: RoundsResult | None = None
     verdicts: tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]] = ({}, {})
     cut: RoundsResult | None = None
-    setting: Any = None
+    environment: Environment | None = None
     reconciliation: tuple[ReconciliationRow, ...] = ()
 
     def add_noise(self, noise: Noise) -> None:

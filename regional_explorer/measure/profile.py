@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import fx
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for, overhead_s
 from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic_work
-from regional_explorer.measure.rounds import RoundsResult, figure_of, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, StopReason, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
@@ -143,18 +144,25 @@ NO_GRAPH = ""
 
 
 STAMPED = "with stamps"
+STATE_CHANGED = "settings or modes of modules were changed meanwhile"
 
 
 def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profile | None:
     """Return the eager time of every op of the captured graphs, or None if cancelled before the first round.
+
+    It ends if settings or modes change meanwhile: the call would be traced again, and the profile be of two states.
 
     Raises:
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
         KeyboardInterrupt: it was interrupted before the first round.
     """
     clock, rates, capture = clock_for(device), rates_of(device), variants.program.capture
+    variants.program.trace_present_state()
+    state = capture.state
+    steady = replace(run.part(0.0, 1.0, "profiling: "), cancelled=lambda: run.cancelled() or capture.state != state)
     with capture.generated.collecting():
         stamped = _StampedCall(clock, {live.id: OpTimer(live.gm, clock) for live in capture.live})
+    graphs = capture.graphs
     moved = {(live.id, op): size for live in capture.live for op, size in bytes_moved(live.gm).items()}
     aot_eager = variants.get(VariantName.AOT_EAGER)
 
@@ -186,7 +194,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
                 baseline="",
                 first_calls=1,
                 clock=clock,
-                context=run.part(0.0, 1.0, "profiling: "),
+                context=steady,
                 between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
             )
     finally:
@@ -195,8 +203,12 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
         raise MeasureError(" ".join(rounds.dropped.values()))
     if STAMPED not in rounds.parts:
         rounds.stopped.raise_interrupt()
+        if not run.cancelled() and steady.cancelled():
+            raise MeasureError(f"The profile ended before its first round: {STATE_CHANGED}. Profile again.")
         return None
-    return profile_of(rounds, capture.graphs, moved, rates, float(np.median(stamped.overheads_s)))
+    found = profile_of(rounds, graphs, moved, rates, float(np.median(stamped.overheads_s)))
+    ended_early = rounds.stopped is StopReason.CANCELLED and not run.cancelled()
+    return structs.replace(found, stopped=STATE_CHANGED) if ended_early else found
 
 
 @dataclass

@@ -25,8 +25,8 @@ from regional_explorer.record.benchmark import (
     VariantName,
     Verdict,
 )
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     CONFIDENCE,
     MAX_DRIFT,
@@ -128,6 +128,7 @@ def conditions_of(result: RoundsResult, environment: Environment) -> Conditions:
         device=environment.device,
         torch=environment.torch,
         threads=environment.threads,
+        environment=environment,
         confidence=CONFIDENCE,
         rounds=result.rounds,
         stopped=str(result.stopped),

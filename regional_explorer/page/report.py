@@ -46,6 +46,7 @@ from regional_explorer.tables.tuning import tuning_table
 def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
     """Return the label and the text of each row of the summary: what was captured, and where."""
     environment = session.environment
+    threads = count(environment.threads, "thread")
     graphs = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_ENTRIES])
     more = f" and {len(graphs) - MOST_ENTRIES} more" if len(graphs) > MOST_ENTRIES else ""
@@ -59,7 +60,7 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
         ("gradients", "captured for training" if session.grad else "captured without gradients"),
         ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
         ("torch", f"{clean(environment.torch, SHORT)}, Python {clean(environment.python, SHORT)}"),
-        ("device", f"{clean(environment.device)}, {count(environment.threads, 'thread')}"),
+        ("device", ", ".join(filter(None, (clean(environment.device), threads, environment.mode)))),
     )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
 from regional_explorer.record import Count, Quantity, Record, Seconds
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import QUIET, Figure, Noise
 
 
@@ -233,6 +234,8 @@ class Conditions(Record, frozen=True):
     """The variants whose call takes too long for the budget to read its memory."""
     benchmarks: Count = 1
     """How many benchmarks the samples come from; each adds to those before."""
+    environment: Environment | None = None
+    """The environment of the benchmark, to compare with a later one; None in an older file."""
 
     def __post_init__(self) -> None:
         """Check that the samples come from a benchmark: a file may say anything."""

@@ -29,7 +29,25 @@ def plan_differences(plans: Sequence[Plan]) -> list[list[str]]:
     for texts, order in zip(plan_texts, orders, strict=True):
         if len(set(of_same_texts[frozenset(texts)])) > 1:
             texts.append(order)
-    return [[text for text in texts if not all(text in other for other in plan_texts)] for texts in plan_texts]
+    return _not_shared(plan_texts)
+
+
+def run_differences(runs: Sequence[Session]) -> list[list[str]]:
+    """Return for each session, in words, the properties of its environment, shapes and plan that not all share."""
+    of_environments = _not_shared([_environment_texts(run) for run in runs])
+    of_plans = plan_differences([run.plan for run in runs])
+    return [[*environment, *plan] for environment, plan in zip(of_environments, of_plans, strict=True)]
+
+
+def _not_shared(texts_of: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[text for text in texts if not all(text in other for other in texts_of)] for texts in texts_of]
+
+
+def _environment_texts(run: Session) -> list[str]:
+    environment = run.environment
+    settings = (f"{name}={value}" for name, value in environment.settings.items())
+    mode = environment.mode or "no modules"
+    return [f"shapes: {run.shapes}", count(environment.threads, "thread"), mode, *settings]
 
 
 def _plan_texts(plan: Plan) -> Iterator[str]:
@@ -132,16 +150,19 @@ def _regional_timing(name: str, session: Session) -> Timing:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
     if session.is_outdated:
         raise SessionError(
-            f"{name} was measured for another plan: its plan changed after the measurement. Call ex.benchmark() and "
-            "save it again."
+            f"{name} was measured for {session.measured_for}, before a change. Call ex.benchmark() and save it again."
         )
     return regional
 
 
 def session_changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
-    old, new = ({**asdict(session.environment), "shapes": session.shapes} for session in (before, after))
-    facts = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
+    old, new = (
+        {**asdict(session.environment), **session.environment.settings, "shapes": session.shapes}
+        for session in (before, after)
+    )
+    changed = [name for name in old | new if name != "settings" and old.get(name) != new.get(name)]
+    facts = [f"{name} {old.get(name) or 'default'} → {new.get(name) or 'default'}" for name in changed]
     return [*facts, *_graph_changes(before, after), *_partition_changes(before, after)]
 
 
@@ -151,6 +172,7 @@ def run_same_code(one: Session, other: Session) -> bool:
     return (
         one.plan != other.plan
         and one.shapes == other.shapes
+        and one.environment == other.environment
         and bool(parts)
         and [part.id for part in parts] == [part.id for part in _explored_partitions(other)]
         and all(part.state is not State.STALE for part in parts)
@@ -181,11 +203,20 @@ def under_plan_of(earlier: Session, newest: Session) -> Session:
 
 
 def _graph_changes(before: Session, after: Session) -> Iterator[str]:
-    ops_before, ops_after = ({graph.id: len(graph.ops) for graph in session.graphs} for session in (before, after))
+    ops_before, ops_after = map(_ops_by_graph, (before, after))
     for graph in ops_before | ops_after:
         old, new = ops_before.get(graph, 0), ops_after.get(graph, 0)
         if old != new:
             yield f"{graph}: {old} → {count(new, 'op')}"
+
+
+def _ops_by_graph(session: Session) -> dict[str, int]:
+    """Return the number of ops of each graph; its frame is counted from 0, as a new trace of the call begins later."""
+    frames = list(dict.fromkeys(graph.frame for graph in session.graphs))
+    return {
+        f"{frames.index(graph.frame)}{graph.id.removeprefix(str(graph.frame))}": len(graph.ops)
+        for graph in session.graphs
+    }
 
 
 def _partition_changes(before: Session, after: Session) -> Iterator[str]:

@@ -10,9 +10,10 @@ from regional_explorer.record import Count, Ratio, Record
 from regional_explorer.record.action import BENCHMARK
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import AS_UPSTREAM, CutRule, Direction, Plan, Region, Tracing
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.session import Session
 
 PLAN_FORMAT = 4
 """Version of the JSON layout of a plan's file. Version 3 had the partitioner beside the call that was explored."""

@@ -11,6 +11,7 @@ from operator import add
 from msgspec.structs import fields
 
 from regional_explorer.record import Count, Quantity, Record, Seconds
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Graph, Node, layer_glob
 from regional_explorer.record.grouping import grouped
@@ -110,6 +111,8 @@ class Profile(Record, frozen=True):
     """What else the machine did."""
     eager: Figure | None = None
     """The time of a plain eager call in the same rounds; None if it was not measured."""
+    environment: Environment | None = None
+    """The environment of the profile, to compare with a later one; None in an older file."""
 
     @property
     def around_s(self) -> float:

@@ -156,6 +156,41 @@ def tracing_cost_s(session: Session, phase: Phase) -> Figure | None:
     return gap_s if gap_s.bounds is not None else None
 
 
+class CallPart(Record, frozen=True):
+    """A part of the difference between the plan's call and eager's: the parts add up to it."""
+
+    part: str
+    """``trace``, the name of a region, or ``rest``."""
+    seconds: float
+    """Seconds that it adds to each call; negative if it saves."""
+    region: str | None = None
+    """The region, if it is one."""
+
+
+@derived
+def call_parts(session: Session) -> tuple[CallPart, ...]:
+    """Return the parts that add up to what the plan's call takes more than eager's, by the medians that are shown.
+
+    They are the trace's cost, what each region saves by its row, and the rest: effects of regions on each other, and
+    the spread of all figures; without times of the trace, its cost is in the rest. Empty unless all are known.
+    """
+    timings = {} if session.is_outdated else session.whole_timings
+    eager, plan, traced = map(timings.get, (VariantName.EAGER, VariantName.REGIONAL, VariantName.AOT_EAGER))
+    gains = {timing.region: timing.gain_of_call_s for timing in region_timings_of_whole_call(session).values()}
+    known = {region: gain.value for region, gain in gains.items() if gain is not None}
+    if (
+        eager is None
+        or plan is None
+        or not known
+        or known.keys() != {r.name for r in session.plan.regions if r.enabled}
+    ):
+        return ()
+    trace = [] if traced is None else [CallPart("trace", traced.median_s.value - eager.median_s.value)]
+    parts = [*trace, *(CallPart(region, -saved_s, region) for region, saved_s in known.items())]
+    rest_s = plan.median_s.value - eager.median_s.value - sum(part.seconds for part in parts)
+    return (*parts, CallPart("rest" if trace else "trace and rest", rest_s))
+
+
 def whole_gain_s(session: Session) -> float | None:
     """Return the seconds that the plan saves in each call; None unless the whole call was measured to be faster."""
     regional, eager = map(session.whole_timings.get, (VariantName.REGIONAL, VariantName.EAGER))

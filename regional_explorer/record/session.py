@@ -1,4 +1,4 @@
-"""The session: the frozen record of one exploration, as it is saved, and the environment it was made in."""
+"""The session: the frozen record of one exploration, as it is saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
-from regional_explorer.record import Count, Ratio, Record
+from regional_explorer.record import Ratio, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -24,6 +24,7 @@ from regional_explorer.record.benchmark import (
     VariantName,
 )
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import QUIET, Noise
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
@@ -41,31 +42,13 @@ MOST_TENSORS = 3
 """The maximum number of wrong tensors that a text names."""
 
 
-class Environment(Record, frozen=True):
-    """The torch, Python and machine that a session was made with."""
-
-    torch: str
-    """The version of torch."""
-    python: str
-    """The version of Python."""
-    device: str
-    """The device of the call."""
-    threads: Count
-    """The number of threads of the benchmark; before a benchmark, of the trace."""
-
-    @property
-    def device_type(self) -> str:
-        """The type of the device: ``cuda`` for ``cuda:0 (NVIDIA H100)``."""
-        return self.device.partition(" ")[0].partition(":")[0]
-
-
 class Session(Record, frozen=True, dict=True):
     """All results of one exploration, without live objects."""
 
     title: str
     """The name of the function."""
     environment: Environment
-    """The torch, Python and machine."""
+    """The torch, Python, machine and settings when the session was made."""
     grad: bool
     """Whether gradients are taken."""
     graphs: tuple[Graph, ...] = ()
@@ -122,8 +105,34 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def is_outdated(self) -> bool:
-        """Whether run times, numerics, memory and reconciliation belong to another plan than ``plan``."""
-        return self.conditions is not None and self.conditions.outdated
+        """Whether run times, numerics, memory and reconciliation belong to another plan or environment."""
+        return bool(self.outdated_by)
+
+    @property
+    def outdated_by(self) -> tuple[str, ...]:
+        """What has changed since the benchmark: ``the plan``, ``1 thread (measured with 2)``; empty if nothing has."""
+        if self.conditions is None:
+            return ()
+        plan = ("the plan",) if self.conditions.outdated else ()
+        return *plan, *self.environment.changes_since(self.conditions.environment)
+
+    @property
+    def environment_changes(self) -> tuple[str, ...]:
+        """What has changed in the environment since the benchmark; if nothing has, what has since the profile."""
+        return tuple(change for change in self.outdated_by if change != "the plan") or self.profile_outdated_by
+
+    @property
+    def measured_for(self) -> str:
+        """What the benchmark measured, if not the present state: ``another plan``, or an earlier state; else empty."""
+        changes = self.outdated_by
+        if changes in ((), ("the plan",)):
+            return "another plan" if changes else ""
+        return f"an earlier state: {', '.join(changes)}"
+
+    @property
+    def profile_outdated_by(self) -> tuple[str, ...]:
+        """What has changed since the profile, as in ``outdated_by``."""
+        return () if self.profile is None else self.environment.changes_since(self.profile.environment)
 
     @property
     def whole_phase(self) -> Phase:

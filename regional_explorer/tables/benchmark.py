@@ -28,6 +28,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
     RegionSummary,
     RegionTiming,
+    call_parts,
     gain_alone_s,
     region_summaries,
     region_timings,
@@ -134,8 +135,8 @@ TRACE_NOTE = (
 def timings_table(session: Session) -> Table[Timing]:
     """One row per variant and phase; there is no speedup if the numerics check failed.
 
-    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan. If the captured graphs differ
-    from eager, the columns ``trace_…`` compare the variants that agree with these graphs against them.
+    ``plan`` is ``current``, or what the last benchmark was of, such as ``another plan``. If the captured graphs
+    differ from eager, the columns ``trace_…`` compare the variants that agree with these graphs against them.
     """
     rows, whole = sorted(session.timings, key=lambda t: list(Phase).index(t.phase)), session.whole_phase
     return Table(
@@ -173,7 +174,7 @@ def timings_table(session: Session) -> Table[Timing]:
             "samples",
         ),
         shown=rows,
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
     )
 
 
@@ -306,6 +307,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             f"{phases}, all partitions of a region together; ex.region_timings has each phase.{equal}"
             f"{several if any(t.partitions > 1 for t in whole) else ''}"
         )
+        yield call_parts_text(session)
         yield trace_note(session)
         yield from warning_lines((t.partition, t.warnings) for t in session.partition_timings)
 
@@ -340,6 +342,14 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
         ),
         shown=sorted(whole, key=lambda t: -t.gain_s.value if t.gain_s else 0.0),
     )
+
+
+def call_parts_text(session: Session) -> str:
+    """Return how the regions' gains add up to the call's: ``trace +8.6 ms, mlp −18.3 ms, rest −1.1 ms, together …``."""
+    parts = call_parts(session)
+    texts = [f"{clean(part.part)} {signed(part.seconds)}" for part in parts]
+    together = f"together {signed(sum(part.seconds for part in parts))} against eager"
+    return f"In each call: {', '.join([*texts, together])}." if parts else ""
 
 
 def pay_off_text(timing: RegionTiming) -> str:
@@ -409,7 +419,7 @@ def reconciliation_table(session: Session) -> Table[ReconciliationRow]:
         session.reconciliation,
         heads=("part", "time", "CI", "what it is"),
         shown=[row for row in session.reconciliation if has_parts and row.phase is session.whole_phase],
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
         fold="unless bad",
     )
 
@@ -437,7 +447,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         why,
         lambda: [meaning, why],
         heads=("variant", "peak of one call", "CI", "read from"),
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
         fold="unless bad",
     )
 
@@ -512,7 +522,7 @@ def numerics_table(session: Session) -> Table[Numerics]:
             *("verdict", "note"),
         ),
         shown=shown,
-        outdated=session.is_outdated,
+        outdated=session.measured_for,
         fold="unless bad",
     )
 

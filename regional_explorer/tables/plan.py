@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
-from regional_explorer.record.changes import SpeedChange, plan_differences, run_same_code, session_changes, speed_change
+from regional_explorer.record.changes import SpeedChange, run_differences, run_same_code, session_changes, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
 from regional_explorer.record.graph import GraphBreak, KeptTensor, kept_for_backward, recomputed_ops
@@ -202,7 +202,7 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
 
 
 class ComparedSession(NamedTuple):
-    """A session among others: the differences of its plan and shapes from the others', and its change since the first.
+    """A session among others: how its plan, shapes and environment differ, and its change since the first.
 
     ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
     """
@@ -226,7 +226,7 @@ class ComparedSession(NamedTuple):
     def change(self) -> SpeedChange:
         """The change of the speedup since the first session, or why it cannot be compared."""
         if self.session.is_outdated:
-            return SpeedChange(problem="measured for another plan")
+            return SpeedChange(problem=f"measured for {self.session.measured_for}")
         if self.session is self.first:
             return SpeedChange(problem="first")
         try:
@@ -238,7 +238,7 @@ class ComparedSession(NamedTuple):
 def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
     """One row per session with times of the whole call: the step, or the forward without gradients."""
     variants = tuple(dict.fromkeys(timing.variant for session in sessions for timing in session.timings))
-    differences = plan_differences([session.plan for session in sessions])
+    differences = run_differences(sessions)
     of_plan: tuple[Column[ComparedSession], ...] = columns_of(lambda run: run.regional, COMPARED)
     return Table(
         "Measured plans",
@@ -304,6 +304,7 @@ MAX_DIFFERENCES = 6
 """The maximum number of differences listed of one plan; ``ex.history`` has all."""
 
 _CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
+_BEFORE_A_CHANGE = node("span", "the same plan in another state", class_="rx-quiet")
 _CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx-quiet")
 
 
@@ -316,8 +317,12 @@ def measured_plans(
     same code, whose figures it has. ``use`` returns the button that switches to a plan, given its number; a saved page
     has no such button.
     """
-    equals_current = [run.plan == current.plan and run.shapes == current.shapes for run in sessions]
-    has_its_code = [not any(equals_current) and run_same_code(run, current) for run in sessions]
+    same_plan = [run.plan == current.plan and run.shapes == current.shapes for run in sessions]
+    here = [
+        number for number, run in enumerate(sessions) if same_plan[number] and run.environment == current.environment
+    ]
+    current_number = here[-1] if here else None
+    has_its_code = [current_number is None and run_same_code(run, current) for run in sessions]
     if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
     table = runs_table(sessions)
@@ -326,13 +331,11 @@ def measured_plans(
     columns = [table.shown_columns[place] for place in shown]
     classes = ["rx-figure" if column.right else None for column in columns]
     heads = (table_head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
-    shapes_differ = len({session.shapes for session in sessions}) > 1
     rows = []
     for number, (run, cells) in enumerate(zip(table.rows, table.cells(), strict=True)):
-        differs = [*([f"shapes: {run.session.shapes}"] if shapes_differ else []), *run.differs]
-        chips = [node("span", text, class_="rx-key") for text in differs[:MAX_DIFFERENCES]]
+        chips = [node("span", text, class_="rx-key") for text in run.differs[:MAX_DIFFERENCES]]
         code = f"same code as {run.same_code}" if run.same_code else ""
-        more = f"and {len(differs) - MAX_DIFFERENCES} more" if len(differs) > MAX_DIFFERENCES else ""
+        more = f"and {len(run.differs) - MAX_DIFFERENCES} more" if len(run.differs) > MAX_DIFFERENCES else ""
         figures = (
             node("td", *cell, class_=class_, data_head=column.title)
             for column, class_, cell in zip(columns, classes, (cells[place] for place in shown), strict=True)
@@ -349,7 +352,11 @@ def measured_plans(
                 *figures,
                 node(
                     "td",
-                    _CURRENT_PLAN if equals_current[number] else use(number),
+                    _CURRENT_PLAN
+                    if number == current_number
+                    else _BEFORE_A_CHANGE
+                    if same_plan[number]
+                    else use(number),
                     _CODE_OF_CURRENT_PLAN if has_its_code[number] else None,
                     class_="rxt-last",
                 ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import count
-from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Profile, ProfileKind, TimeShare, TimeShares
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean
@@ -29,7 +29,7 @@ _KIND_TITLES = {
 def profile_tables(session: Session) -> list[Table[TimeShare]]:
     """Return a table for each kind of row, with equal layers in one row; empty if nothing was profiled."""
     shares = session.time_shares
-    return [] if shares is None else [_kind_table(shares, kind) for kind in ProfileKind]
+    return [] if shares is None else [_kind_table(session, shares, kind) for kind in ProfileKind]
 
 
 _LAYERS: Column[TimeShare] = Number("layers", lambda s: s.times)
@@ -77,7 +77,7 @@ def profile_table(session: Session) -> Table[TimeShare]:
     return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="unless bad")
 
 
-def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
+def _kind_table(session: Session, shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
     rows = shares.by(kind)
     return Table(
         f"{_TITLE}: {_KIND_TITLES[kind]}",
@@ -86,7 +86,7 @@ def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
         heads=(kind, "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
         shown=rows[:MOST_PROFILE_ROWS],
         notes=lambda: [
-            profile_conditions(shares.profile) if kind is ProfileKind.MODULE else "",
+            profile_conditions(shares.profile, session.profile_outdated_by) if kind is ProfileKind.MODULE else "",
             AROUND_THE_GRAPHS if kind is ProfileKind.AROUND else "",
             f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all, each layer by itself."
             if len(rows) > MOST_PROFILE_ROWS
@@ -96,22 +96,24 @@ def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
     )
 
 
-_SLOWED_BY_TIMING = "the call takes {:.2f} times as long when its ops are timed: read the shares, not the times"
+NEARLY = 0.1
+"""The shares and the time of the whole call need no word on their difference if it is less than this part."""
 
 
-def _is_near_one(ratio: Figure) -> bool:
-    """Return whether a ratio may be less than a tenth away from 1."""
-    low, high = ratio.bounds or (ratio.value, ratio.value)
-    return low <= 1.1 and high >= 1.0 / 1.1  # noqa: PLR2004 - the tenth
+def profile_conditions(profile: Profile, outdated_by: Sequence[str] = (), *, brief: bool = False) -> str:
+    """Return how the times of the ops and around the graphs add up to the call, and how they were measured.
 
-
-def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
-    """Return how the times of the ops and around the graphs add up to the call, and how they were measured."""
-    bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
+    ``outdated_by`` is what has changed since.
+    """
+    bandwidth, short_ops, whole_s, step_s = profile.bandwidth, profile.short_ops, profile.whole_s, profile.step.value
+    untimed = f"untimed, the trace took {duration(step_s)} in the same rounds"
     facts = [
+        f"Measured before a change: {', '.join(outdated_by)}." if outdated_by else "",
         f"All ops take {duration(profile.seconds.value)}, the code around the graphs {duration(profile.around_s)}:",
-        f"together {duration(profile.whole_s)}; the trace took {duration(profile.step.value)} in the same rounds.",
-        "" if _is_near_one(with_marks) else f"They are not the same, {_SLOWED_BY_TIMING.format(with_marks.value)}.",
+        f"together {duration(whole_s)}, of which each share is a part; {untimed}.",
+        "Timing each op changes the time of the call: read the shares, not the times."
+        if abs(whole_s - step_s) > NEARLY * step_s
+        else "",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",
         "" if brief else f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",
         f"{count(len(short_ops), 'op')} too short to be measured individually are combined in one row."

@@ -158,8 +158,8 @@ class Table(Generic[R]):
     the records ``shown``, or all if it is None, and the text ``empty`` in place of an empty table. ``notes`` returns
     the lines below the table.
 
-    ``outdated`` says whether the figures are of another plan than the current one: the DataFrame says so in a column
-    ``plan``, and the title in words. It is None if the figures are always of the current plan. ``fold`` makes the
+    ``outdated`` says what the figures are of, if not of the present state: the DataFrame says so in a column ``plan``,
+    and the title in words. It is None if the figures are always of the present state. ``fold`` makes the
     rows collapsible: "unless bad" shows them at first if a row is bad or a warning, "closed" never.
     """
 
@@ -170,7 +170,7 @@ class Table(Generic[R]):
     notes: Callable[[], Iterable[str]] = tuple
     heads: tuple[str, ...] = ()
     shown: Sequence[R] | None = None
-    outdated: bool | None = None
+    outdated: str | None = None
     fold: Literal["", "unless bad", "closed"] = ""
 
     def dataframe(self) -> ShownFrame:
@@ -183,7 +183,7 @@ class Table(Generic[R]):
             columns=[column.name for column in columns],
         )
         if self.outdated is not None:
-            frame["plan"] = "another" if self.outdated else "current"
+            frame["plan"] = self.outdated or "current"
         # A column of numbers that has none yet has another dtype in pandas.
         unknown = {column.name for column in columns if column.right and frame[column.name].dtype == object}
         dtypes = {
@@ -204,8 +204,8 @@ class Table(Generic[R]):
 
     @property
     def full_title(self) -> str:
-        """The title, with a note if the rows are about another plan."""
-        return f"{self.title} of another plan" if self.outdated and self.shown_rows else self.title
+        """The title, with a note if the rows are of another plan or an earlier state."""
+        return f"{self.title} of {self.outdated}" if self.outdated and self.shown_rows else self.title
 
     def text(self, width: int = TEXT_WIDTH) -> str:
         """Return the table with aligned columns, about ``width`` wide; long cells are wrapped."""

@@ -276,6 +276,11 @@ class Settings:
         return {**self.underneath, **self.knobs}
 
 
+def guarded_settings() -> str:
+    """Return the settings, without the configs, as text: Dynamo guards on most of them."""
+    return repr({name: knob.read() for name, knob in _KNOBS.items()})
+
+
 def settings_text() -> str:
     """Return the global torch settings that affect generated code, as text."""
     return repr(Settings.now())

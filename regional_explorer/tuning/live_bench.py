@@ -41,11 +41,11 @@ from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import launches_in
 from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, VariantName, Verdict
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind, kept_for_backward
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, Tracing
-from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import paired_gaps
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Suggestion, best_first
 from regional_explorer.regions.suggest import suggest_regions

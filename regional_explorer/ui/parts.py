@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regional_explorer.errors import listing
+from regional_explorer.errors import count, listing
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.page.panes import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import summary_rows
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.files import plan_line
 from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_region
 from regional_explorer.record.session import SHAPES, Session
@@ -121,11 +122,17 @@ def _column_buttons(shown: Collection[str]) -> Node:
 
 def header(shown: Shown) -> list[Node]:
     """Return the title, the save-and-copy menu, and a line with facts of the capture, the shapes menu and the owner."""
-    summary = dict(summary_rows(shown.session))
+    session = shown.session
+    summary = dict(summary_rows(session))
     facts = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
     facts[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
+    stale = sum(part.state is State.STALE for part in session.partitions)
+    if stale and session.environment_changes:
+        facts.append(f"{count(stale, 'piece')} must be compiled again: {', '.join(session.environment_changes)}")
     captured = node("span", " · ".join(facts), title="; ".join(": ".join(row) for row in summary.items()))
-    owner_note = node("span", "in no variable", title="To use this exploration in Python, assign it to a variable")
+    owner_note = node(
+        "span", "not assigned to a variable", title="To use this exploration in Python, assign it to a variable"
+    )
     if shown.owner:
         title = "Python for the exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)

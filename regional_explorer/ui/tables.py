@@ -312,7 +312,11 @@ def time_table(shown: Shown) -> list[Node]:
     if shares is None:
         return [node("h4", "Where does the time go?"), node("p", ABOUT_TIME), start_button]
     tables = [element for kind in ProfileKind for element in _kind_table(shares, kind, session.plan, busy=busy)]
-    return [*tables, node("p", profile_conditions(shares.profile, brief=True), class_="rx-quiet"), start_button]
+    return [
+        *tables,
+        node("p", profile_conditions(shares.profile, session.profile_outdated_by, brief=True), class_="rx-quiet"),
+        start_button,
+    ]
 
 
 def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:

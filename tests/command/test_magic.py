@@ -569,7 +569,7 @@ def test_a_panel_shows_only_its_explorations_variable(run: Run, outputs: Outputs
     outputs.cell = "third"
     run("%regional_compile --no-bench f(x)")
     assert "in Python: rx.last()" in text(newest_panel(), "header")
-    assert "in no variable" in text(unnamed, "header")
+    assert "not assigned to a variable" in text(unnamed, "header")
     assert "in Python: one" in text(named, "header")
 
 

@@ -165,7 +165,7 @@ def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions, m
         threads = torch.get_num_threads()
         with (
             torch_threads(threads + 1),
-            pytest.raises(MeasureError, match=f"added: the benchmark before ran on {threads} thread"),
+            pytest.raises(MeasureError, match=rf"now there is {threads + 1} threads \(measured with {threads}\)"),
         ):
             measure_and_count()
         assert ex.session.conditions.benchmarks == 1, "its figures stay"

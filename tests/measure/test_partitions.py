@@ -28,7 +28,13 @@ from regional_explorer.record.benchmark import (
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.regions import RegionTiming, is_one_region, region_timings, region_timings_of_whole_call
+from regional_explorer.record.regions import (
+    RegionTiming,
+    call_parts,
+    is_one_region,
+    region_timings,
+    region_timings_of_whole_call,
+)
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
 from regional_explorer.style.formats import speedup
@@ -377,6 +383,24 @@ def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
     note = "Traced, the call takes 200 µs (200 µs to 200 µs) longer than the program's own"
     assert note in " ".join(region_timings_table(costly).text().split())
     assert note in region_diagnostics(costly)[0].message
+
+
+def test_parts_of_the_call_add_up_to_the_difference_that_is_shown() -> None:
+    session = session_with_slow_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
+    eager, _, regional = session.timings
+    parts = call_parts(session)
+    assert [part.part for part in parts] == ["trace", "mlp", "rest"]
+    assert sum(part.seconds for part in parts) == pytest.approx(regional.median_s.value - eager.median_s.value)
+    assert parts[0].seconds == pytest.approx(2e-4)
+    gain_s = step_timing(session).gain_of_call_s
+    assert gain_s
+    assert parts[1].seconds == -gain_s.value, "as in the region's row"
+    text = " ".join(region_timings_table(session).text().split())
+    assert "In each call: trace +200 µs, mlp −300 µs, rest" in text
+    assert "against eager." in text
+    assert [part.part for part in call_parts(replace(session, timings=(eager, regional)))] == ["mlp", "trace and rest"]
+    assert not call_parts(replace(session, partition_timings=()))
+    assert not call_parts(replace(session, conditions=replace(conditions(), outdated=True)))
 
 
 @pytest.mark.parametrize("why", ["cheap", "not slower", "not measured", "of another plan", "no region gains"])

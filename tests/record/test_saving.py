@@ -27,10 +27,10 @@ from regional_explorer.exploration import exploration
 from regional_explorer.exploration.results import ENDINGS, save
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import ExplorationRecord, slower_when_explored
-from regional_explorer.record.session import Environment
 from tests.shared import sessions
 
 

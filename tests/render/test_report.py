@@ -201,6 +201,7 @@ def test_busy_machine_is_reported_once_at_the_top() -> None:
 
 def test_other_work_that_changes_nothing_is_not_mentioned() -> None:
     session = busy_session()
+    assert session.conditions
     few = Noise(100, 9, 9, 1.0, 2, culprit="the browser used 1.0 of 2 cores")
     beside = replace(session, conditions=replace(session.conditions, noise=few), profile=None, artifacts={})
     sure = [replace(row, verdict=Verdict.FASTER) for row in session.timings]

@@ -86,11 +86,11 @@ def test_a_fold_is_closed_unless_a_row_is_bad() -> None:
 
 
 def test_figures_of_another_plan_are_labelled() -> None:
-    found = replace(steps(), outdated=True)
-    assert found.dataframe()["plan"].tolist() == ["another", "another"]
+    found = replace(steps(), outdated="another plan")
+    assert found.dataframe()["plan"].tolist() == ["another plan", "another plan"]
     assert found.text().startswith("Steps of another plan")
     assert "rx-outdated" in to_html(*found.elements())
-    assert replace(steps(), outdated=False).dataframe()["plan"].tolist() == ["current", "current"]
+    assert replace(steps(), outdated="").dataframe()["plan"].tolist() == ["current", "current"]
 
 
 # --------------------------------------------------------------------------------------------- as a notebook shows them

@@ -25,12 +25,13 @@ from regional_explorer.record.benchmark import (
     Verdict,
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile
-from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.tables.table import Table
 

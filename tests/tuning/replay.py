@@ -14,12 +14,12 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak, Verdict
+from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Direction, Plan, Tracing
-from regional_explorer.record.session import Environment
+from regional_explorer.record.plan import WHOLE, Direction, Plan, Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Suggestion
 from regional_explorer.tuning.bench import CheckResult, CompileResult, RaceResult, TimedPiece
-from regional_explorer.tuning.space import WHOLE, is_whole
+from regional_explorer.tuning.space import is_whole
 from tests.shared.fakes import FakeClock
 
 MIB = 1 << 20

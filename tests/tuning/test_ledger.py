@@ -12,12 +12,11 @@ import pytest
 
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Tracing
+from regional_explorer.record.plan import Tracing, whole_graph
 from regional_explorer.record.tuning import EAGER, NumericsRequirement, Outcome, Tuning
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.space import whole_graph
 from tests.shared.processes import ROOT
 from tests.tuning.replay import Behaviour, ReplayBench, cost_model
 

@@ -16,13 +16,13 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
 from regional_explorer.record.benchmark import Verdict
-from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN, Direction, Tracing
+from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN, Direction, Tracing, whole_graph
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.torch_api.inductor import empty_caches
 from regional_explorer.tuning import space
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.space import TUNED_PRODUCTS, whole_graph, with_everywhere
+from regional_explorer.tuning.space import TUNED_PRODUCTS, with_everywhere
 from tests.shared.fakes import TickingClock, timed_by
 
 JOINT = Tracing(joint_passes=True)

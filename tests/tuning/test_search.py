@@ -16,6 +16,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import (
     AS_TORCH_COMPILE,
     FROZEN,
+    WHOLE,
     Direction,
     Plan,
     Region,
@@ -23,6 +24,7 @@ from regional_explorer.record.plan import (
     SelectorKind,
     Tracing,
     config_of,
+    whole_graph,
 )
 from regional_explorer.record.tuning import (
     AT_HAND,
@@ -41,7 +43,7 @@ from regional_explorer.tuning import tries
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole_graph, whole_graph_candidate
+from regional_explorer.tuning.space import WAYS, WRAPPER, whole_graph_candidate
 from tests.tuning.replay import MIB, Behaviour, ReplayBench, SimulatedPiece, cost_model
 
 JOINT = Tracing(joint_passes=True)

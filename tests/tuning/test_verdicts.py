@@ -19,13 +19,12 @@ from regional_explorer.page.answer import chart_nodes
 from regional_explorer.record.answer import answer_of
 from regional_explorer.record.bars import bars_of
 from regional_explorer.record.benchmark import VariantName
-from regional_explorer.record.plan import Tracing
+from regional_explorer.record.plan import Tracing, whole_graph
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.style.element import words
 from regional_explorer.tuning import live_bench
 from regional_explorer.tuning.crew import Crew
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.space import whole_graph
 from tests.shared.fakes import TickingClock
 
 SECONDS = 0.5

@@ -392,7 +392,7 @@ class Editor:
             assert (part.state is State.MEASURED) == (part.artifact is not None and part.id in frame.index)
         measured = self.whole.get(plan_content(session.partitions))
         if self.whole:
-            assert set(self.ex.timings.plan) == {"another" if measured is None else "current"}
+            assert set(self.ex.timings.plan) == {"another plan" if measured is None else "current"}
         if measured is not None:
             pd.testing.assert_frame_equal(self.ex.timings, measured)
         assert panel_rows(session) == frame_rows(session)
@@ -433,8 +433,8 @@ def test_edits_that_compile_nothing_keep_figures_and_undo_restores_them() -> Non
     ex.unmark("second")
     assert ex.regions.state.tolist() == ["measured"]
     assert ex.regions.eager_us.tolist() == figures[:1]
-    assert set(ex.timings.plan) == set(ex.numerics.plan) == set(ex.reconciliation.plan) == {"another"}
-    assert set(ex.memory.plan) == {"another"}
+    assert set(ex.timings.plan) == set(ex.numerics.plan) == set(ex.reconciliation.plan) == {"another plan"}
+    assert set(ex.memory.plan) == {"another plan"}
     assert titles() == {"Run time of another plan"}
 
     ex.configure("begin", {"max_fusion_size": 7}).compile()

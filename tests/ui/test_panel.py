@@ -164,7 +164,7 @@ def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control
     control.owner = lambda: ""
     panel.press("undo")
     assert texts_to_copy()[1].startswith("ex = ...  # Put your exploration here")
-    assert "in no variable" in text(panel, "header")
+    assert "not assigned to a variable" in text(panel, "header")
 
 
 def test_results_are_saved_by_button_and_nothing_is_overwritten(

@@ -159,7 +159,8 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
     measured = run(second, 0.5e-3, 4.0)
-    exploration.live.measurements.runs = (run(first), measured, replace(measured, dynamic=True))
+    runs, here = (run(first), measured, replace(measured, dynamic=True)), exploration.session.environment
+    exploration.live.measurements.runs = tuple(replace(each, environment=here) for each in runs)
     control.refresh()
     shown = text(panel, "plans")
     assert "current plan" in shown
