@@ -29,7 +29,6 @@ from regional_explorer.compiler.partition_records import environment_of, evidenc
 from regional_explorer.compiler.program import (
     CutProgram,
     SwitchedGraph,
-    dynamic_remedy,
     recompile_limit_diagnostic,
     stacklevel_of_caller,
 )

@@ -139,10 +139,7 @@ class Modes:
 
     @property
     def of_backward(self) -> Modes:
-        """The modes of a user's own backward, which runs outside of the blocks around the call.
-
-        A default device is often set for the whole program: it stays, as torch's other flags do.
-        """
+        """The modes of a user's own backward, which runs outside of the blocks around the call."""
         off = tuple((device, dtype, False) for device, dtype, _ in self.autocast)
         return replace(self, autocast=off, saved_tensors_hooks=None)
 

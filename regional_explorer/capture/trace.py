@@ -270,13 +270,13 @@ class Capture(TracedGraphs):
             call.restoring(),
             as_first_call(call.fn),
             recording_marks(),
-            graph_breaks() as breaks,
+            graph_breaks() as all_breaks,
         ):
             self._run_traced()
             for live in self.live:
                 live.stop_repairing(self.failed_targets)
-            breaks = [*breaks]
-            self._look_ahead()
+            breaks = [*all_breaks]
+            self._look_ahead()  # it may break again
             if breaks:
                 call.restore()
                 self.breaks = self._record_breaks(breaks)

@@ -338,8 +338,8 @@ def aot_backend(
         keep_inference_input_mutations=True,
         **({"decompositions": _inductor_decompositions()} if tracing.decompositions else {}),
     )
-    by_default = functorch_config.backward_pass_autocast == "same_as_forward"
-    return functorch_config.patch({"backward_pass_autocast": "off"} if by_default else {})(compiler)
+    is_set = functorch_config.backward_pass_autocast != "same_as_forward"  # noqa: S105 - torch's default, no password
+    return functorch_config.patch({} if is_set else {"backward_pass_autocast": "off"})(compiler)
 
 
 def _inductor_decompositions() -> Mapping[Any, Callable[..., Any]]:

@@ -21,22 +21,32 @@ class Warm(nn.Module):
         return torch.tanh(x) / self.calls
 
 
-class InContainers(nn.Module):
+class CountsInADict(nn.Module):
     def __init__(self):
         super().__init__()
-        self.counts, self.seen = {"calls": 0}, []
+        self.counts = {"calls": 0}
 
     def forward(self, x):
         self.counts["calls"] += 1
+        return x.sin() * self.counts["calls"]
+
+
+class CountsInAList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.others = [], []
+
+    def forward(self, x):
         self.seen.append(1)
-        return x.sin() * self.counts["calls"] * len(self.seen)
+        self.others.append(x)
+        return x.sin() * len(self.seen)
 
 
 STEPS = 0
 
 
 def counts_in_a_global(x):
-    global STEPS
+    global STEPS  # noqa: PLW0603 - the program under test
     STEPS += 1
     return x.sin() / STEPS
 
@@ -66,10 +76,11 @@ def behind_a_break(x, counts):
 
 PROGRAMS = {
     "attribute": (Warm, (X,), "calls"),
-    "dict entry and list of a module": (InContainers, (X,), "calls"),
+    "dict entry": (CountsInADict, (X,), "calls"),
+    "list": (CountsInAList, (X,), "seen"),
     "global": (lambda: counts_in_a_global, (X,), "STEPS"),
     "closure": (counter, (X,), "steps"),
-    "list argument": (lambda: grows, (X, []), "seen"),
+    "list argument": (lambda: grows, (X, []), "args[1]"),
     "dict behind a graph break": (lambda: behind_a_break, (X, {"calls": 0}), "calls"),
 }
 
@@ -81,8 +92,9 @@ def test_a_counter_that_a_guard_reads_is_told_before_anything_is_measured(make, 
     assert message.startswith("Each call assigns ")
     assert name in message.partition(", and a guard reads it")[0]
     assert "test_guarded_state.py" in message
-    assert len(ex.live.capture.frames) == len([frame for frame in ex.live.capture.frames if not frame.late])
-    assert only(ex.retrace(), "state-guarded").message == message
+    assert not any(frame.late for frame in ex.live.capture.frames)
+    ex.retrace()
+    assert only(ex, "state-guarded").message == message
 
 
 class CountsInABuffer(nn.Module):

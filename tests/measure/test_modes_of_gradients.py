@@ -9,7 +9,6 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 
 import regional_explorer as rx
-from regional_explorer.capture.call import Call
 from regional_explorer.record.benchmark import NumericsVerdict
 from tests.shared.checks import codes
 
@@ -81,13 +80,12 @@ class Backward(torch.autograd.Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> torch.Tensor:
+    def backward(ctx: Any, *gradients: Any) -> Any:
         (x,) = ctx.saved_tensors
-        packed: list[Any] = []
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            packed = [(leaf * leaf).grad_fn._saved_self is leaf]
-        Backward.modes = (torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), *packed)
+            is_saved_as_it_is = (leaf * leaf).grad_fn._saved_self is leaf
+        Backward.modes = torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), is_saved_as_it_is
         return gradients[0] * 2
 
 
@@ -107,32 +105,13 @@ BLOCKS = {
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_the_backward_runs_outside_of_the_blocks_around_the_call(block: Callable[[], Any]) -> None:
     x = torch.randn(4, 4, requires_grad=True)
-    Backward.apply(x).sum().backward()
+    double: Callable[..., Any] = Backward.apply
+    double(x).sum().backward()
     expected = Backward.modes
     Backward.modes = ()
     with block():
-        ex = rx.explore(lambda x: Backward.apply(x).sin(), (x,), grad=True)
+        ex = rx.explore(lambda x: double(x).sin(), (x,), grad=True)
         first = Backward.modes
         with ex.live.call.restoring():
             ex.live.call.run()
     assert first == Backward.modes == expected
-
-
-def test_a_default_device_holds_in_the_backward() -> None:
-    devices = []
-
-    class Makes(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> torch.Tensor:
-            devices.append(torch.empty(1).device.type)
-            return gradients[0] * 2
-
-    with torch.device("meta"):
-        call = Call(lambda x: Makes.apply(x).sin(), (torch.randn(4, device="cpu", requires_grad=True),))
-    with call.restoring():
-        call.run()
-    assert devices == ["meta"] * 2
