@@ -26,7 +26,12 @@ from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
-from regional_explorer.compiler.program import CutProgram, SwitchedGraph, dynamic_remedy, stacklevel_of_caller
+from regional_explorer.compiler.program import (
+    CutProgram,
+    SwitchedGraph,
+    recompile_limit_diagnostic,
+    stacklevel_of_caller,
+)
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics.regions import check_empty, check_failed
@@ -398,18 +403,6 @@ def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
     return diagnostic.code, diagnostic.region, diagnostic.message if diagnostic.region is None else ""
 
 
-def _recompile_limit_diagnostic(frames: Sequence[Frame]) -> Diagnostic:
-    """Return a ``recompiled`` diagnostic: Dynamo reached its recompile limit for the call, after ``frames``."""
-    fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
-    return DiagnosticCode.RECOMPILED.finding(
-        "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
-        "another trace runs as plain Python, without any region.",
-        remedy=" ".join(filter(None, (dynamic_remedy(frames[-1], frames), fails))),
-        severity=Severity.WARNING,
-        upstream="",
-    )
-
-
 class PlannedBackend:
     """The backend of one ``torch.compile`` under a plan, with its graphs, artifacts and findings.
 
@@ -516,7 +509,7 @@ class PlannedBackend:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
         if frames and self._has_given_up():
-            self.warn(_recompile_limit_diagnostic(frames))
+            self.warn(recompile_limit_diagnostic(frames))
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored

@@ -138,6 +138,12 @@ class Modes:
         return any(enabled for _, _, enabled in self.autocast)
 
     @property
+    def of_backward(self) -> Modes:
+        """The modes of a user's own backward, which runs outside of the blocks around the call."""
+        off = tuple((device, dtype, False) for device, dtype, _ in self.autocast)
+        return replace(self, autocast=off, saved_tensors_hooks=None)
+
+    @property
     def autocast_text(self) -> str:
         """The enabled autocasts, such as ``cpu: bfloat16``; empty if there are none."""
         enabled = [(device, str(dtype).removeprefix("torch.")) for device, dtype, is_on in self.autocast if is_on]
@@ -197,6 +203,7 @@ class Call:
         self.kwargs = dict(kwargs or {})
         modes = Modes.current()
         self.modes = modes if grad is None else replace(modes, grad=grad)
+        self._leaves_modes = self.modes != self.modes.of_backward
         reachable = self._reach()
         self.modules = reachable.roots
         self._random, self._flags = RandomState(reachable.generators), TorchFlags()
@@ -314,7 +321,7 @@ class Call:
                 ends = gradient_inputs(outputs, nodes_before | nodes_behind(reachable.tensors))
                 # Gradients would go through what the first run made, to the same leaves, but its buffers are freed.
                 if all(isinstance(end, torch.Tensor) or end.node in nodes_before for end in ends):
-                    _gradients(outputs, ends, random_cotangents(outputs))
+                    self._gradients(outputs, ends, random_cotangents(outputs))
         self._state.record_second_run()
         if self._state.not_restored:
             self._before_first = self._restore_log.keep_first(after_first)
@@ -366,7 +373,18 @@ class Call:
 
         They belong to the tensors whose gradients the first run took; None for a tensor that did not contribute.
         """
-        return _gradients(outputs, self._gradient_inputs, self._cotangents)
+        return self._gradients(outputs, self._gradient_inputs, self._cotangents)
+
+    def _gradients(
+        self, outputs: Any, inputs: Sequence[GradientInput], cotangents: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor | None, ...]:
+        by_path = dict(tensors_in(outputs))
+        pairs = [(by_path[path], grad) for path, grad in cotangents.items() if requires_grad(by_path.get(path))]
+        if not pairs:
+            return (None,) * len(inputs)
+        tensors, grads = zip(*pairs, strict=True)
+        with self.modes.of_backward.active() if self._leaves_modes else contextlib.nullcontext():  # this is timed
+            return torch.autograd.grad(tensors, inputs, grads, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
     def run(self, fn: Callable[..., Any] | None = None) -> tuple[Any, tuple[torch.Tensor | None, ...]]:
         """Run the call as ``forward`` does, with its backward if it has one; return its outputs and its gradients.
@@ -385,6 +403,10 @@ class Call:
                 "again, or leave the backward out with grad=False.",
             )
         return outputs, gradients
+
+    def assigned_names(self) -> list[str]:
+        """Return the names of the Python values that differ from those at the start of the ``restoring`` block."""
+        return self._state.assigned_names()
 
     def restore(self) -> None:
         """Restore what the call changed in place or assigned, and the random generators."""
@@ -460,17 +482,6 @@ class Call:
         reachable = self._reach()
         names = tensor_names(reachable, self.modules, self.args, self.kwargs)
         return {names[id(tensor)]: tensor for tensor in reachable.tensors}
-
-
-def _gradients(
-    outputs: Any, inputs: Sequence[GradientInput], cotangents: Mapping[str, torch.Tensor]
-) -> tuple[torch.Tensor | None, ...]:
-    by_path = dict(tensors_in(outputs))
-    pairs = [(by_path[path], grad) for path, grad in cotangents.items() if requires_grad(by_path.get(path))]
-    if not pairs:
-        return (None,) * len(inputs)
-    tensors, grads = zip(*pairs, strict=True)
-    return torch.autograd.grad(tensors, inputs, grads, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
 
 def raise_closed(*_args: Any, **_kwargs: Any) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,6 +165,14 @@ class LiveGraph:
         """
         self.gm = _NO_GRAPH
         self.eager = self.implementation = instead
+
+
+def is_size_guard(reason: str) -> bool:
+    """Return whether the guard that failed is one on the sizes of a tensor."""
+    return _SIZE_GUARD.search(reason) is not None
+
+
+_SIZE_GUARD = re.compile(r"size mismatch|\.(size|stride)\(\)\[")
 
 
 @dataclass

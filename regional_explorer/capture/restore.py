@@ -225,7 +225,8 @@ class RestoreLog(WatchingMode):
         for leaf in self._leaves.values():
             if not leaf.is_leaf:
                 leaf.detach_()
-        set_versions(self._versions.values())
+        # The first version of a counter is the right one: a view that is made after a write shares its base's counter.
+        set_versions(reversed(self._versions.values()))
 
 
 def _replace_copies(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collection[int]) -> dict[int, _Copy]:
@@ -407,6 +408,10 @@ class AssignedState:
     def has_changes(self) -> bool:
         """Whether there is anything to restore."""
         return bool(self._before or self._tensor_data or self._leaves)
+
+    def assigned_names(self) -> list[str]:
+        """Return the names of the values that differ now."""
+        return [scope.label(key) for scope, before in self._before for key in differing_keys(before, scope.read())]
 
     def first_run_ended(self) -> bool:
         """Watch from now on only values that the first run changed; return whether a second run is needed.

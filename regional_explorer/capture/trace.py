@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import operator
+import re
 import threading
 import types
 import weakref
@@ -15,7 +16,7 @@ from torch import fx, nn
 
 from regional_explorer.capture.call import Call, Modes, raise_closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
-from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
+from regional_explorer.capture.live_graph import Frame, LiveGraph, is_size_guard, repair_alike
 from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.untraced_ops import trace_error, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
@@ -52,6 +53,7 @@ class TracedGraphs:
     ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
     ``tracing`` is how AOTAutograd makes the graphs. ``graphs``, ``pending``, ``late_graphs`` and ``live`` are those of
     ``current_frames``.
+    ``reassigned`` names the Python values that each call assigns if a guard reads them; ``failed_guard`` is that guard.
     """
 
     def __init__(self, tracing: Tracing) -> None:
@@ -59,6 +61,8 @@ class TracedGraphs:
         self.breaks: tuple[GraphBreak, ...] = ()
         self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
         self.not_restored: Sequence[str] = ()
+        self.reassigned: Sequence[str] = ()
+        self.failed_guard = ""
         self.outdated: dict[tuple[str, str, int], SourceLine] = {}
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
         self._replace_implementation: Callable[[LiveGraph], None] = lambda _live: None
@@ -280,7 +284,7 @@ class Capture(TracedGraphs):
         self.dynamic = dynamic
         self.names = module_names(call.modules)
         self.not_restored = call.not_restored
-        self.closed = self.complete = False
+        self.closed = self.complete = self._looks_ahead = False
         self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_CAPTURE_ATTRIBUTE] = self
         _check_source_lines()
@@ -292,11 +296,13 @@ class Capture(TracedGraphs):
             call.restoring(),
             as_first_call(call.fn),
             recording_marks(),
-            graph_breaks() as breaks,
+            graph_breaks() as all_breaks,
         ):
             self._run_traced()
             for live in self.live:
                 live.stop_repairing(self.failed_targets)
+            breaks = [*all_breaks]
+            self._look_ahead()  # it may break again
             if breaks:
                 call.restore()
                 self.breaks = self._record_breaks(breaks)
@@ -350,6 +356,28 @@ class Capture(TracedGraphs):
         except Exception as error:
             nodes = (node for live in self.live for node in live.gm.graph.nodes)
             raise trace_error(self.call, error, nodes, self.tracing, dynamic=self.dynamic) from error
+
+    def _look_ahead(self) -> None:
+        """Call again from the Python state that the call left, as a program does: a guard may fail there.
+
+        All other repetitions begin with restored state. The new trace is not completed.
+        """
+        if not (names := self.call.assigned_names()):
+            return
+        self._looks_ahead = True
+        with contextlib.suppress(Exception):  # of the trace, or of the user's code in a second call
+            self.call.forward(self.run)
+        self._looks_ahead = False
+        if self.failed_guard and not is_size_guard(self.failed_guard):
+            read = set(re.findall(r"\w+", self.failed_guard.partition(" #")[0]))
+            self.reassigned = [name for name in names if re.findall(r"\w+", name)[-1] in read] or names
+
+    def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Record a graph that Dynamo gives to its backend; if a second call needs it, only why."""
+        if self._looks_ahead:
+            self.failed_guard = recompile_reason()
+            raise CaptureError(RefusalCode.NOTHING_CAPTURED, "A guard failed in a second call.")
+        return super().add_frame(gm, inputs)
 
     def drop_call(self) -> None:
         """Free the arguments: from now on, only compiled functions that the user has kept run the trace."""

@@ -99,6 +99,8 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
         folded=[fold for frame in capture.current_frames() for fold in frame.folded],
         min_cut=capture.tracing.partitioner == "min_cut",
         not_restored=capture.not_restored,
+        reassigned=capture.reassigned,
+        failed_guard=capture.failed_guard,
         outdated=list(capture.outdated.values()),
         failed_ops=capture.failed_ops,
         late_graphs=capture.late_graphs,

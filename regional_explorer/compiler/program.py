@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import torch
 
-from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.live_graph import Frame, LiveGraph, is_size_guard
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import KNOWN_COMPILES, Artifact, ArtifactStore
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Switch, SwitchMode
@@ -24,7 +24,7 @@ from regional_explorer.compiler.workpiece import WantedArtifact
 from regional_explorer.errors import RegionCompileError, count
 from regional_explorer.record.action import COMPILE, RETRACE
 from regional_explorer.record.benchmark import CompileCost
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, in_sentences
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
@@ -34,6 +34,7 @@ from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, can_share_dynamic_trace
+from regional_explorer.torch_api.releasing import has_given_up
 from regional_explorer.torch_api.torch_config import settings_text
 
 
@@ -340,8 +341,11 @@ def _warn_of_stale(switch: Switch, why: str) -> None:
     )
 
 
-def recompile_diagnostics(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
-    """Return one ``recompiled`` diagnostic per region and failed guard, without a region for graphs without regions."""
+def recompile_diagnostics(program: Program, partitions: Sequence[Partition]) -> list[Diagnostic]:
+    """Return one ``recompiled`` diagnostic per region and failed guard, without a region for graphs without regions.
+
+    The first one is about Dynamo's limit, if it has been reached.
+    """
     grouped_traces = grouped(
         ((region, _failed_guards(frame.reason)), (frame, node))
         for frame in program.capture.current_frames()
@@ -349,10 +353,24 @@ def recompile_diagnostics(program: CutProgram, partitions: Sequence[Partition]) 
         for region, node in _regions_in_frame(program, frame).items()
     )
     stale = [partition for partition in partitions if partition.state is State.STALE]
+    frames = program.capture.frames
+    at_limit = grouped_traces and not program.capture.closed and has_given_up(program.capture.run)
     return [
-        _recompiled_diagnostic(region, traces, stale, program.capture.frames)
-        for (region, _), traces in grouped_traces.items()
+        *([recompile_limit_diagnostic(frames)] if at_limit else []),
+        *(_recompiled_diagnostic(region, traces, stale, frames) for (region, _), traces in grouped_traces.items()),
     ]
+
+
+def recompile_limit_diagnostic(frames: Sequence[Frame]) -> Diagnostic:
+    """Return a ``recompiled`` diagnostic: Dynamo reached its recompile limit for the call, after ``frames``."""
+    fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
+    return DiagnosticCode.RECOMPILED.finding(
+        "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
+        "another trace runs as plain Python, without any region.",
+        remedy=" ".join(filter(None, (dynamic_remedy(frames[-1], frames), fails))),
+        severity=Severity.WARNING,
+        upstream="",
+    )
 
 
 def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
@@ -394,15 +412,12 @@ def _recompiled_diagnostic(
     )
 
 
-_SIZE_GUARD = re.compile(r"size mismatch|\.(size|stride)\(\)\[")
-
-
 def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
     """Return a sentence on whether ``dynamic=True`` would have avoided a frame's trace; empty if no size caused it.
 
     Dynamo traces a size that has changed as dynamic, which shows the sizes that a trace with ``dynamic=True`` serves.
     """
-    if not _SIZE_GUARD.search(frame.reason):
+    if not is_size_guard(frame.reason):
         return ""
     all_guards = (other.size_guards for other in frames)
     alike = [guards for guards in all_guards if guards.are_of_the_same_call(frame.size_guards)]

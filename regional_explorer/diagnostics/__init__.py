@@ -31,6 +31,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     configs.check_directions,
     configs.check_neighbours,
     trace.check_state,
+    trace.check_guarded_state,
     trace.check_source,
     configs.check_eager_subgraphs,
     configs.check_subgraph_options,

@@ -24,9 +24,10 @@ class Evidence:
     ``cyclic`` are the sets of regions that feed each other in a cycle, each with its graph. ``blocks`` are the marked
     blocks around each origin, outermost first. ``folded`` are the ops that equal ops replaced. ``min_cut`` says whether
     that partitioner was requested. ``not_restored`` names Python state that the call assigned and that was not
-    restored. ``outdated`` are the lines of functions whose file was edited after it was loaded. ``failed_ops`` are the
-    ops of captured graphs that raised when the graphs first ran. ``pending`` are the backwards that no call has run
-    yet, ``late_graphs`` the ids of the graphs of later calls.
+    restored; ``reassigned`` names what each call assigns and ``failed_guard`` reads. ``outdated`` are the lines of
+    functions whose file was edited after it was loaded. ``failed_ops`` are the ops of captured graphs that raised when
+    the graphs first ran. ``pending`` are the backwards that no call has run yet, ``late_graphs`` the ids of the graphs
+    of later calls.
     """
 
     graphs: Sequence[Graph]
@@ -39,6 +40,8 @@ class Evidence:
     folded: Sequence[FoldedOp] = ()
     min_cut: bool = False
     not_restored: Sequence[str] = ()
+    reassigned: Sequence[str] = ()
+    failed_guard: str = ""
     outdated: Sequence[SourceLine] = ()
     failed_ops: Sequence[FailedOp] = ()
     pending: Sequence[Graph] = ()

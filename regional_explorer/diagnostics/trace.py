@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -286,6 +287,19 @@ def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
             f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. It was not restored, so a later "
             "call is traced and measured.",
             remedy="No change is needed if it is a cache; else assign it before rx.explore, or outside of the call.",
+        )
+
+
+def check_guarded_state(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``state-guarded`` for Python values that each call assigns and a guard reads."""
+    if evidence.reassigned:
+        guard, _, place = evidence.failed_guard.partition(" #")
+        line = re.search(r"# (\S+:\d+ in \S+)", place)
+        yield DiagnosticCode.STATE_GUARDED.finding(
+            f"Each call assigns {listing(evidence.reassigned, most=MOST_ATTRIBUTES)}, and a guard reads it "
+            f"({guard}{f', {line[1]}' if line else ''}): the next call is traced again. Benchmarks restore it before "
+            "each call, so they measure a call that never comes twice in a program.",
+            remedy="Assign it outside of the call, or keep it in a tensor: a buffer has no such guard.",
         )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.tolerances import (
+    MOST_OF_ZERO,
     SLACK,
     Arithmetic,
     Limit,
@@ -32,7 +33,7 @@ from regional_explorer.measure.tolerances import (
     touched_elements,
     units_of_a_sum,
 )
-from regional_explorer.record.benchmark import Numerics, NumericsVerdict
+from regional_explorer.record.benchmark import ZERO_TO_ROUNDING, Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import is_effect_token
@@ -188,6 +189,8 @@ class _Judge:
             return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=UNKNOWN_MOVES)
         zeros = torch.zeros_like(self.expected)
         if is_floating(zeros) and self.expected.any() and self._is_explained(zeros, moves, noise):
+            if self.truth is not None and rms(self.truth) <= MOST_OF_ZERO * rms(self.expected):
+                return replace(row, verdict=NumericsVerdict.OK, note=ZERO_TO_ROUNDING)
             return replace(row, verdict=NumericsVerdict.CHAOTIC, note=CHAOTIC)
         return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_ROUNDING)
 

@@ -26,6 +26,9 @@ from regional_explorer.torch_api.graphs import (
 SLACK = 4.0
 """A variant may be this many times as far from float64 as eager."""
 
+MOST_OF_ZERO = 2.0**-10
+"""A result is zero to rounding if float64 gives no more than this share of what eager gives."""
+
 FEW_ELEMENTS = 32
 """With fewer elements, eager's own distance from float64 may be small by chance."""
 

@@ -246,6 +246,8 @@ def _results(answer: Answer) -> str:
         return "The results were not checked." if answer.times.get(WORDS[PLAN]) else ""
     if answer.results is NumericsVerdict.OK and answer.bitwise:
         return "The results are those of eager, bit for bit."
+    if answer.results is NumericsVerdict.OK and answer.errors:
+        return f"The results are those of eager, within rounding ({answer.errors})."
     text = _RESULTS.get(answer.results, "").format(plan=_name(answer, WORDS[PLAN]))
     return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
 

@@ -247,6 +247,10 @@ TWIN_NOTE = "checked on a twin compiled with fallback_random"
 """The note of a row that was checked on a twin: the variant's own code draws other random numbers than eager."""
 
 
+ZERO_TO_ROUNDING = "zero to rounding: what eager and the variant compute is rounding error alone"
+"""The note of a tensor whose true value is zero beside the terms that were summed."""
+
+
 class Numerics(Record, frozen=True):
     """One tensor that a variant returns, writes or takes as gradient, against eager and against a float64 run.
 

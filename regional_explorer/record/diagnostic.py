@@ -99,6 +99,7 @@ class DiagnosticCode(StrEnum):
     ANNOTATION_FALSE = "annotation-false", Severity.WARNING, "the same: only the presence of the key counts."
     GRAPH_BREAK = "graph-break", Severity.INFO, "the same, without a warning; this line runs as plain Python."
     STATE_KEPT = "state-kept", Severity.INFO, "any first call leaves the same values."
+    STATE_GUARDED = "state-guarded", Severity.WARNING, "the same, without a warning before Dynamo's limit."
     SOURCE_CHANGED = "source-changed", Severity.WARNING, "the new text is shown beside the old numbers."
     RECOMPILED = "recompiled", Severity.INFO, "it would compile all its regions again at that moment."
     PLAN_DIFFERS = "plan-differs", Severity.WARNING, "no warning."

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
+from regional_explorer.errors import SessionError, did_you_mean, listing, shown_value, user_facing
 from regional_explorer.record import Ratio, Record
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
+    ZERO_TO_ROUNDING,
     CompileCost,
     Conditions,
     MemoryPeak,
@@ -163,8 +164,14 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def plan_errors(self) -> str:
-        """How far off the wrong results of the plan are, or those that rounding decides; empty if there are none."""
+        """How far off the wrong results of the plan are, or those that rounding decides; empty if there are none.
+
+        Of right results, it names the tensors that are zero to rounding.
+        """
         verdict, plan = self.plan_numerics, VariantName.REGIONAL
+        if verdict is NumericsVerdict.OK:
+            zeros = [row.tensor for row in self.numerics_of(plan) if row.note == ZERO_TO_ROUNDING]
+            return f"zero to rounding: {listing(zeros, most=MOST_TENSORS)}" if zeros else ""
         if verdict is None or not verdict.withholds_speedup:
             return ""
         return self.errors_of(plan, self.numerics_of(plan, verdict))

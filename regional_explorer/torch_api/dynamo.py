@@ -19,6 +19,7 @@ from unittest import mock
 
 import torch
 import torch._dynamo.config as dynamo_config
+import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from torch import fx, nn
 from torch._C._dynamo import eval_frame as frame_evaluation
@@ -292,6 +293,9 @@ def aot_backend(
     The min-cut partitioner folds equal ops into one, which is reported to ``on_fold``; the default one switches to it
     for a checkpoint in a graph that writes in place, and here for an unused dropout, which it cannot split
     (docs/upstream.md). ``on_patterns`` gets how often each pattern of the joint-graph passes matched.
+
+    The backward computes as outside of the call's autocast, where users run it; AOTAutograd assumes that they run it
+    inside unless its config says otherwise.
     """
     backward: fx.GraphModule | None = None
 
@@ -326,7 +330,7 @@ def aot_backend(
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
         return compile_graph("inference", joint_passes(gm, in_bodies=True) if tracing.joint_passes else gm)
 
-    return aot_autograd(
+    compiler = aot_autograd(
         fw_compiler=compile_forward,
         bw_compiler=lambda gm, _inputs: compile_graph("backward", gm),
         inference_compiler=compile_inference,
@@ -334,6 +338,8 @@ def aot_backend(
         keep_inference_input_mutations=True,
         **({"decompositions": _inductor_decompositions()} if tracing.decompositions else {}),
     )
+    is_set = functorch_config.backward_pass_autocast != "same_as_forward"  # noqa: S105 - torch's default, no password
+    return functorch_config.patch({} if is_set else {"backward_pass_autocast": "off"})(compiler)
 
 
 def _inductor_decompositions() -> Mapping[Any, Callable[..., Any]]:

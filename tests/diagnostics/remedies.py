@@ -101,6 +101,9 @@ REMEDIES: dict[str, ActionRemedy | EditRemedy | TextRemedy] = {
     "state-kept": edit_remedy(
         ("ex = rx.explore(Model(), (x,))", "model = Model()\nmodel(x)\nex = rx.explore(model, (x,))")
     ),
+    "state-guarded": edit_remedy(
+        ("self.calls = 0", 'self.register_buffer("calls", torch.zeros(()))'), ("        self.calls += 1\n", "")
+    ),
     "source-changed": TextRemedy("the source is loaded again, by Python"),
     "recompiled": ActionRemedy(all_are_compiled),
     "plan-differs": TextRemedy("the graph is looked at, and the plan saved again"),

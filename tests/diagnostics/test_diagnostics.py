@@ -55,6 +55,7 @@ WITHOUT_LINE = {
     "config-unknown",
     "plan-differs",
     "state-kept",
+    "state-guarded",
     "call-nondeterministic",
     "upstream-failed",
 }
