@@ -455,8 +455,12 @@ def _compile_error(error: Exception) -> RegionCompileError:
             f"{os.environ.get('TORCHINDUCTOR_CACHE_DIR') or 'below ' + tempfile.gettempdir()}: make room, or set "
             "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; the next compile then tries again."
         )
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    message, _, build = str(error).partition("\nCommand:\n")  # of the C++ compiler; what it wrote says more
+    command, _, output = build.partition("\nOutput:\n")
+    lines = [line for line in f"{message}\n{output}".splitlines() if line.strip()]
     excerpt = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown
+    if command.strip():
+        excerpt += f"\nCommand: {command.strip()}"
     return RegionCompileError(f"Inductor raised {type(error).__name__}: {excerpt}")
 
 
