@@ -188,8 +188,7 @@ def inert_config_diagnostics(
             reasons: dict[tuple[str, ...], str] = {
                 (key,): reason
                 for key, value in config.items()
-                if value != catalogue()[key].default
-                and (reason := inert_reason(key, device_type, frozen=program.capture.tracing.frozen))
+                if value != catalogue()[key].default and (reason := inert_reason(key, device_type))
             }
             for keys in keys_of_same_code(region_records):
                 observed = tuple(key for key in keys if (key,) not in reasons)

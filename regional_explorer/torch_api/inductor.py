@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 
 import torch
@@ -377,6 +377,43 @@ def run_inductor(
             return torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
+
+
+class _CodeIsWritten(BaseException):
+    """Ends a lowering once the code is written. Not an Exception, because Inductor handles those."""
+
+
+def write_code(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    prepared: Preparation | None = None,
+    at_code: Callable[[str], object] = str,
+) -> str:
+    """Return the code that Inductor generates for ``gm``; ``at_code`` gets it while the lowered graph is there.
+
+    Nothing is compiled, and no cache of Inductor's is read or written but that of autotuning, which affects the code.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
+    texts: list[str] = []
+
+    def end(code: str) -> NoReturn:
+        texts.append(code)
+        at_code(code)
+        raise _CodeIsWritten
+
+    with (
+        compile_lock(),
+        inductor_config.patch(fx_graph_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+        contextlib.suppress(_CodeIsWritten),
+    ):
+        run_inductor(gm, inputs, mode, config, end, prepared)
+    return "".join(texts)
 
 
 @contextlib.contextmanager
