@@ -55,9 +55,11 @@ def test_config_without_effect_is_reported_by_compile(explored, config, message)
 def test_a_config_that_changes_the_code_is_not_reported():
     ex = loop()
     ex.compile()
-    table = ex.configure("r", "no fusion").compile()
+    table = ex.configure("r", {"max_fusion_size": 1}).compile()
     assert codes(ex) == []
     assert table.same_code_without.tolist() == [""]
+    table = ex.configure("r", "no fusion").compile()
+    assert table.same_code_without.tolist() == ["epilogue_fusion"]
 
 
 @pytest.mark.compiles
