@@ -580,7 +580,8 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = [evidence.nodes[parts[0].graph][name] for name in parts[0].nodes]
         op = op_of_assert(error or "")
         failing = [node for node in nodes if node.target == op]
-        fact, remedy = "cannot run compiled", ("Try another config, or ", disable_action(region), ".")
+        fact = "cannot run compiled"
+        remedy: Advice = ("Try another config, or ", disable_action(region), ".")
         if keys:
             texts = config_texts({key: parts[0].config_requested[key] for key in keys})
             own_backward = evidence.plan[region].backward_config is not None

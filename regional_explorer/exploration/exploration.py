@@ -384,10 +384,8 @@ class Exploration(Edits, Results):
             Exception: an unexpected error; its note gives the best plan so far, and ``ex.tuning`` has the tries.
         """
         check_flag("apply", apply)
-        device, ops = (
-            self.live.environment.device_type,
-            {op.op for graph in self.live.capture.graphs for op in graph.ops},
-        )
+        device = self.live.environment.device_type
+        ops = {op.op for graph in self.live.capture.graphs for op in graph.ops}
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device, ops)
         book = Ledger(default_path() if ledger is None else ledger)
         crew = Crew(checked_executor(executor))
