@@ -121,7 +121,8 @@ def _space(bench: LiveBench, search: Tuning) -> Iterator[Candidate]:
         yield candidate_of(SearchStage.REFERENCE, Root(search.answer, search.plan))
     tracings = tracings_to_try(grad=bench.grad)
     bases: list[tuple[rx.Tracing, Mapping[str, Any]]] = [(tracing, {}) for tracing in tracings]
-    for config in speed_configs(bench.device_type):
+    ops = {op.op for graph in bench.variants.program.capture.graphs for op in graph.ops}
+    for config in speed_configs(bench.device_type, ops):
         bases += [(tracing, config) for tracing in tracings[:LIKELIEST] if config != WRAPPER]
     for way, config in bases:
         yield whole_graph_candidate(SearchStage.KEYS, way, config)

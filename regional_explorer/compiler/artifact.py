@@ -32,7 +32,7 @@ from regional_explorer.torch_api.graphs import (
     guard_check,
     is_operator,
 )
-from regional_explorer.torch_api.inductor import CompileOutput, load_compiled, start_compile
+from regional_explorer.torch_api.inductor import CompileOutput, build_command, load_compiled, start_compile, write_code
 from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.torch_api.releasing import GeneratedCode
 from regional_explorer.torch_api.shipping import PackedCode
@@ -162,6 +162,15 @@ class ArtifactStore:
         if key not in self.hashes and artifact is not None and artifact.code:
             self.hashes[key] = code_hash(artifact.code, artifact.build)
         return self.hashes.get(key)
+
+    def generate(self, wanted: WantedArtifact) -> None:
+        """Keep the hash of the code of ``wanted`` without compiling it; an empty text if Inductor fails."""
+        self.hashes[wanted.key] = ""
+        with compile_lock(), self.generated.collecting(), contextlib.suppress(RegionCompileError):
+            mode = fake_mode_with_symbols()
+            gm, fakes, _ = wanted.workpiece.canonical(mode)
+            code = write_code(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
+            self.hashes[wanted.key] = code_hash(code, build_command(code, wanted.config))
 
     def artifact(self, wanted: WantedArtifact) -> Artifact:
         """Return the artifact that is kept, or compile the piece."""

@@ -32,7 +32,11 @@ _LIBRARIES = "libraries/"
 
 
 class DamagedError(Exception):
-    """A file was not written by this package, or others may have changed it."""
+    """A file was not written by this package."""
+
+
+class UntrustedError(DamagedError):
+    """Others may have changed a file."""
 
 
 _INSTRUCTION_FLAGS = re.compile(
@@ -300,21 +304,19 @@ class ArtifactFolder:
 
         Return None if no artifact fits or can be loaded; a problem with a file is added to ``findings``.
         """
-        problems = {}
+        problems: dict[Path, Exception] = {}
         for entry in self._fitting_entries(wanted):
             if self.listed is not None and entry.sha256 not in self.listed:
                 continue
             path = self.path / _artifact_name(entry.sha256)
             try:
                 return assemble(read_archive(self._read(path), wanted.key))
-            except DamagedError as problem:
-                problems[path] = str(problem)
-            except Exception as problem:  # noqa: BLE001 - its content may be anything; the artifact is compiled again
-                problems[path] = f"it cannot be loaded: {type(problem).__name__}: {problem}"
+            except Exception as error:  # noqa: BLE001 - its content may be anything; the artifact is compiled again
+                problems[path] = error
             self._unusable.add(entry.sha256)
-        for path, why in problems.items():
+        for path, problem in problems.items():
             self._damaged_keys.add(wanted.key)
-            self._add_damaged_finding(path, why, wanted.region)
+            self._add_damaged_finding(path, problem, wanted.region)
         return None
 
     def add_missing_finding(self, wanted: Label) -> None:
@@ -345,12 +347,23 @@ class ArtifactFolder:
                 "Run the program once with rx.compile(…, artifacts=…), on its machine and under its settings: "
                 "what it compiles is saved for the next run.",
             )
+        elif self.listed is not None and not any(entry.sha256 in self.listed for entry in self._initial):
+            fact = "has none of the artifacts that the plan lists" if self.path.exists() else "does not exist"
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"The directory of artifacts {fact}: {self.path.absolute()}. All regions are compiled again.",
+                None,
+                "Give rx.compile(…, artifacts=…) the directory that ex.save_artifacts wrote before the plan was saved.",
+            )
 
     def save(self, label: Label, pack: Callable[[], PackedCode]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
 
         Other processes see it after ``write_manifest``. If it cannot be written, a finding is added and None returned.
+        A directory from which a plan lists artifacts is not made: it exists, so this is the path of another.
         """
+        if self.listed is not None and not self.path.exists():
+            return None
         for entry in self._fitting_entries(label):
             if entry.sha256 not in self._unusable:
                 with contextlib.suppress(DamagedError):
@@ -388,7 +401,7 @@ class ArtifactFolder:
                 try:
                     self._manifests[path.name] = read_manifest(self._read(path))
                 except DamagedError as problem:
-                    self._add_damaged_finding(path, str(problem), None)
+                    self._add_damaged_finding(path, problem, None)
         for entries in self._manifests.values():
             yield from entries
 
@@ -403,7 +416,8 @@ class ArtifactFolder:
         """Return the content of a file that is named by its content.
 
         Raises:
-            DamagedError: it has another content, cannot be read, or others may write it.
+            DamagedError: it has another content, or cannot be read.
+            UntrustedError: others may write it.
         """
         try:
             with path.open("rb") as file:
@@ -413,9 +427,9 @@ class ArtifactFolder:
             raise DamagedError(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
         sha256 = sha256_of(content)
         if path.name not in (_artifact_name(sha256), _manifest_name(sha256)):
-            why = "its content does not match its name"
+            raise DamagedError("its content does not match its name")
         if why:
-            raise DamagedError(f"it {why}")
+            raise UntrustedError(f"it {why}")
         return content
 
     def _put(self, path: Path, content: bytes) -> None:
@@ -423,7 +437,18 @@ class ArtifactFolder:
         with replacing_file(path, 0o644) as file:
             file.write(content)
 
-    def _add_damaged_finding(self, path: Path, why: str, region: str | None) -> None:
+    def _add_damaged_finding(self, path: Path, problem: Exception, region: str | None) -> None:
+        if isinstance(problem, UntrustedError):  # one finding for all files: they were written in the same way
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"Files in {self.path} are not used, because artifacts are code: others may have written them.",
+                None,
+                f"If only people whose code you run could: chmod go-w {self.path}/*, or a copy of your own if they "
+                "belong to another user. rx.compile(…, trust_artifacts=True) uses them as they are.",
+            )
+            return
+        known = isinstance(problem, DamagedError)
+        why = str(problem) if known else f"it cannot be loaded: {type(problem).__name__}: {problem}"
         self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
             f"{path} cannot be used: {why}. The partition is compiled again.",

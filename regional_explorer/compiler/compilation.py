@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -200,8 +201,9 @@ def compile_plan(
 ) -> set[str]:
     """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
-    The partitions of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before
-    an interrupt are kept. It waits for compiles of other threads.
+    If one fails, the config keys that cause it are found; of the others, the keys that do not change the code. The
+    partitions of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before an
+    interrupt are kept. It waits for compiles of other threads.
     """
     before = dict(program.store.artifacts)
     with compile_lock(run.cancelled, run.waiting) as is_free:
@@ -210,7 +212,50 @@ def compile_plan(
         if any(each.stale(everything=cold) for each in (program, *beside)):
             start_toolchain(program, run.progress)
         compile_stale(program, run, cold=cold, beside=beside, elsewhere=elsewhere)
+        if elsewhere is all_here:  # a search tries configs by itself
+            _find_failing_keys(program, run)
+            _find_inert_keys(program, run)
     return {key for key, artifact in program.store.artifacts.items() if before.get(key) is not artifact}
+
+
+def _find_failing_keys(program: Program, run: Run) -> None:
+    """Compile the partitions that failed under parts of their configs, until one compiles with the most keys.
+
+    The artifacts are kept: without the keys at fault, the partition is compiled already.
+    """
+    settings, store = settings_text(), program.store
+    for switch, failed in program.keys(settings).items():
+        config, workpiece = program.config_for(switch), switch.known_workpiece
+
+        def compiles(names: Sequence[str]) -> bool:
+            wanted = workpiece.wanted({name: config[name] for name in names}, settings)  # noqa: B023 - called in this round
+            if wanted.key not in (store.artifacts | store.failures) and not run.cancelled():
+                run.progress(f"finding the key by which {switch.partition.name} fails", 1.0)  # noqa: B023
+                program.tried_configs.setdefault(workpiece.fingerprint, {})[wanted.key] = wanted.config  # noqa: B023
+                with _failures_are_kept():
+                    store.compile(wanted)
+            return wanted.key in store.artifacts
+
+        is_cause_sought = failed in store.failures and failed not in store.retried
+        kept = list(config) if is_cause_sought and compiles(()) else []
+        while kept and not compiles(kept):
+            kept.pop(bisect_left(range(1, len(kept)), x=True, key=lambda number: not compiles(kept[:number])))
+
+
+def _find_inert_keys(program: Program, run: Run) -> None:
+    """Generate the code of compiled partitions without their config, and without each key of it if that differs."""
+    settings, store = settings_text(), program.store
+    for switch, key in program.keys(settings).items():
+        config, own = program.config_for(switch), store.code_hash(key)
+        for left_out in [tuple(config), *((name,) for name in config if len(config) > 1)] if config and own else ():
+            smaller = {name: value for name, value in config.items() if name not in left_out}
+            wanted = switch.known_workpiece.wanted(smaller, settings)
+            if store.code_hash(wanted.key) is None and not run.cancelled():
+                run.progress(f"comparing the code of {switch.partition.name} without {', '.join(left_out)}", 1.0)
+                program.tried_configs.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = smaller
+                store.generate(wanted)
+            if len(left_out) == len(config) and store.code_hash(wanted.key) == own:
+                break
 
 
 def start_toolchain(program: Program, progress: ProgressCallback) -> None:

@@ -55,20 +55,29 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, settings: s
         error=problem,
         code_hash=program.store.code_hash(key) if artifact is not None else None,
         same_without=_keys_of_same_code(program, switch, key, settings) if artifact is not None else (),
+        compiles_without=_failing_keys(program, switch, settings) if key in program.store.failures else (),
     )
+
+
+def _smaller_configs(program: CutProgram, switch: Switch, settings: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the key of each smaller config that the partition was tried under, and the config keys that it lacks."""
+    config, workpiece = program.config_for(switch), switch.known_workpiece
+    for key, other in list(program.tried_configs.get(workpiece.fingerprint, {}).items()):
+        if other.items() < config.items() and key == workpiece.wanted(other, settings).key:
+            yield key, tuple(name for name in config if name not in other)
 
 
 def _keys_of_same_code(program: CutProgram, switch: Switch, key: str, settings: str) -> tuple[tuple[str, ...], ...]:
     """Return the sets of config keys that can be left out without changing the partition's code."""
-    tried, code_hash = program.tried_configs.get(switch.known_workpiece.fingerprint, {}), program.store.code_hash
-    config = program.config_for(switch)
-    return tuple(
-        tuple(name for name in config if name not in other)
-        for other_key, other in list(tried.items())
-        if other.items() < config.items()
-        and code_hash(other_key) == code_hash(key) is not None
-        and other_key == switch.known_workpiece.wanted(other, settings).key
-    )
+    own = program.store.code_hash(key)
+    others = _smaller_configs(program, switch, settings)
+    return tuple(names for other, names in others if program.store.code_hash(other) == own is not None)
+
+
+def _failing_keys(program: CutProgram, switch: Switch, settings: str) -> tuple[str, ...]:
+    """Return the fewest config keys without which a partition that failed is known to compile."""
+    others = _smaller_configs(program, switch, settings)
+    return min((names for other, names in others if other in program.store.artifacts), key=len, default=())
 
 
 def artifact_records(program: CutProgram, records: Iterable[Partition]) -> dict[str, ArtifactRecord]:
@@ -188,8 +197,7 @@ def inert_config_diagnostics(
             reasons: dict[tuple[str, ...], str] = {
                 (key,): reason
                 for key, value in config.items()
-                if value != catalogue()[key].default
-                and (reason := inert_reason(key, device_type, frozen=program.capture.tracing.frozen))
+                if value != catalogue()[key].default and (reason := inert_reason(key, device_type))
             }
             for keys in keys_of_same_code(region_records):
                 observed = tuple(key for key in keys if (key,) not in reasons)

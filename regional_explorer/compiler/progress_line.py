@@ -81,8 +81,8 @@ class CellPlace:
         self._update({"text/plain": text, "text/html": f"<div>{bar}{markup(text)}</div>"})
 
     def erase(self) -> None:
-        """Empty the output: without data it takes no room, whereas an empty text would take a line."""
-        self._update({})
+        """Leave nothing to see: an empty text would take a line, and tools complain of an output without data."""
+        self._update({"text/html": "<!-- progress was shown here -->"})
 
     def _update(self, data: dict[str, str]) -> None:
         self._publish(data=data, metadata={}, transient={"display_id": self._id}, update=self._shown)

@@ -131,11 +131,6 @@ INERT_KEYS_ON_CPU: Mapping[str, str] = {
     "shape_padding": "it pads GPU matrix products",
 }
 
-_GEMM_REASON = "C++ GEMM templates need constant weights, as by frozen=True of rx.explore"
-
-INERT_UNLESS_FROZEN: Mapping[str, str] = {"max_autotune": _GEMM_REASON, "max_autotune_gemm": _GEMM_REASON}
-"""Keys that have an effect on the CPU only where weights are constants."""
-
 COMMON: Mapping[str, tuple[str, ...]] = {
     "cpu": (
         "max_fusion_size",
@@ -271,13 +266,12 @@ def parse_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value
             raise error from None
 
 
-def inert_reason(key: str, device_type: str, *, frozen: bool = False) -> str | None:
-    """Return why ``key`` has no effect in a region on this device, None if it may; ``frozen`` is the plan's."""
+def inert_reason(key: str, device_type: str) -> str | None:
+    """Return why ``key`` has no effect in any region on this device, None if it may have one."""
     if device_type != "cpu":
         return INERT_KEYS.get(key)
     gpu_reason = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
-    gemm_reason = None if frozen else INERT_UNLESS_FROZEN.get(key)
-    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gemm_reason or gpu_reason
+    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gpu_reason
 
 
 def _refusal_reason(entry: ConfigEntry) -> str | None:

@@ -51,9 +51,10 @@ ONE_REGION = "one region has all ops already, so none can be larger."
 def slower_speeds(session: Session) -> dict[str, str]:
     """Return the plan's speed against eager and against plain ``torch.compile``, as text, where the plan is slower.
 
-    The text also gives the speeds of the variants ``upstream`` and ``lite``, if they were measured.
+    The text also gives the speeds of the variants ``upstream`` and ``lite``, if they were measured. Where no compiled
+    code ran, the plan is as fast as its trace, which says nothing about compiled code.
     """
-    if session.is_outdated:
+    if session.is_outdated or all(part.artifact is None or part.error for part in session.partitions):
         return {}
     marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
     others = "".join(

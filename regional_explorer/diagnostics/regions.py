@@ -7,12 +7,19 @@ from collections.abc import Set as AbstractSet
 
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
 from regional_explorer.errors import count, listing
-from regional_explorer.record.action import carve_action, disable_action, mark_nodes_action, merge_action, unmark_action
+from regional_explorer.record.action import (
+    carve_action,
+    configure_action,
+    disable_action,
+    mark_nodes_action,
+    merge_action,
+    unmark_action,
+)
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import CutRule, Region, Selector, SelectorKind
+from regional_explorer.record.plan import CutRule, Direction, Region, Selector, SelectorKind, config_texts
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import body_regions, calls_of, picked_origins
@@ -566,13 +573,22 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-failed`` per region and error."""
-    failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
-    for (region, error), parts in failures.items():
+    """Yield one ``region-failed`` per region, error, and config keys at fault."""
+    failed = [part for part in evidence.partitions if part.error is not None]
+    failures = grouped(((part.region, part.error, part.compiles_without), part) for part in failed)
+    for (region, error, keys), parts in failures.items():
         nodes = [evidence.nodes[parts[0].graph][name] for name in parts[0].nodes]
-        op = op_of_assert(error)
+        op = op_of_assert(error or "")
         failing = [node for node in nodes if node.target == op]
+        fact = "cannot run compiled"
         remedy: Advice = ("Try another config, or ", disable_action(region), ".")
+        if keys:
+            texts = config_texts({key: parts[0].config_requested[key] for key in keys})
+            own_backward = evidence.plan[region].backward_config is not None
+            direction = Direction.of_graph(parts[0].graph) if own_backward else None
+            take_back = configure_action(region, {}, direction, unset=keys)
+            fact = f"does not compile with {' and '.join(texts)} ({take_back} takes it back)"
+            remedy = (take_back, ".")
         if failing:
             remedy = (
                 carve_action(region, Selector(SelectorKind.OPS, (failing[0].target,))),
@@ -580,7 +596,7 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
                 "torch.library.opcheck compares its fake kernel with the real one.",
             )
         yield DiagnosticCode.REGION_FAILED.finding(
-            f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
+            f"Region {region!r} {fact} and runs eagerly ({listing(part.id for part in parts)}): {error}",
             region=region,
             graph=parts[0].graph,
             at=failing or nodes,

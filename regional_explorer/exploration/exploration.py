@@ -386,7 +386,8 @@ class Exploration(Edits, Results):
         """
         check_flag("apply", apply)
         device = self.live.environment.device_type
-        limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
+        ops = {op.op for graph in self.live.capture.graphs for op in graph.ops}
+        limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device, ops)
         book = Ledger(default_path() if ledger is None else ledger)
         crew = Crew(checked_executor(executor))
         with self._search("tune", run) as (run, turn):

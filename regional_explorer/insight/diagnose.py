@@ -35,7 +35,7 @@ from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCo
 from regional_explorer.record.environment import Environment
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import DEFAULT, Direction, Selector, SelectorKind
+from regional_explorer.record.plan import Direction, Selector, SelectorKind
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, grouped_by_artifact
 from regional_explorer.style.formats import config_text, duration, size, with_interval
 
@@ -366,9 +366,6 @@ def diagnose(
 ) -> tuple[Diagnostic, ...]:
     """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
     distinct = distinct_code(parts)
-    config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
-    if config:  # ``config-inert`` needs to know whether it changes the code
-        run.threads.run_untimed(lambda: insights.codes_under(region, insights.wanted_under(region, config), None, run))
     tried = {
         config_text(config): list(_candidates(insights, region, distinct, config, find, run))
         for config, find in remedies(distinct)

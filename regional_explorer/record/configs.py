@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -41,6 +41,8 @@ class KnownConfig:
     """The type of device that it is for; empty: any."""
     refusals: tuple[str, ...] = ()
     """Words of Inductor's reason for not fusing that the config removes."""
+    ops: tuple[str, ...] = ()
+    """The ops of which a graph must have one; none: any graph."""
     preset: str = ""
     """The preset that it is a part of."""
 
@@ -51,6 +53,8 @@ KNOWN_CONFIGS = (
     KnownConfig({"triton.cudagraphs": True}, ConfigCase.LAUNCHES, "cuda"),
     KnownConfig({"memory_planning": True}, ConfigCase.LAUNCHES),
     KnownConfig({"max_autotune": True}, ConfigCase.PRODUCTS, "cuda", preset=AUTOTUNED),
+    # Of the other products Inductor has C++ code only where weights are constants: the search tries these by itself.
+    KnownConfig({"max_autotune": True}, ConfigCase.PRODUCTS, "cpu", ops=("bmm",)),
     KnownConfig({"coordinate_descent_tuning": True}, ConfigCase.LOOPS, "cuda", preset=AUTOTUNED),
     KnownConfig({"triton.cudagraphs": False}, ConfigCase.FAULT, "cuda", preset=AUTOTUNED),
     KnownConfig({"realize_opcount_threshold": 3}, ConfigCase.RECOMPUTED),
@@ -91,9 +95,13 @@ def combined_config(*when: ConfigCase) -> dict[str, Any]:
     return {key: value for known in KNOWN_CONFIGS if known.when in when for key, value in known.config.items()}
 
 
-def speed_configs(device_type: str) -> list[Mapping[str, Any]]:
-    """Return the configs that may make code on a type of device faster, the likeliest first."""
-    return [known.config for known in KNOWN_CONFIGS if known.when in FASTER and known.device in ("", device_type)]
+def speed_configs(device_type: str, ops: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the configs that may make code of ``ops`` on a type of device faster, the likeliest first."""
+    return [
+        known.config
+        for known in KNOWN_CONFIGS
+        if known.when in FASTER and known.device in ("", device_type) and (not known.ops or {*known.ops} & {*ops})
+    ]
 
 
 KEEP_RESULTS = combined_config(ConfigCase.RECOMPUTED)

@@ -51,6 +51,8 @@ class Partition(Record, frozen=True):
     """The hash of the generated code, which artifacts of different configs may share."""
     same_without: tuple[tuple[str, ...], ...] = ()
     """Sets of its config keys that are known not to change the code."""
+    compiles_without: tuple[str, ...] = ()
+    """If it did not compile: the config keys that are known to cause that."""
 
 
 def keys_of_same_code(partitions: Iterable[Partition]) -> list[tuple[str, ...]]:

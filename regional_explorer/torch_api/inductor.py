@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 
 import torch
@@ -379,6 +379,43 @@ def run_inductor(
         raise _compile_error(error) from error
 
 
+class _CodeIsWritten(BaseException):
+    """Ends a lowering once the code is written. Not an Exception, because Inductor handles those."""
+
+
+def write_code(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    prepared: Preparation | None = None,
+    at_code: Callable[[str], object] = str,
+) -> str:
+    """Return the code that Inductor generates for ``gm``; ``at_code`` gets it while the lowered graph is there.
+
+    Nothing is compiled, and no cache of Inductor's is read or written but that of autotuning, which affects the code.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
+    texts: list[str] = []
+
+    def end(code: str) -> NoReturn:
+        texts.append(code)
+        at_code(code)
+        raise _CodeIsWritten
+
+    with (
+        compile_lock(),
+        inductor_config.patch(fx_graph_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+        contextlib.suppress(_CodeIsWritten),
+    ):
+        run_inductor(gm, inputs, mode, config, end, prepared)
+    return "".join(texts)
+
+
 @contextlib.contextmanager
 def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: Callable[[str], None]) -> Iterator[None]:
     """Context manager: what the block compiles or loads uses only ``config``, whatever settings surround it."""
@@ -455,8 +492,12 @@ def _compile_error(error: Exception) -> RegionCompileError:
             f"{os.environ.get('TORCHINDUCTOR_CACHE_DIR') or 'below ' + tempfile.gettempdir()}: make room, or set "
             "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; the next compile then tries again."
         )
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    message, _, build = str(error).partition("\nCommand:\n")  # of the C++ compiler; what it wrote says more
+    command, _, output = build.partition("\nOutput:\n")
+    lines = [line for line in f"{message}\n{output}".splitlines() if line.strip()]
     excerpt = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown
+    if command.strip():
+        excerpt += f"\nCommand: {command.strip()}"
     return RegionCompileError(f"Inductor raised {type(error).__name__}: {excerpt}")
 
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
-import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from msgspec.structs import replace
 from torch import fx
@@ -32,7 +31,7 @@ from regional_explorer.record.plan import Preparation
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_notes import counting_patterns, recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, is_random_op
-from regional_explorer.torch_api.inductor import run_inductor
+from regional_explorer.torch_api.inductor import write_code
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
@@ -420,10 +419,6 @@ BUILDERS_OF_KERNELS = (cpp, triton, debug)
 """The modules that import the function by which Inductor reports a kernel's nodes; others import it when used."""
 
 
-class _CodeIsWritten(BaseException):
-    """Ends a lowering once the code is written. Not an Exception, because Inductor handles those."""
-
-
 def lower_piece(
     gm: fx.GraphModule,
     inputs: Sequence[Any],
@@ -435,32 +430,23 @@ def lower_piece(
 ) -> ArtifactCode:
     """Return the code that Inductor generates for ``gm``; ``positions`` has the position of each node by name.
 
-    The kernels do not know their lines in the code. Nothing is compiled, and no cache of Inductor's is read or written.
-
-    Raises:
-        NoCompilerError: there is no working C++ compiler.
-        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    The kernels do not know their lines in the code. ``write_code`` says what it raises.
     """
     structure = Structure.of(gm, positions)
     launches: list[Launch] = []
     refusals: dict[tuple[str, str], str] = {}
     results: list[ArtifactCode] = []
 
-    def at_code(code: str) -> NoReturn:
+    def at_code(code: str) -> None:
         results.append(_artifact_code(code, launches, refusals, structure, nodes_of))
-        raise _CodeIsWritten
 
     with (
         compile_lock(),
         recording_warnings() as warned,
         counting_patterns() as matched,
         _recording_launches(launches, refusals),
-        # Results of autotuning still come from the cache, because they affect the code.
-        inductor_config.patch(fx_graph_cache=False),
-        functorch_config.patch(enable_autograd_cache=False),
-        contextlib.suppress(_CodeIsWritten),
     ):
-        run_inductor(gm, inputs, mode, config, at_code, prepared)
+        write_code(gm, inputs, mode, config, prepared, at_code)
     return replace(results[0] if results else ArtifactCode(""), warnings=tuple(warned), patterns=dict(matched))
 
 

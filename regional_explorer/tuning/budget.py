@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,8 +43,11 @@ def checked_limits(
     max_compile_s: object,
     keys: object,
     device_type: str,
+    ops: Collection[str] = (),
 ) -> Limits:
     """Return the checked limits; without ``keys``, all configs that may make code for the device faster are tried.
+
+    ``ops`` are those of the call: some configs matter only for one of them.
 
     Raises:
         MeasureError, InvalidArgumentError: a limit is invalid.
@@ -62,7 +65,7 @@ def checked_limits(
         NumericsRequirement(numerics),
         None if memory is None else int(memory),
         compile_s,
-        tuple(_known_configs(speed_configs(device_type)) if keys is None else _checked_keys(keys)),
+        tuple(_known_configs(speed_configs(device_type, ops)) if keys is None else _checked_keys(keys)),
     )
 
 

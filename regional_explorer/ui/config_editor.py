@@ -20,19 +20,13 @@ MAX_KEYS = 40
 _NO_DOC = "Not documented in torch"
 
 
-def key_list(
-    query: str, device: str, config_keys: Container[str], *, busy: bool = False, frozen: bool = False
-) -> list[Node]:
+def key_list(query: str, device: str, config_keys: Container[str], *, busy: bool = False) -> list[Node]:
     """Return the keys whose name, type or doc contain all words of ``query``, each with its description.
 
     Without a query these are the keys worth trying first on ``device``. ``config_keys`` are in the config already,
-    ``frozen`` says whether the plan freezes weights.
     """
     entries = _matching_keys(query, device)
-    items = [
-        _key_item(entry, device, in_config=entry.key in config_keys, busy=busy, frozen=frozen)
-        for entry in entries[:MAX_KEYS]
-    ]
+    items = [_key_item(entry, device, in_config=entry.key in config_keys, busy=busy) for entry in entries[:MAX_KEYS]]
     advised = "" if query.strip() else " worth trying first,"
     more = f"; only the first {MAX_KEYS} are listed" if len(entries) > MAX_KEYS else ""
     scope = f"{count(len(entries), 'key')}{advised} of {len(catalogue())}{more}"
@@ -82,8 +76,8 @@ def _searched_text(entry: ConfigKey) -> str:
     return f"{entry.key} {entry.type_name} {entry.doc}".lower()
 
 
-def _key_item(entry: ConfigKey, device: str, *, in_config: bool, busy: bool, frozen: bool) -> Node:
-    inert = inert_reason(entry.key, device, frozen=frozen)
+def _key_item(entry: ConfigKey, device: str, *, in_config: bool, busy: bool) -> Node:
+    inert = inert_reason(entry.key, device)
     facts = key_summary(entry)
     reasons = []
     if entry.refused:
@@ -118,7 +112,6 @@ def config_editor(shown: Shown) -> list[Node]:
     if not state.shows(CONFIG) or region is None:
         return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
     direction, busy, device = state.direction_of(region), state.busy, shown.session.environment.device_type
-    frozen = shown.session.plan.tracing.frozen
     config = config_of(region, direction or Direction.FORWARD)
     config = {**{key: catalogue()[key].default for key in state.added_keys}, **config}
     direction_field = choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)
@@ -133,7 +126,7 @@ def config_editor(shown: Shown) -> list[Node]:
             key,
             value,
             state.invalid_inputs.get((region.name, direction, key)),
-            inert=inert_reason(key, device, frozen=frozen) or _same_code_text(same_code.get(key, ())),
+            inert=inert_reason(key, device) or _same_code_text(same_code.get(key, ())),
             busy=busy,
         )
         for key, value in config.items()
@@ -147,7 +140,7 @@ def config_editor(shown: Shown) -> list[Node]:
     ]
     hint, query = "search name, type or text", state.key_query
     search = field("Add a key", "key query", query, placeholder=hint, data_live=True)
-    keys = key_list(query, device, tuple(config), busy=busy, frozen=frozen)
+    keys = key_list(query, device, tuple(config), busy=busy)
     return [node("div", *config_elements), node("div", search, *keys)]
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.errors import count
 from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.profile import ProfileKind, TimeShare, TimeShares
@@ -229,13 +230,27 @@ def _config_cell(row: RegionRow) -> list[Node]:
     def is_default(key: str, value: object) -> bool:
         return key in entries and value == entries[key].default  # a plan may have keys that this torch does not know
 
+    inert = {
+        (action.options.get("direction"), key): clean(found.message, LONG)
+        for found in row.summary.diagnostics
+        if found.code is DiagnosticCode.CONFIG_INERT
+        for action in found.actions
+        for key in action.unset
+    }
     settings = [
-        f"{direction} {text}" if direction else text
+        (f"{direction} {text}" if direction else text, inert.get((direction and str(direction), key)))
         for direction, config in region.configs
+        for key, value in config.items()
         # If the directions differ, a key at its default may be the difference.
-        for text in config_texts({k: value for k, value in config.items() if direction or not is_default(k, value)})
+        if direction or not is_default(key, value)
+        for text in config_texts({key: value})
     ]
-    chips = [node("span", clean(text, SHORT), class_="rx-key") for text in settings[:MOST_CONFIG_CHIPS] or ["default"]]
+    chips = [
+        node("span", node("s", clean(text, SHORT)), " no effect", class_="rx-key rx-quiet", title=why)
+        if why
+        else node("span", clean(text, SHORT), class_="rx-key")
+        for text, why in settings[:MOST_CONFIG_CHIPS] or [("default", None)]
+    ]
     more = f"and {len(settings) - MOST_CONFIG_CHIPS} more" if len(settings) > MOST_CONFIG_CHIPS else ""
     return [
         node(

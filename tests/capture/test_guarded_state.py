@@ -1,5 +1,7 @@
 """Python values that each call assigns and a guard reads are told before anything is measured; so is Dynamo's limit."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn

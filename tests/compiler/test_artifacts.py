@@ -338,7 +338,6 @@ def rewriter(**parts: Any) -> Callable[[Path], None]:
 
 DAMAGES = {
     "removed": for_each_file(Path.unlink),
-    "writable by others": for_each_file(lambda path: path.chmod(0o666)),
     "manifests of something else": lambda folder: replace_manifests(folder, b'{"something": "else"}'),
     "a newer format": set_newer_format,
     "entries exchanged": exchange_files,
@@ -370,6 +369,56 @@ def test_damaged_artifact_is_reported_and_rewritten(dynamic_artifacts, folder, d
     assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
     assert all("cannot be used" in finding.message for finding in artifacts.findings)
     assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed in wanted.values())
+
+
+@pytest.mark.parametrize("pattern", ["*.artifact", "manifest-*.json", "*"])
+def test_files_written_under_a_group_umask_are_not_called_damaged(dynamic_artifacts, folder, pattern):
+    _, whole = dynamic_artifacts
+    shutil.copytree(whole, folder)
+    for path in folder.glob(pattern):
+        path.chmod(0o664)
+    artifacts = folder_at(folder)
+    labels = [entry.label for entry in entries_of(whole)]
+    assert [artifacts.load(label, as_packed) for label in labels] == [None] * len(labels)
+    (finding,) = artifacts.findings
+    assert finding.code == "artifact-differs"
+    assert f"chmod go-w {folder}/*" in finding.remedy
+    for path in folder.glob("*"):
+        path.chmod(0o644)
+    assert all(folder_at(folder).load(label, as_packed) for label in labels)
+
+
+def test_a_wrong_path_of_artifacts_is_reported_and_not_made(net, x, tmp_path, monkeypatch):
+    ex = rx.explore(net, (x,), grad=False).mark("r", ops="*")
+    ex.save_artifacts(tmp_path / "built")
+    ex.save_plan(tmp_path / "plan.json")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for wrong, says in (
+        (tmp_path / "wrong/path", "does not exist"),
+        (tmp_path / "empty", "has none"),
+        ("built", "not"),
+    ):
+        with torch.no_grad():
+            with pytest.raises(rx.PlanError, match=says):
+                rx.compile(net, tmp_path / "plan.json", artifacts=wrong, strict=True)(x)
+            compiled = rx.compile(net, tmp_path / "plan.json", artifacts=wrong)
+            with pytest.warns(match=rf"\[artifact-differs\] The directory of artifacts {says}|not exist"):
+                compiled(x)
+        (found,) = rx.status(compiled).diagnostics
+        assert str(Path(wrong).absolute()) in found.message
+    assert not (tmp_path / "wrong").exists()
+    assert not (tmp_path / "empty/built").exists()
+
+
+def test_a_directory_that_no_plan_lists_is_made(net, x, tmp_path):
+    ex = rx.explore(net, (x,), grad=False).mark("r", ops="*")
+    ex.save_plan(tmp_path / "plan.json")
+    with torch.no_grad():
+        compiled = rx.compile(net, tmp_path / "plan.json", artifacts=tmp_path / "new/folder", strict=True)
+        compiled(x)
+    assert rx.status(compiled).diagnostics == ()
+    assert list((tmp_path / "new/folder").glob("*.artifact"))
 
 
 def test_damaged_artifact_is_reported_by_the_call(net, x, copied_folder):

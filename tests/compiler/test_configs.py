@@ -161,7 +161,7 @@ def test_tables_previews_and_differences_show_configs_of_both_directions(ex):
 
 @compiles
 def test_key_without_effect_is_reported_per_direction(ex):
-    ex.configure("up", {"max_autotune": True}, direction="backward")
+    ex.configure("up", {"coordinate_descent_tuning": True}, direction="backward")
     found = only(ex, "config-inert")
     assert "(backward)" in found.message
     assert found.graph == "0/backward"

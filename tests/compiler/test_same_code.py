@@ -8,7 +8,7 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.compiler.partition_records import inert_config_diagnostics
 from regional_explorer.record.changes import run_same_code, under_plan_of
-from regional_explorer.record.configs import PRESETS
+from regional_explorer.record.configs import PRESETS, speed_configs
 from regional_explorer.record.partition import Partition, State, keys_of_same_code
 from tests.shared.checks import codes, diagnostics_of, only
 from tests.shared.sessions import measured, training_session
@@ -55,19 +55,77 @@ def test_config_without_effect_is_reported_by_compile(explored, config, message)
 def test_a_config_that_changes_the_code_is_not_reported():
     ex = loop()
     ex.compile()
-    table = ex.configure("r", "no fusion").compile()
+    table = ex.configure("r", {"max_fusion_size": 1}).compile()
     assert codes(ex) == []
     assert table.same_code_without.tolist() == [""]
+    table = ex.configure("r", "no fusion").compile()
+    assert table.same_code_without.tolist() == ["epilogue_fusion"]
 
 
 @pytest.mark.compiles
-def test_keys_without_effect_are_reported():
+def test_keys_without_effect_are_reported_beside_one_with_an_effect():
     ex = loop()
-    ex.configure("r", {"max_fusion_size": 1}).compile()
-    ex.configure("r", {"epilogue_fusion": False, "split_reductions": False}).compile()
-    assert "epilogue_fusion=False and split_reductions=False have" in only(ex, "config-inert").message
+    ex.configure("r", {"max_fusion_size": 1, "epilogue_fusion": False, "split_reductions": False}).compile()
+    texts = [found.message.split(" has ")[0] for found in diagnostics_of(ex, "config-inert")]
+    assert texts == ["epilogue_fusion=False", "split_reductions=False"]
     ex.configure("r", {"max_fusion_size": rx.DEFAULT}).compile()
-    assert not diagnostics_of(ex, "config-inert"), "the code without them is not known"
+    assert "epilogue_fusion=False and split_reductions=False have" in only(ex, "config-inert").message
+
+
+@pytest.mark.compiles
+def test_a_key_without_effect_is_known_after_the_first_compile():
+    ex = attention().configure("r", {"max_fusion_size": 7})
+    compiles = ex.live.program.store.compiles
+    ex.compile()
+    assert "max_fusion_size=7 has no effect" in only(ex, "config-inert").message
+    assert ex.live.program.store.compiles == compiles + 1, "the code without it is not built"
+
+
+def chained(q, k):
+    return torch.bmm(torch.bmm(q, k), q).relu()
+
+
+def batches(*, grad=False):
+    return torch.randn(32, 4, 8, requires_grad=grad), torch.randn(32, 8, 4)
+
+
+TUNED = {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}  # else the fastest kernel might be eager's
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("config", [TUNED, {"max_autotune_gemm": True, "max_autotune_gemm_backends": "CPP"}])
+def test_tuned_batched_products_are_not_called_inert(config):
+    ex = rx.explore(chained, batches()).mark("r", ops="*").configure("r", config)
+    assert not diagnostics_of(ex, "config-inert"), "before it is known"
+    ex.compile()
+    (tuned,), (plain,) = (ex.code("r", config=c).partitions for c in ({}, dict.fromkeys(config, rx.DEFAULT)))
+    assert "extern_kernels.bmm(" in plain.code.text
+    assert "extern_kernels.bmm(" not in tuned.code.text
+    assert not any("=True" in found.message for found in diagnostics_of(ex, "config-inert"))
+
+
+@pytest.mark.compiles
+def test_tuned_batched_products_of_a_backward_are_not_called_inert():
+    ex = rx.explore(lambda q, k: chained(q, k).sum(), batches(grad=True)).mark("r", ops="*")
+    ex.configure("r", TUNED, direction="backward").compile()
+    assert not diagnostics_of(ex, "config-inert")
+
+
+@pytest.mark.compiles
+def test_a_tuned_product_of_inputs_is_called_inert_once_its_code_is_known():
+    ex = rx.explore(lambda x, y: (x @ y).relu(), (torch.randn(8, 8), torch.randn(8, 8))).mark("r", ops="*")
+    ex.configure("r", {"max_autotune": True})
+    assert not diagnostics_of(ex, "config-inert")
+    ex.compile()
+    assert "the generated code is the same" in only(ex, "config-inert").message
+
+
+def test_the_search_tunes_batched_products_only_where_a_graph_has_one():
+    assert {"max_autotune": True} in speed_configs("cpu", {"bmm", "relu"})
+    assert {"max_autotune": True} not in speed_configs("cpu", {"mm", "relu"})
+    assert {"max_autotune": True} in speed_configs("cuda", ())
+    ex = rx.explore(lambda q, k: chained(q, k).sum(), batches(grad=True))
+    assert "bmm" in {op.op for graph in ex.live.capture.graphs for op in graph.ops}
 
 
 @pytest.mark.compiles
@@ -86,7 +144,12 @@ def test_code_under_other_settings_is_not_compared():
     with torch._inductor.config.patch(max_fusion_size=1):
         ex.compile()
     ex.configure("r", {"max_fusion_size": 1}).compile()
-    assert len(set(ex.live.program.store.hashes.values())) <= 1, "the code is the same"
+    code = ex.session.partitions[0].code_hash
+    assert code in [
+        ex.live.program.store.code_hash(key)
+        for key in ex.live.program.store.artifacts
+        if key != ex.session.partitions[0].artifact
+    ], "the code is the same"
     assert not diagnostics_of(ex, "config-inert"), "because the setting of the process is"
 
 
@@ -107,12 +170,11 @@ def test_a_key_with_effect_in_one_partition_is_not_inert():
 
 
 @pytest.mark.compiles
-def test_diagnose_compares_the_initial_config():
+def test_the_initial_config_is_compared():
     ex = rx.explore(rx.region("r", max_fusion_size=9)(lambda x: x.sin() * 2), (torch.randn(8),))
     ex.compile()
-    assert codes(ex) == []
-    assert "config-inert" in [found.code for found in ex.diagnose("r", 0.1)]
     assert "max_fusion_size=9 has no effect" in only(ex, "config-inert").message
+    assert "config-inert" in [found.code for found in ex.diagnose("r", 0.1)]
 
 
 def test_the_largest_key_sets_without_effect_in_all_partitions_are_reported():

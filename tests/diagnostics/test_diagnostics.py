@@ -687,7 +687,7 @@ def test_recompiled_without_regions_has_no_region() -> None:
 
 def test_the_most_severe_diagnostic_comes_first() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r", max_autotune=True):
+        with rx.region("r", coordinate_descent_tuning=True):
             x = x.sin()
         return lost(x).cos()
 

@@ -199,7 +199,7 @@ def sums_of_gradients_that_the_plan_leaves_out(x: torch.Tensor) -> torch.Tensor:
         return x.sin() + x.cos() * 2
 
 
-@other_program("config-inert", lambda ex: ex.configure("r", {"max_autotune": True}, direction="backward"))
+@other_program("config-inert", lambda ex: ex.configure("r", {"coordinate_descent_tuning": True}, direction="backward"))
 def a_key_without_effect_in_the_backward(x: torch.Tensor) -> torch.Tensor:
     with rx.region("r"):
         return (x @ x).sin()

@@ -28,6 +28,7 @@ from regional_explorer.record.benchmark import (
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.partition import State
 from regional_explorer.record.regions import (
     RegionTiming,
     call_parts,
@@ -271,6 +272,9 @@ def test_slower_plan_is_reported_with_its_ratio() -> None:
     assert found.remedy == "Mark larger regions: none is slower alone, but the code around each costs time, too."
     faster = session_with_speedup(1.25)
     assert plan_diagnostics(faster) == []
+    slower = session_with_speedup(0.62, Verdict.SLOWER)
+    failed = tuple(replace(part, state=State.FAILED, artifact=None, error="no") for part in slower.partitions)
+    assert plan_diagnostics(replace(slower, partitions=failed)) == [], "no compiled code ran"
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
     upstream = timing("upstream", 1.03e-3, 0.97, phase=Phase.STEP, verdict=Verdict.SLOWER)
     (found,) = plan_diagnostics(replace(faster, timings=(*faster.timings, full, upstream)))
