@@ -53,6 +53,7 @@ from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rounds import StopReason, check_budget
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.expected import expected_plan_s
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.partition import Preview, State
@@ -277,6 +278,7 @@ class Exploration(Edits, Results):
         """
         check_flag("cold", cold)
         with self._turn(run) as run:
+            run.estimate(expected_plan_s(self.session))
             artifacts = set() if run.cancelled() else compile_plan(self.live.program, run, cold=cold)
             if cold:  # otherwise no artifact is replaced
                 self.live.insights.forget_replaced()

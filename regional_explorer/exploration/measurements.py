@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,8 +25,10 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
     BY_TORCH,
+    CompileCost,
     Numerics,
     PartitionTiming,
+    Timing,
     VariantName,
     Verdict,
     checked_variants,
@@ -67,6 +69,11 @@ class MeasuredPlan:
     alone: Mapping[PartitionContent, MeasuredPartition]
 
 
+def _setting() -> tuple[int, str]:
+    """Return what the time of the same code depends on: the number of threads, and torch's settings."""
+    return torch.get_num_threads(), settings_text()
+
+
 REGION_SHARE = 0.5
 """The time for measuring regions alone, in addition to the budget and as a share of it."""
 
@@ -76,7 +83,8 @@ class Measurements:
 
     ``last`` is the newest benchmark, ``of(partitions)`` the benchmark of a given plan. ``runs`` are the sessions of the
     last benchmark of each plan, in the order they were measured, including earlier traces of the call. ``revision``
-    changes with every new result.
+    changes with every new result. ``full`` has the last timings of ``torch.compile`` and their cost, by the threads and
+    torch's settings, of earlier traces too.
     """
 
     def __init__(self, variants: Variants, environment: Environment) -> None:
@@ -85,37 +93,77 @@ class Measurements:
         self.last: MeasuredPlan | None = None
         self.runs: tuple[Session, ...] = ()
         self.revision = 0
+        self.full: dict[Any, tuple[tuple[Timing, ...], CompileCost]] = {}
         self._plans: dict[PlanContent, MeasuredPlan] = {}
         self._alone: dict[PartitionContent, MeasuredPartition] = {}
 
+    def _chosen(self, variants: Sequence[str] | None, *, more: bool = False) -> list[VariantName]:
+        """Return the variants to compare; by default ``torch.compile`` too, unless an earlier run has timed it.
+
+        Raises:
+            MeasureError: a variant is invalid.
+        """
+        compared = self._compared_variants() if more and variants is None else ()
+        names = checked_variants(compared or (BY_DEFAULT if variants is None else variants))
+        is_known = not compared and tuple(names) == BY_DEFAULT and _setting() in self.full
+        is_known = is_known and not self._variants.is_full_compiled()
+        return self._variants.measurable([name for name in names if not (is_known and name is VariantName.FULL)])
+
+    def at_once(self, variants: Sequence[str] | None) -> list[VariantName]:
+        """Return the variants to compare, without ``torch.compile`` if its compile, of a minute perhaps, is to come."""
+        names = self._chosen(variants)
+        others: list[VariantName] = [name for name in names if name is not VariantName.FULL]
+        return names if len(others) < 2 or self._variants.is_full_compiled() else others  # noqa: PLR2004 - eager is one
+
+    def torch_compile_follows(self, variants: Sequence[str] | None) -> bool:
+        """Return whether a comparison of ``variants`` lacks ``torch.compile`` yet, as that compiles long."""
+        return self._chosen(variants) != self.at_once(variants)
+
+    def steps(self, variants: Sequence[str] | None, *, more: bool) -> Iterator[tuple[list[VariantName], bool]]:
+        """Yield the variants of each step of a benchmark, and whether the step only adds ``torch.compile``.
+
+        The figures of the others come first, unless they are known.
+
+        Raises:
+            MeasureError: a variant is invalid.
+        """
+        check_flag("more", more)
+        names = self._chosen(variants, more=more)
+        others = names if more else self.at_once(variants)
+        measured = self._earlier_results() if others != names else BenchmarkResults()
+        are_known = measured.is_complete and measured.setting == _setting()
+        if not are_known or not {timing.variant for timing in measured.timings}.issuperset(others):
+            yield others, False
+        if others != names:
+            yield names, True
+
     def measure(
         self,
-        variants: Sequence[str] | None,
+        names: list[VariantName],
         budget_s: float,
         run: Run,
         results: BenchmarkResults,
         *,
         regions: bool,
         more: bool = False,
+        plan_s: float | None = None,
+        full_s: float | None = None,
     ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
 
-        With ``more`` the rounds are added to those that were measured of the same code under the same settings, by
-        default of the same variants.
+        With ``more`` the rounds are added to those that were measured of the same code under the same settings.
+        Compiling the plan is expected to take ``plan_s``, and ``torch.compile`` ``full_s``.
 
         Raises:
-            MeasureError: the budget or a variant is invalid, or nothing could be measured.
+            MeasureError: the budget is invalid, or nothing could be measured.
         """
         check_budget(budget_s)
         check_flag("regions", regions)
-        check_flag("more", more)
-        if variants is None:
-            variants = (self._compared_variants() if more else ()) or BY_DEFAULT
-        names = self._variants.measurable(checked_variants(variants))
         alone = regions and VariantName.REGIONAL in names
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
             compiling = run.part(0.0, 1.0, then_s=budget_s + alone_s)
+            compiling.estimate(plan_s or 0.0)
             names = run.threads.run_untimed(functools.partial(self._compile_stale, names, compiling, results))
         if run.cancelled():
             return
@@ -123,12 +171,12 @@ class Measurements:
         # Set the current number of threads: artifacts are compiled for it, and all variants run with it.
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
         alone = alone and VariantName.REGIONAL in names
-        results.setting = context.environment.threads, settings_text()
+        results.setting = _setting()
         why_not_continued = self._continue(results, names) if more else ""
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
-            completed = benchmark(self._variants, names, budget_s, whole, results)
+            completed = benchmark(self._variants, names, budget_s, whole, results, full_s=full_s)
             if why_not_continued and results.conditions is not None:
                 noise = replace(results.conditions.noise, added=f"All was measured again: {why_not_continued}.")
                 results.conditions = replace(results.conditions, noise=noise)
@@ -139,6 +187,12 @@ class Measurements:
         """Return the results of the last benchmark of the plan at hand; empty ones without a benchmark."""
         measured = self.of(partitions(self._variants.program))
         return BenchmarkResults() if measured is None else measured.results
+
+    def keep_alone(self, results: BenchmarkResults) -> None:
+        """Add what the last benchmark of the plan at hand has measured of partitions alone and of the cut graph."""
+        earlier = self._earlier_results()
+        results.partition_timings, results.partition_numerics = earlier.partition_timings, earlier.partition_numerics
+        results.cures, results.alone, results.cut = earlier.cures, earlier.alone, earlier.cut
 
     def _compared_variants(self) -> Sequence[str]:
         """Return the variants that the last benchmark of the plan at hand has measured; empty without one."""
@@ -186,6 +240,10 @@ class Measurements:
             return
         # Read after the run: an artifact may have rejected its inputs during it. The plan cannot have changed.
         measured = partitions(self._variants.program)
+        whole = tuple(timing for timing in results.timings if timing.variant == VariantName.FULL)
+        for cost in results.costs if whole and results.is_complete else ():
+            if cost.what == VariantName.FULL:
+                self.full[results.setting] = tuple(replace(timing, earlier=True) for timing in whole), cost
         self.revision += 1
         self.last = MeasuredPlan(measured, results, _measured_by_content(self.revision, measured, results))
         self._alone.update(self.last.alone)

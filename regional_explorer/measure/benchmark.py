@@ -84,6 +84,11 @@ class BenchmarkResults:
     setting: Any = None
     reconciliation: tuple[ReconciliationRow, ...] = ()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the call was measured for as long as it had to be."""
+        return self.rounds is not None and self.rounds.stopped in (StopReason.PRECISE, StopReason.BUDGET)
+
     def add_noise(self, noise: Noise) -> None:
         """Add the noise of a further measurement of the same benchmark."""
         if self.conditions is not None:
@@ -96,15 +101,20 @@ def benchmark(
     budget_s: float,
     context: MeasureContext,
     results: BenchmarkResults,
+    *,
+    full_s: float | None = None,
 ) -> bool:
     """Check and measure the variants ``names``, adding to ``results``; return whether it was completed.
+
+    Compiling ``full`` is expected to take ``full_s``.
 
     Raises:
         MeasureError: no variant could be measured.
         KeyboardInterrupt: it was interrupted.
     """
     run, untimed = context.run, context.run.threads.run_untimed
-    ready = untimed(lambda: _compile(variants, names, run, results))
+    compiling = run.part(0.0, 1.0, then_s=budget_s)
+    ready = untimed(lambda: _compile(variants, names, compiling, results, full_s))
     traces = variants.traces()
     if run.cancelled():
         return False
@@ -124,7 +134,7 @@ def benchmark(
     results.conditions = conditions_of(rounds, context.environment)
     results.diagnostics += rounds.failures
     rounds.stopped.raise_interrupt()
-    if rounds.stopped not in (StopReason.PRECISE, StopReason.BUDGET):
+    if not results.is_complete:
         return False
     _read_memory(variants, timed_calls, rounds, budget_s, context, results)
     return True
@@ -159,7 +169,11 @@ def _read_memory(
 
 
 def _compile(
-    variants: Variants, names: Sequence[VariantName], run: Run, results: BenchmarkResults
+    variants: Variants,
+    names: Sequence[VariantName],
+    run: Run,
+    results: BenchmarkResults,
+    full_s: float | None,
 ) -> list[VariantName]:
     """Compile the variants that torch compiles; return the variants that can run."""
     ready = []
@@ -167,10 +181,13 @@ def _compile(
         if run.cancelled():
             break
         if name in BY_TORCH:
-            run.estimate(None)
+            compiles_full = name is VariantName.FULL and not variants.is_full_compiled()
+            run.estimate(full_s if compiles_full else None)
             run.progress(_COMPILE_TASKS[name], 0.0)
             try:
-                compiled = variants.compile(name)
+                compiled = variants.compile(name, run.cancelled)
+            except CancelledError:
+                break
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
                 results.diagnostics.append(compile_failed_diagnostic(name, error))
                 continue

@@ -39,6 +39,7 @@ from regional_explorer.record.statistics import (
     median_figure,
     paired_ratios,
     verdict_and_reason,
+    verdict_of_bounds,
 )
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, NumericsRequirement, Outcome, Try, Tuning
 
@@ -248,6 +249,10 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
         verdict, why = verdict_and_reason(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
     if against is VariantName.EAGER:
         return Speed(*words, str(own.verdict), own.speedup, comparable, why if verdict is own.verdict else "")
+    if own.earlier != other.earlier and own.speedup and other.speedup:  # both against eager in their own rounds
+        ratio = own.speedup.over(other.speedup)
+        verdict = verdict_of_bounds(ratio.value, ratio.bounds, floor, noise)
+        return Speed(*words, str(verdict), ratio, comparable, "torch.compile was measured in an earlier run")
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, str(Verdict.without_interval(busy=noise.is_busy)), why=why)
     return Speed(*words, str(verdict), median_figure(ratios), comparable, why)
@@ -599,8 +604,9 @@ def answer_of(session: Session) -> Answer:
     findings, remarks = _findings(session, step_s, most_s)
     large = [finding for finding in findings if finding.share is None or finding.share.value >= LEAST_SHARE]
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
-    compiles = [compiled for _, compiled in session.compiled_partitions]
-    waited_s = session.compile_s if current and compiles else None
+    cost, full_cost = session.plan_cost if current else None, session.full_cost
+    waited_s = None if cost is None else cost.seconds if session.compile_s else 0.0
+    comparable = cost is not None and full_cost is not None and cost.cache == full_cost.cache
     alone = () if state is AnswerState.WRONG else region_timings_of_whole_call(session).values()
     return Answer(
         state=state,
@@ -622,9 +628,9 @@ def answer_of(session: Session) -> Answer:
         else bool(rows) and all(row.bitwise for row in rows),
         errors=session.plan_errors,
         waited_s=waited_s,
-        warm=bool(compiles) and all(compiled.cache == "warm" for compiled in compiles),
+        warm=cost is not None and cost.cache == "warm",
         repaid_after=_repaid_after(plan, eager, waited_s) if waited_s and state is AnswerState.ANSWERED else None,
-        full_waited_s=next((cost.waited_s for cost in session.variant_costs if cost.what == VariantName.FULL), None),
+        full_waited_s=full_cost.seconds if comparable and full_cost else None,
         faster=tuple(timing.region for timing in alone if timing.verdict is Verdict.FASTER),
         slower=tuple(timing.region for timing in alone if timing.verdict is Verdict.SLOWER),
         over_trace=any(timing.over_trace for timing in alone),
