@@ -175,14 +175,14 @@ class Live:
     ) -> None:
         """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
         for names, only_adds in self.measurements.steps(variants, more=more):
-            results, session = BenchmarkResults(), self.session
-            expected = {"plan_s": expected_plan_s(session), "full_s": expected_compile_s(session)}
+            results, self.variants.expected_s = BenchmarkResults(), expected_compile_s(self.session)
+            run.estimate((expected_plan_s(self.session) or 0.0) + budget_s)
             if only_adds:
                 self.measurements.keep_alone(results)
                 regions = False
             try:
                 with self.capture.generated.collecting():
-                    self.measurements.measure(names, budget_s, run, results, regions=regions, more=more, **expected)
+                    self.measurements.measure(names, budget_s, run, results, regions=regions, more=more)
             finally:
                 if results.is_complete or not only_adds:  # else the figures of the step before stay
                     self.measurements.add(results)

@@ -146,13 +146,10 @@ class Measurements:
         *,
         regions: bool,
         more: bool = False,
-        plan_s: float | None = None,
-        full_s: float | None = None,
     ) -> None:
         """Compile stale partitions, check the numerics and measure, adding to ``results``.
 
         With ``more`` the rounds are added to those that were measured of the same code under the same settings.
-        Compiling the plan is expected to take ``plan_s``, and ``torch.compile`` ``full_s``.
 
         Raises:
             MeasureError: the budget is invalid, or nothing could be measured.
@@ -163,7 +160,6 @@ class Measurements:
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
             compiling = run.part(0.0, 1.0, then_s=budget_s + alone_s)
-            compiling.estimate(plan_s or 0.0)
             names = run.threads.run_untimed(functools.partial(self._compile_stale, names, compiling, results))
         if run.cancelled():
             return
@@ -176,7 +172,7 @@ class Measurements:
         share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
             whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
-            completed = benchmark(self._variants, names, budget_s, whole, results, full_s=full_s)
+            completed = benchmark(self._variants, names, budget_s, whole, results)
             if why_not_continued and results.conditions is not None:
                 noise = replace(results.conditions.noise, added=f"All was measured again: {why_not_continued}.")
                 results.conditions = replace(results.conditions, noise=noise)

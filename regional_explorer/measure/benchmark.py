@@ -101,12 +101,8 @@ def benchmark(
     budget_s: float,
     context: MeasureContext,
     results: BenchmarkResults,
-    *,
-    full_s: float | None = None,
 ) -> bool:
     """Check and measure the variants ``names``, adding to ``results``; return whether it was completed.
-
-    Compiling ``full`` is expected to take ``full_s``.
 
     Raises:
         MeasureError: no variant could be measured.
@@ -114,7 +110,7 @@ def benchmark(
     """
     run, untimed = context.run, context.run.threads.run_untimed
     compiling = run.part(0.0, 1.0, then_s=budget_s)
-    ready = untimed(lambda: _compile(variants, names, compiling, results, full_s))
+    ready = untimed(lambda: _compile(variants, names, compiling, results))
     traces = variants.traces()
     if run.cancelled():
         return False
@@ -169,11 +165,7 @@ def _read_memory(
 
 
 def _compile(
-    variants: Variants,
-    names: Sequence[VariantName],
-    run: Run,
-    results: BenchmarkResults,
-    full_s: float | None,
+    variants: Variants, names: Sequence[VariantName], run: Run, results: BenchmarkResults
 ) -> list[VariantName]:
     """Compile the variants that torch compiles; return the variants that can run."""
     ready = []
@@ -181,8 +173,7 @@ def _compile(
         if run.cancelled():
             break
         if name in BY_TORCH:
-            compiles_full = name is VariantName.FULL and not variants.is_full_compiled()
-            run.estimate(full_s if compiles_full else None)
+            run.estimate(variants.expected_s if name is VariantName.FULL else None)
             run.progress(_COMPILE_TASKS[name], 0.0)
             try:
                 compiled = variants.compile(name, run.cancelled)

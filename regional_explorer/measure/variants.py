@@ -52,13 +52,15 @@ class Variants:
 
     The variants of several programs on one capture can be timed in one run: each selects what it runs.
 
-    ``_twin`` is a second compile of ``full``, which draws the random numbers that eager draws.
+    ``_twin`` is a second compile of ``full``, which draws the random numbers that eager draws. ``expected_s`` are the
+    seconds that the compile of ``full`` is expected to take.
     """
 
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
         self.call = call
         self.program = program
         self.dynamic = dynamic
+        self.expected_s: float | None = None
         self._compiled: dict[VariantName, CompiledVariant] = {}
         self._twin: CompiledVariant | None = None
         self._retraced: set[VariantName] = set()

@@ -48,7 +48,7 @@ def _when_quiet(work: Work) -> Work:
 
 
 def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
-    ex.benchmark(ex.live.measurements.at_once(state.variants), state.budget_s, run=run)
+    ex.benchmark(tuple(ex.live.measurements.at_once(state.variants)), state.budget_s, run=run)
 
 
 def _measure_more(ex: Exploration, state: PanelState, run: Run) -> None:

@@ -53,7 +53,7 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
     session = sessions.measured()
     times = {timing.variant: timing.median_s for timing in session.timings if timing.phase is session.whole_phase}
     shown = bars_of(session)
-    assert [bar.word for bar in shown] == ["eager", "traced", "torch.compile", "your plan"]
+    assert [bar.word for bar in shown] == ["eager", "torch.compile", "your plan"]
     assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "aot_eager", "full", "regional")]
     assert not any(bar.plan for bar in shown)
 
