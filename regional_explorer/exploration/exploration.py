@@ -319,7 +319,8 @@ class Exploration(Edits, Results):
                 (torch's ``regional_inductor``) and lite (``torch.compile(mode="lite")``). Eager is always included. If
                 nothing is cut out, all but eager and full equal ``aot_eager``, so they are left out if that is
                 measured. The default is eager, aot_eager, regional and full; with ``more`` it is what the last
-                benchmark of this plan compared.
+                benchmark of this plan compared. Before full is compiled, the others are measured without it; by
+                default it is left out where its time is known from before a retrace.
             budget_s: seconds to measure the variants; compile time comes on top.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             more: whether to add the rounds to those of the last benchmark of this plan, so that two benchmarks of 30 s
