@@ -145,7 +145,9 @@ class RegionalMagics(Magics):
             with display.working("Profile" if only_profile else "Compile & measure") as run:
                 compared = display.compared_at_first
                 complete = command.measure(exploration, run, only_profile=only_profile, default=compared)
-            if not complete:
+            if complete:
+                display.compare_in_background()
+            else:
                 display.show_note("Interrupted. The results so far are shown.")
         display.finish()
         if (saved_path := command.finish(exploration)) is not None:
@@ -169,10 +171,10 @@ RegionalMagics.regional_compile.__doc__ = USAGE
 
 @contextmanager
 def _showing_import() -> Iterator[None]:
-    """Context manager around the first import of torch, which takes seconds: show that at once, below the cell."""
+    """Context manager around the first imports, which take seconds: show that at once, below the cell."""
     place = find_place() if "regional_explorer.ui.display" not in sys.modules else None
     if place is not None:
-        place.show("importing torch …", 0.0)
+        place.show(f"importing {'regional_explorer' if 'torch' in sys.modules else 'torch'} …", 0.0)
     try:
         yield
     finally:

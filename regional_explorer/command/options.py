@@ -131,8 +131,8 @@ OPTIONS = (
     Option(
         ("--variants",),
         "A,B,C",
-        "the variants to compare; by default eager, aot_eager and regional, and without a panel also full; on request "
-        "upstream and lite",
+        "the variants to compare; by default eager, aot_eager, regional and full, which in a panel comes behind the "
+        "others; on request upstream and lite",
         "--variants eager,regional",
         {"type": _parse_variants},
     ),

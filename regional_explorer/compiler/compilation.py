@@ -67,7 +67,8 @@ def compile_stale(
 
     def report(doing: str, wanted: WantedArtifact, number: int, completed: float) -> None:
         waits_s = [artifact.made.waited_s for artifact in store.artifacts.values()]
-        run.estimate(sum(waits_s) / len(waits_s) * (len(todo) - completed) if waits_s else None)
+        if waits_s:  # else what was expected before the first compile holds
+            run.estimate(sum(waits_s) / len(waits_s) * (len(todo) - completed))
         run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", completed / len(todo))
 
     try:

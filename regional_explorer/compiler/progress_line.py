@@ -105,6 +105,12 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+LATE_S = 3.0
+"""Seconds after the expected end from which on a run takes longer than expected."""
+_MOST_SHOWN = 0.97
+"""The share of a bar that is filled while the end is expected, but has not come."""
+
+
 class TimeLeft:
     """How long a run has taken, and how long it will still take, counted down from the last estimate."""
 
@@ -112,6 +118,15 @@ class TimeLeft:
         self._clock = clock
         self._began_s = clock()
         self._ends_s: float | None = None
+        self._done = 0.0
+
+    def done(self, fraction: float) -> float:
+        """Return the share for a bar, which never falls: of the time, or ``fraction`` if the end is not known."""
+        now_s = self._clock()
+        if self._ends_s is not None and self._ends_s > self._began_s:
+            fraction = min((now_s - self._began_s) / (max(now_s, self._ends_s) - self._began_s), _MOST_SHOWN)
+        self._done = max(self._done, min(1.0, fraction))
+        return self._done
 
     def estimate(self, left_s: float | None) -> None:
         """Record the seconds that are left; None if unknown."""
@@ -122,6 +137,8 @@ class TimeLeft:
         now_s = self._clock()
         if self._ends_s is not None and self._ends_s - now_s >= 1.0:
             return f"about {_rounded(self._ends_s - now_s)} left"
+        if self._ends_s is not None and now_s - self._ends_s >= LATE_S:
+            return "a little longer than expected"
         so_far_s = now_s - self._began_s
         return f"{_rounded(so_far_s)} so far" if so_far_s >= 1.0 else ""
 
@@ -134,17 +151,19 @@ def _rounded(seconds: float) -> str:
 
 
 class ProgressLine:
-    """A progress callback that shows a line at ``place`` once the call has taken ``AFTER_S``.
+    """A progress callback that shows a line at ``place`` once the call has taken ``after_s``, by default ``AFTER_S``.
 
     The thread that reports draws the line, between timed blocks; ``tick`` draws it if nothing was reported for long.
     """
 
-    def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, place: Place, clock: Callable[[], float] = time.monotonic, *, after_s: float | None = None
+    ) -> None:
         self._place = place
         self._clock = clock
         self._drawing = threading.Lock()
         self._doing, self._fraction = "working", 0.0
-        self._due_s = clock() + AFTER_S
+        self._due_s = clock() + (AFTER_S if after_s is None else after_s)
         self._drawn_s: float | None = None
         self._is_closed = False
         self.left = TimeLeft(clock)
@@ -152,7 +171,7 @@ class ProgressLine:
     def __call__(self, doing: str, fraction: float) -> None:
         """Show the current task and the fraction done; a new kind of work is shown at once."""
         is_other = kind_of(doing) != kind_of(self._doing)
-        self._doing, self._fraction = doing, min(1.0, max(0.0, fraction))
+        self._doing, self._fraction = doing, fraction
         self._draw(0.0 if is_other else REPORT_INTERVAL_S)
 
     def tick(self) -> None:
@@ -165,7 +184,8 @@ class ProgressLine:
         with self._drawing:
             if now_s >= due_s and not self._is_closed:
                 self._drawn_s = now_s
-                self._place.show(" · ".join(filter(None, (self._doing, str(self.left)))), self._fraction)
+                text = " · ".join(filter(None, (self._doing, str(self.left))))
+                self._place.show(text, self.left.done(self._fraction))
 
     def close(self) -> None:
         """Erase the line; later reports show nothing."""
@@ -176,7 +196,7 @@ class ProgressLine:
 
 
 @contextmanager
-def _ticking(line: ProgressLine) -> Iterator[None]:
+def ticking(line: ProgressLine) -> Iterator[None]:
     """Context manager: a thread draws the line again every second in which nothing is reported."""
     ended = threading.Event()
 
@@ -211,7 +231,7 @@ def reporting(run: Run) -> Iterator[Run]:
         yield run
         return
     try:
-        with closing(ProgressLine(place)) as line, _ticking(line):
+        with closing(ProgressLine(place)) as line, ticking(line):
             yield replace(run, progress=line, estimate=line.left.estimate)
     finally:
         _ONLY_LINE.release()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import io
 import os
 import pickle
 import queue
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import InvalidArgumentError, shown_value
@@ -252,6 +253,53 @@ def run_alone(function: Callable[[Any], T], argument: Any, cancelled: Callable[[
                 raise CancelledError
             concurrent.futures.wait([future], POLL_S)
         return future.result()
+
+
+def in_a_copy(
+    work: Callable[[], T], cancelled: Callable[[], bool], at_rest: contextlib.AbstractContextManager[object]
+) -> T | None:
+    """Return the result of ``work`` in a copy of this process, which ends with the call; None if it fails there.
+
+    It is for work that fills caches on disk, and needs objects that cannot be sent to another process. The copy has
+    the calling thread alone, so that this must not be a thread that runs parallel kernels. While it is made, the block
+    of ``at_rest`` keeps other threads out of what the work uses.
+
+    Raises:
+        CancelledError: it was cancelled meanwhile.
+    """
+    ours, theirs = Pipe(duplex=False)
+    with at_rest:
+        pid = os.fork()
+        if not pid:
+            _run_in_copy(work, theirs)
+    theirs.close()
+    try:
+        with contextlib.suppress(OSError):  # the copy does it too: whichever is first
+            os.setpgid(pid, pid)
+        while not ours.poll(POLL_S):
+            if cancelled():
+                raise CancelledError
+        return cast("T", pickle.loads(ours.recv_bytes()))  # noqa: S301 - our own process
+    except (EOFError, OSError):
+        return None
+    finally:
+        ours.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGTERM)  # its compilers too
+        os.waitpid(pid, 0)
+
+
+def _run_in_copy(work: Callable[[], object], connection: Connection) -> NoReturn:
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nowhere, stream)
+        sys.stdout = sys.stderr = io.StringIO()
+        connection.send_bytes(pickle.dumps(work()))
+    finally:
+        os._exit(0)  # nothing of the process that was copied is cleaned up twice
 
 
 AnyExecutor = Executor | int

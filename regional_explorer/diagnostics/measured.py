@@ -98,7 +98,7 @@ def _cost_around(session: Session, against: str) -> Advice:
         instead = "Give each call more work, or run it eagerly."
     else:
         regional, full = (session.whole_timings[name] for name in (VariantName.REGIONAL, VariantName.FULL))
-        cost_s = median_figure(paired_gaps(regional.samples_s, full.samples_s))
+        cost_s = None if full.earlier else median_figure(paired_gaps(regional.samples_s, full.samples_s))
         why = "the code that calls the region, and what torch.compile changes in the whole graph before it is cut"
         instead = "Use plain torch.compile for this call."
     took = f" {with_interval(cost_s, duration)} of each call" if cost_s is not None and cost_s.bounds else ""

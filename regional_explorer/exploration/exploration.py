@@ -53,6 +53,7 @@ from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rounds import StopReason, check_budget
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.expected import expected_plan_s
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.partition import Preview, State
@@ -277,6 +278,7 @@ class Exploration(Edits, Results):
         """
         check_flag("cold", cold)
         with self._turn(run) as run:
+            run.estimate(expected_plan_s(self.session))
             artifacts = set() if run.cancelled() else compile_plan(self.live.program, run, cold=cold)
             if cold:  # otherwise no artifact is replaced
                 self.live.insights.forget_replaced()
@@ -317,7 +319,8 @@ class Exploration(Edits, Results):
                 (torch's ``regional_inductor``) and lite (``torch.compile(mode="lite")``). Eager is always included. If
                 nothing is cut out, all but eager and full equal ``aot_eager``, so they are left out if that is
                 measured. The default is eager, aot_eager, regional and full; with ``more`` it is what the last
-                benchmark of this plan compared.
+                benchmark of this plan compared. Before full is compiled, the others are measured without it; by
+                default it is left out where its time is known from before a retrace.
             budget_s: seconds to measure the variants; compile time comes on top.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             more: whether to add rounds to those of the last benchmark of this plan, so that two benchmarks of 30 s say

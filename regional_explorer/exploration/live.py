@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,7 +58,7 @@ from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.environment import Environment
-from regional_explorer.record.expected import compile_rate, compiles_seen
+from regional_explorer.record.expected import compile_rate, compiles_seen, expected_compile_s, expected_plan_s
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, Tracing
@@ -157,7 +158,9 @@ class Live:
     ) -> None:
         self.title = title
         self.call = call
+        began_s = time.perf_counter()
         self.capture = Capture(call, tracing, dynamic=dynamic)
+        self.trace_s = time.perf_counter() - began_s
         self.environment = environment_of(self.capture.graphs)
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.first_plan = self.traced_plan = self.program.plan
@@ -182,14 +185,22 @@ class Live:
         self, variants: Sequence[str] | None, budget_s: float, run: Run, *, regions: bool, more: bool
     ) -> None:
         """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
-        results = BenchmarkResults()
-        try:
-            with self.capture.generated.collecting():
-                self.measurements.measure(variants, budget_s, run, results, regions=regions, more=more)
-        finally:
-            self.measurements.add(results)
-            if results.timings:
-                self.measurements.remember(self.session)
+        for names, only_adds in self.measurements.steps(variants, more=more):
+            results, self.variants.expected_s = BenchmarkResults(), expected_compile_s(self.session)
+            run.estimate((expected_plan_s(self.session) or 0.0) + budget_s)
+            if only_adds:
+                self.measurements.keep_alone(results)
+                regions = False
+            try:
+                with self.capture.generated.collecting():
+                    self.measurements.measure(names, budget_s, run, results, regions=regions, more=more)
+            finally:
+                if results.is_complete or not only_adds:  # else the figures of the step before stay
+                    self.measurements.add(results)
+                    if results.timings:
+                        self.measurements.remember(self.session)
+            if run.cancelled():
+                return
 
     def tune(
         self,
@@ -232,8 +243,8 @@ class Live:
         bandwidth, ops, trials = None, None, tuple[BitwiseTrial, ...]()
         untimed = run.threads.run_untimed
         reach = phase_reaches(self.session)
-        costs = {cost.what: cost.seconds for cost in self.session.variant_costs}
-        full_s = costs.get(VariantName.FULL, 0.0)  # seconds of a compile of the whole call
+        cost = self.session.full_cost
+        full_s = cost.seconds if cost else 0.0  # seconds of a compile of the whole call
         trials_s = full_s * len(TRIALS) if bitwise else 0.0
         whole, reading = run.part(0.0, 0.3, then_s=full_s + trials_s), run.part(0.3, 0.4, then_s=trials_s)
         whole_graphs = untimed(lambda: full_graphs(self.program, whole))
@@ -327,6 +338,10 @@ class Live:
             shown_plan = None  # a session without conditions cannot say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else BenchmarkResults()
         environment = self.present_environment()
+        timings, costs = tuple(results.timings), tuple(results.costs)
+        if timings and VariantName.FULL not in {timing.variant for timing in timings}:
+            earlier, cost = self.measurements.full.get(repr(results.environment), ((), None))
+            timings, costs = (*timings, *earlier), (*costs, *([cost] if cost else []))
         conditions = results.conditions
         if measured is None and shown_plan is not None and conditions is not None:
             moved = environment.changes_since(conditions.environment) and shown_plan.plan == program.plan
@@ -348,16 +363,17 @@ class Live:
             plan=program.plan,
             members=members(graphs, program.assignment),
             partitions=with_measured_states(plan_partitions, partition_timings),
-            timings=tuple(results.timings),
+            timings=timings,
             conditions=conditions,
             numerics=tuple(results.numerics),
             artifacts=artifacts,
             toolchain=program.toolchain,
-            variant_costs=tuple(results.costs),
+            variant_costs=costs,
             partition_timings=partition_timings,
             partition_numerics=partition_numerics,
             reconciliation=results.reconciliation,
             memory=tuple(results.memory),
+            trace_s=self.trace_s,
             profile=self.profile,
             tuning=self.tuning,
             suggestions=self.suggestions.get(settings_text(), ()) if self.suggestions else (),
@@ -421,7 +437,7 @@ class Live:
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
         self.plan_diagnostics, self.first_plan = earlier.plan_diagnostics, earlier.first_plan
-        self.measurements.runs = earlier.measurements.runs
+        self.measurements.runs, self.measurements.full = earlier.measurements.runs, earlier.measurements.full
         self.saved_artifacts, self.tuning = earlier.saved_artifacts, earlier.tuning
         earlier.capture.instead = raise_retraced
         earlier.keep_session()

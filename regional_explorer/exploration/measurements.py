@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,8 +26,10 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     BY_DEFAULT,
     BY_TORCH,
+    CompileCost,
     Numerics,
     PartitionTiming,
+    Timing,
     VariantName,
     Verdict,
     checked_variants,
@@ -79,7 +81,8 @@ class Measurements:
 
     ``last`` is the newest benchmark, ``of(partitions)`` the benchmark of a given plan. ``runs`` are the sessions of the
     last benchmark of each plan, in the order they were measured, including earlier traces of the call. ``revision``
-    changes with every new result.
+    changes with every new result. ``full`` has the last timings of ``torch.compile`` and their cost, by environment, of
+    earlier traces too.
     """
 
     def __init__(self, variants: Variants, environment: Callable[[], Environment]) -> None:
@@ -88,12 +91,53 @@ class Measurements:
         self.last: MeasuredPlan | None = None
         self.runs: tuple[Session, ...] = ()
         self.revision = 0
+        self.full: dict[str, tuple[tuple[Timing, ...], CompileCost]] = {}
         self._plans: dict[tuple[str, PlanContent], MeasuredPlan] = {}
         self._alone: dict[str, dict[PartitionContent, MeasuredPartition]] = {}
 
+    def _chosen(self, variants: Sequence[str] | None, *, more: bool = False) -> list[VariantName]:
+        """Return the variants to compare; by default ``torch.compile`` too, unless an earlier run has timed it.
+
+        Raises:
+            MeasureError: a variant is invalid.
+        """
+        compared = self._compared_variants() if more and variants is None else ()
+        names = checked_variants(compared or (BY_DEFAULT if variants is None else variants))
+        is_known = not compared and tuple(names) == BY_DEFAULT and repr(self._environment()) in self.full
+        is_known = is_known and not self._variants.is_full_compiled()
+        return self._variants.measurable([name for name in names if not (is_known and name is VariantName.FULL)])
+
+    def at_once(self, variants: Sequence[str] | None) -> list[VariantName]:
+        """Return the variants to compare, without ``torch.compile`` if its compile, of a minute perhaps, is to come."""
+        names = self._chosen(variants)
+        others: list[VariantName] = [name for name in names if name is not VariantName.FULL]
+        return names if len(others) < 2 or self._variants.is_full_compiled() else others  # noqa: PLR2004 - eager is one
+
+    def torch_compile_follows(self, variants: Sequence[str] | None) -> bool:
+        """Return whether a comparison of ``variants`` lacks ``torch.compile`` yet, as that compiles long."""
+        return self._chosen(variants) != self.at_once(variants)
+
+    def steps(self, variants: Sequence[str] | None, *, more: bool) -> Iterator[tuple[list[VariantName], bool]]:
+        """Yield the variants of each step of a benchmark, and whether the step only adds ``torch.compile``.
+
+        The figures of the others come first, unless they are known.
+
+        Raises:
+            MeasureError: a variant is invalid.
+        """
+        check_flag("more", more)
+        names = self._chosen(variants, more=more)
+        others = names if more else self.at_once(variants)
+        measured = self._earlier_results() if others != names else BenchmarkResults()
+        are_known = measured.is_complete and measured.environment == self._environment()
+        if not are_known or not {timing.variant for timing in measured.timings}.issuperset(others):
+            yield others, False
+        if others != names:
+            yield names, True
+
     def measure(
         self,
-        variants: Sequence[str] | None,
+        names: list[VariantName],
         budget_s: float,
         run: Run,
         results: BenchmarkResults,
@@ -111,10 +155,6 @@ class Measurements:
         """
         check_budget(budget_s)
         check_flag("regions", regions)
-        check_flag("more", more)
-        if variants is None:
-            variants = (self._compared_variants() if more else ()) or BY_DEFAULT
-        names = self._variants.measurable(checked_variants(variants))
         alone = regions and VariantName.REGIONAL in names
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
@@ -141,6 +181,12 @@ class Measurements:
         measured = self.of(partitions(self._variants.program)) or self.nearest
         same_plan = measured is not None and measured.plan == self._variants.program.plan
         return measured.results if measured is not None and same_plan else BenchmarkResults()
+
+    def keep_alone(self, results: BenchmarkResults) -> None:
+        """Add what the last benchmark of the plan at hand has measured of partitions alone and of the cut graph."""
+        earlier = self._earlier_results()
+        results.partition_timings, results.partition_numerics = earlier.partition_timings, earlier.partition_numerics
+        results.cures, results.cut = earlier.cures, earlier.cut
 
     def _compared_variants(self) -> Sequence[str]:
         """Return the variants that the last benchmark of the plan at hand has measured; empty without one."""
@@ -196,6 +242,10 @@ class Measurements:
         content = environment, self._content(measured)
         if content in self._plans:
             results = _with_earlier_verdicts(results, self._plans[content].results)
+        whole = tuple(timing for timing in results.timings if timing.variant == VariantName.FULL)
+        for cost in results.costs if whole and results.is_complete else ():
+            if cost.what == VariantName.FULL:
+                self.full[environment] = tuple(replace(timing, earlier=True) for timing in whole), cost
         self.revision += 1
         alone = _measured_by_content(self.revision, measured, results)
         self.last = MeasuredPlan(self._variants.program.plan, measured, results, alone)

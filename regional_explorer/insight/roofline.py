@@ -97,7 +97,8 @@ def phase_reaches(session: Session) -> tuple[PhaseReach, ...]:
     """
     reaches = []
     for phase in Phase:
-        timings = {timing.variant: timing for timing in session.timings if timing.phase is phase}
+        same_run = (timing for timing in session.timings if timing.phase is phase and not timing.earlier)
+        timings = {timing.variant: timing for timing in same_run}
         if timings:
             missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in timings]
             if missing:

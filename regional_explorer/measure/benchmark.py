@@ -85,6 +85,11 @@ class BenchmarkResults:
     environment: Environment | None = None
     reconciliation: tuple[ReconciliationRow, ...] = ()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the call was measured for as long as it had to be."""
+        return self.rounds is not None and self.rounds.stopped in (StopReason.PRECISE, StopReason.BUDGET)
+
     def add_noise(self, noise: Noise) -> None:
         """Add the noise of a further measurement of the same benchmark."""
         if self.conditions is not None:
@@ -108,7 +113,8 @@ def benchmark(
     """
     run, untimed = context.run, context.run.threads.run_untimed
     before = results.conditions if results.rounds is not None else None
-    ready = untimed(lambda: _compile(variants, names, run, results if before is None else BenchmarkResults()))
+    compiling = run.part(0.0, 1.0, then_s=budget_s)
+    ready = untimed(lambda: _compile(variants, names, compiling, results if before is None else BenchmarkResults()))
     traces = variants.traces()
     if run.cancelled():
         return False
@@ -129,7 +135,7 @@ def benchmark(
     results.conditions = conditions_of(rounds, context.environment)
     results.diagnostics += rounds.failures
     rounds.stopped.raise_interrupt()
-    if rounds.stopped not in (StopReason.PRECISE, StopReason.BUDGET):
+    if not results.is_complete:
         return False
     if before is not None:
         beside, left_out = before.noise_beside, before.memory_left_out
@@ -176,10 +182,12 @@ def _compile(
         if run.cancelled():
             break
         if name in BY_TORCH:
-            run.estimate(None)
+            run.estimate(variants.expected_s if name is VariantName.FULL else None)
             run.progress(_COMPILE_TASKS[name], 0.0)
             try:
-                compiled = variants.compile(name)
+                compiled = variants.compile(name, run.cancelled)
+            except CancelledError:
+                break
             except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
                 results.diagnostics.append(compile_failed_diagnostic(name, error))
                 continue

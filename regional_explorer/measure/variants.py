@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,14 +14,17 @@ import torch
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import traceable
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.upstream_marks import Marks
+from regional_explorer.compiler.workers import in_a_copy
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.record.benchmark import BY_TORCH, CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
+from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.compile_notes import CacheCounts, counting_patterns
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
+from regional_explorer.torch_api.inductor import can_compile_in_copy, forget_compile_threads
 from regional_explorer.torch_api.releasing import has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.torch_config import settings_text, under_config
 from regional_explorer.torch_api.torch_errors import torch_error_line
@@ -48,13 +52,15 @@ class Variants:
 
     The variants of several programs on one capture can be timed in one run: each selects what it runs.
 
-    ``_twin`` is a second compile of ``full``, which draws the random numbers that eager draws.
+    ``_twin`` is a second compile of ``full``, which draws the random numbers that eager draws. ``expected_s`` are the
+    seconds that the compile of ``full`` is expected to take.
     """
 
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
         self.call = call
         self.program = program
         self.dynamic = dynamic
+        self.expected_s: float | None = None
         self._compiled: dict[VariantName, CompiledVariant] = {}
         self._twin: CompiledVariant | None = None
         self._retraced: set[VariantName] = set()
@@ -107,10 +113,20 @@ class Variants:
             return self.call.fn
         return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
 
-    def compile(self, name: VariantName) -> CompiledVariant:
+    def is_full_compiled(self) -> bool:
+        """Return whether plain ``torch.compile`` has compiled the call under the current settings."""
+        full = self._compiled.get(VariantName.FULL)
+        return full is not None and full.content == (settings_text(), None)
+
+    def compile(self, name: VariantName, cancelled: Callable[[], bool] = never_cancelled) -> CompiledVariant:
         """Compile the call for a variant of ``BY_TORCH``, unless it was compiled for this plan, and record the cost.
 
-        Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is.
+        Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is. An
+        interrupt stops a compile on the main thread. On another thread, a copy of this process compiles first, which
+        can be ended at any time; what it leaves in the caches makes the compile here short.
+
+        Raises:
+            concurrent.futures.CancelledError: it was cancelled before this process began to compile.
         """
         marks = None if name is VariantName.FULL else Marks.of(self.program)
         content = settings_text(), None if marks is None else marks.content()
@@ -121,12 +137,25 @@ class Variants:
         if marks is not None:
             function, backend = traceable(self.call.fn), self._upstream_backend(name, marks)
         watched = marks.watching(name) if marks is not None else nullcontext()
+        cost_of_copy = self._cost_of_copy(cancelled) if name is VariantName.FULL else None
         compiled, cost = self._first_run(name, function, backend, watched)
+        cost = cost_of_copy or cost
         self._release_variant(name)
         self._compiled[name] = CompiledVariant(
             compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
         )
         return self._compiled[name]
+
+    def _cost_of_copy(self, cancelled: Callable[[], bool]) -> CompileCost | None:
+        """Have a copy of this process compile ``full``; return the cost there, None if no copy can."""
+        if threading.current_thread() is threading.main_thread() or not can_compile_in_copy():
+            return None
+
+        def compile_there() -> CompileCost:
+            forget_compile_threads()
+            return self._first_run(VariantName.FULL, self.call.fn, "inductor", nullcontext())[1]
+
+        return in_a_copy(compile_there, cancelled, at_rest=compile_lock())
 
     @contextmanager
     def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[CompiledVariant]:

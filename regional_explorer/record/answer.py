@@ -523,9 +523,9 @@ def answer_of(session: Session) -> Answer:
     findings, remarks = _findings(session, step_s, most_s)
     large = [finding for finding in findings if finding.share is None or finding.share.value >= LEAST_SHARE]
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
-    compiles = [compiled for _, compiled in session.compiled_partitions]
-    waited_s = session.compile_s if current and compiles else None
-    full_s = next((cost.waited_s for cost in session.variant_costs if cost.what == VariantName.FULL), None)
+    cost, full_cost = session.plan_cost if current else None, session.full_cost
+    waited_s = None if cost is None else cost.seconds if session.compile_s else 0.0
+    full_s = full_cost.seconds if cost is not None and full_cost is not None and cost.cache == full_cost.cache else None
     waits = {WORDS[VariantName.REGIONAL]: waited_s, WORDS[VariantName.FULL]: full_s}
     use = _use(speeds, found, {word: s for word, s in waits.items() if s is not None}, of_search=bool(finals))
     if state is AnswerState.ANSWERED and not use:
@@ -555,7 +555,7 @@ def answer_of(session: Session) -> Answer:
         else bool(rows) and all(row.bitwise for row in rows),
         errors=session.plan_errors,
         waited_s=waited_s,
-        warm=bool(compiles) and all(compiled.cache == "warm" for compiled in compiles),
+        warm=cost is not None and cost.cache == "warm",
         repaid_after=_repaid_after(plan, eager, waited_s) if waited_s and state is AnswerState.ANSWERED else None,
         full_waited_s=full_s,
         faster=tuple(timing.region for timing in alone if timing.verdict is Verdict.FASTER),

@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.speeds import BEST, WORDS, Missing, Speed, if_bounded, speed_of, speeds_of_try
+from regional_explorer.record.speeds import BEST, WORDS, Missing, Speed, if_bounded, speeds_of_try
 from regional_explorer.record.tuning import AT_HAND
 
 EARLIER, SO_FAR = "earlier plan", "best so far"
@@ -66,7 +66,6 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
         for word in (eager, full, plan)
         if word in answer.times.keys() | missing
     ]
-    bars[1:1] = [] if answer.of_search else _traced_bar(session)
     return tuple(_with_lengths((*bars, *_found_bars(session, answer))))
 
 
@@ -88,15 +87,6 @@ def _with_lengths(bars: Iterable[Bar]) -> Iterator[Bar]:
         if drawn_s is not None:
             lengths_s[bar.word] = drawn_s.value
         yield replace(bar, drawn_s=drawn_s)
-
-
-def _traced_bar(session: Session) -> list[Bar]:
-    """Return the bar of the traced graphs, which a benchmark measures only on request."""
-    timing = session.whole_timings.get(VariantName.AOT_EAGER)
-    seconds = None if timing is None or timing.numerics.withholds_speedup else if_bounded(timing.median_s)
-    if seconds is None:
-        return []
-    return [Bar(WORDS[VariantName.AOT_EAGER], seconds, speed_of(session, VariantName.AOT_EAGER, VariantName.EAGER))]
 
 
 def _found_bars(session: Session, answer: Answer) -> list[Bar]:

@@ -30,10 +30,7 @@ class VariantName(StrEnum):
     LITE = "lite"
 
 
-AT_FIRST = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL)
-"""The variants that a panel compares until ``torch.compile`` is requested, which compiles longest."""
-
-BY_DEFAULT = (*AT_FIRST, VariantName.FULL)
+BY_DEFAULT = (VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL)
 """The variants that are compared by default."""
 
 DEFAULT_BUDGET_S = 5.0
@@ -184,6 +181,8 @@ class Timing(Record, frozen=True):
     """What limits the figures, in sentences."""
     against_trace: Comparison | None = None
     """The variant against the captured graphs, if these differ from eager and the variant's results equal theirs."""
+    earlier: bool = False
+    """Whether an earlier run has measured it, so that only its speedup compares with other timings of the session."""
 
     def __post_init__(self) -> None:
         """Check that the time is not negative and the speedup positive: a file may say anything."""

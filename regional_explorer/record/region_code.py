@@ -11,7 +11,6 @@ from msgspec.structs import fields
 
 from regional_explorer.record import Record
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel
-from regional_explorer.record.benchmark import CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
@@ -174,7 +173,7 @@ class PatternMatches:
 def pattern_match_counts(session: Session) -> list[PatternMatches]:
     """Return the patterns that matched anywhere, the most frequent first, idle patterns last."""
     trace = _sum_of(graph.patterns for graph in session.graphs) or Counter()
-    regions, cost = region_patterns(session), full_compile(session)
+    regions, cost = region_patterns(session), session.full_cost
     full = None if cost is None else cost.patterns
     totals = sum(map(Counter, filter(None, (trace, *regions.values(), full))), Counter[str]())
     rows = (
@@ -200,11 +199,6 @@ def region_patterns(session: Session) -> dict[str, Counter[str] | None]:
         region.name: _sum_of(_matches_of(session, part) for part in session.partitions if part.region == region.name)
         for region in session.plan.regions
     }
-
-
-def full_compile(session: Session) -> CompileCost | None:
-    """Return the cost of the compile by plain ``torch.compile``; None if the call was not compiled by it."""
-    return next((cost for cost in session.variant_costs if cost.what == VariantName.FULL), None)
 
 
 def _matches_of(session: Session, partition: Partition) -> Mapping[str, int] | None:

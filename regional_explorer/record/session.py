@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError, did_you_mean, listing, shown_value, user_facing
-from regional_explorer.record import Ratio, Record
+from regional_explorer.record import Ratio, Record, Seconds
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     ZERO_TO_ROUNDING,
@@ -96,6 +96,8 @@ class Session(Record, frozen=True, dict=True):
     """The last search for the best plan."""
     suggestions: tuple[Suggestion, ...] = ()
     """The suggested regions that ``ex.suggest(budget_s=…)`` has measured, on these graphs and under these settings."""
+    trace_s: Seconds = 0.0
+    """The seconds of the trace; a compile by ``torch.compile`` includes its own."""
     compile_rate: Ratio = 1.0
     """The seconds of the compiles that this process has seen, relative to the machine of ``record.expected``."""
 
@@ -196,6 +198,24 @@ class Session(Record, frozen=True, dict=True):
     def compile_s(self) -> float:
         """The seconds waited for compiles that only this plan needed."""
         return sum(compiled.waited_s for part, compiled in self.compiled_partitions if part.artifact not in self.reused)
+
+    @property
+    def plan_cost(self) -> CompileCost | None:
+        """The cost of the plan's trace and compiles, to compare with ``full_cost``; None before a compile.
+
+        As there, the start of the toolchain is not in it. ``cache`` is ``mixed`` if the caches had a part.
+        """
+        compiles = [compiled for _, compiled in self.compiled_partitions]
+        if not compiles:
+            return None
+        states = {compiled.cache for compiled in compiles}
+        seconds = self.trace_s + sum(compiled.waited_s for compiled in compiles)
+        return CompileCost(VariantName.REGIONAL, seconds, states.pop() if len(states) == 1 else "mixed")
+
+    @property
+    def full_cost(self) -> CompileCost | None:
+        """The cost of plain ``torch.compile``; None if it has not compiled the call."""
+        return next((cost for cost in self.variant_costs if cost.what == VariantName.FULL), None)
 
     @cached_property
     def time_shares(self) -> TimeShares | None:

@@ -13,7 +13,13 @@ from regional_explorer.record.benchmark import CONCLUSIONS, NumericsVerdict, Var
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_and_reason
+from regional_explorer.record.statistics import (
+    MIN_FLOOR,
+    median_figure,
+    paired_ratios,
+    verdict_and_reason,
+    verdict_of_bounds,
+)
 from regional_explorer.record.tuning import TORCH_COMPILE, Outcome, Try, Tuning
 
 WORDS: Mapping[str, str] = {
@@ -118,6 +124,10 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
         verdict, why = verdict_and_reason(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
     if against is VariantName.EAGER:
         return Speed(*words, own.verdict, own.speedup, comparable, why if verdict is own.verdict else "")
+    if own.earlier != other.earlier and own.speedup and other.speedup:  # both against eager in their own rounds
+        ratio = own.speedup.over(other.speedup)
+        verdict = verdict_of_bounds(ratio.value, ratio.bounds, floor, noise)
+        return Speed(*words, verdict, ratio, comparable, "torch.compile was measured in an earlier run")
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, Verdict.without_interval(busy=noise.is_busy), why=why)
     return Speed(*words, verdict, median_figure(ratios), comparable, why)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regional_explorer.errors import count
-from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.benchmark import CONCLUSIONS, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise
 
 Floats = NDArray[np.float64]
@@ -179,14 +179,21 @@ def verdict_and_reason(ratios: Floats, floor: float, noise: Noise = QUIET, bench
     if bounds is None:
         few = f"{count(len(ratios), 'round')} {'is' if len(ratios) == 1 else 'are'} too few"
         return Verdict.without_interval(busy=noise.is_busy), f"{few}, a verdict takes {fewest_values(confidence)}"
-    low, high = bounds
     median = float(np.median(ratios))
-    if low > 1.0 and median > 1.0 + floor:
-        return Verdict.FASTER, ""
-    if high < 1.0 and 1.0 / median > 1.0 + floor:
-        return Verdict.SLOWER, ""
-    verdict = Verdict.without_winner(low, high, busy=noise.is_busy)
-    return verdict, "" if verdict is Verdict.SAME else _without_winner(median, bounds, floor)
+    verdict = verdict_of_bounds(median, bounds, floor, noise)
+    return verdict, "" if verdict in CONCLUSIONS else _without_winner(median, bounds, floor)
+
+
+def verdict_of_bounds(ratio: float, bounds: tuple[float, float] | None, floor: float, noise: Noise = QUIET) -> Verdict:
+    """Return the verdict of a ratio with its interval; differences below ``floor`` count as none."""
+    if bounds is None:
+        return Verdict.without_interval(busy=noise.is_busy)
+    low, high = bounds
+    if low > 1.0 and ratio > 1.0 + floor:
+        return Verdict.FASTER
+    if high < 1.0 and 1.0 / ratio > 1.0 + floor:
+        return Verdict.SLOWER
+    return Verdict.without_winner(low, high, busy=noise.is_busy)
 
 
 def _without_winner(median: float, bounds: tuple[float, float], floor: float) -> str:

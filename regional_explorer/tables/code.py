@@ -28,7 +28,6 @@ from regional_explorer.record.region_code import (
     LinkedKernel,
     PartitionCode,
     PatternMatches,
-    full_compile,
     grouped_by_artifact,
     is_idle,
     pattern_match_counts,
@@ -167,7 +166,7 @@ def patterns_table(session: Session) -> Table[PatternMatches]:
             Number("torch_compile", lambda row: row.full, "torch.compile", dtype="Int64"),
         ),
         pattern_match_counts(session),
-        full if full_compile(session) else "",
+        full if session.full_cost else "",
         lambda: [regions, full],
         fold="closed",
     )
@@ -187,7 +186,7 @@ def _unknown_regions(session: Session) -> str:
 
 
 def _unknown_full(session: Session) -> str:
-    cost = full_compile(session)
+    cost = session.full_cost
     if cost is None:
         return "Not known for torch.compile: it has not compiled the call. ex.benchmark() does that."
     came = "its code came" if cost.cache == "warm" else "some of its code may have come"

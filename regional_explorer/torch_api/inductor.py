@@ -11,6 +11,7 @@ import inspect
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -211,6 +212,16 @@ def empty_caches() -> Iterator[None]:
         except OSError as error:
             raise CompileEnvironmentError(f"No empty cache directory can be made: {error}.") from error
         yield
+
+
+def can_compile_in_copy() -> bool:
+    """Return whether a copy of this process, made by ``fork``, can compile: on Linux, unless a GPU is in use."""
+    return sys.platform == "linux" and not torch.cuda.is_initialized()
+
+
+def forget_compile_threads() -> None:
+    """Have Inductor start its threads again: in a copy of a process they do not run."""
+    AsyncCompile.pool.cache_clear()
 
 
 _REMATERIALISATION = "remat_using_tags_for_fwd_loss_bwd_graph"

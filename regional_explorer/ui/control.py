@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
 from regional_explorer.exploration.results import RegionCode
-from regional_explorer.record.benchmark import AT_FIRST, BY_DEFAULT, VariantName
 from regional_explorer.record.files import plan_line
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
@@ -42,8 +41,7 @@ class Control:
     def __init__(self, exploration: Exploration) -> None:
         self.exploration = exploration
         self.session: Session = exploration.session
-        compared = BY_DEFAULT if VariantName.FULL in self.session.whole_timings else AT_FIRST
-        self.state = PanelState(exploration.plan, variants=compared)
+        self.state = PanelState(exploration.plan)
         self.listeners: list[Callable[[Control], None]] = []
         self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None

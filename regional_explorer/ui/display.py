@@ -29,7 +29,7 @@ from regional_explorer.tables.benchmark import numerics_table, regions_table, ti
 from regional_explorer.tables.plan import measured_plans, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.job_events import start_job
+from regional_explorer.ui.job_events import compare_in_background, start_job
 from regional_explorer.ui.jobs import LatestWorkRunner
 from regional_explorer.ui.state import IMPORT_RX
 
@@ -69,6 +69,9 @@ class TerminalDisplay:
     def profile_in_background(self) -> bool:
         """Return False: a terminal waits for what it shows."""
         return False
+
+    def compare_in_background(self) -> None:
+        """Do nothing: all was compared."""
 
     def show_note(self, note: str) -> None:
         """Show a note."""
@@ -164,8 +167,9 @@ class NotebookDisplay:
 
     @property
     def compared_at_first(self) -> Sequence[str]:
-        """The variants to compare by default; a button of the panel adds torch.compile."""
-        return self._control.state.variants if self._with_panel else BY_DEFAULT
+        """The variants to compare by default while the cell runs; ``compare_in_background`` adds torch.compile."""
+        measurements = self._control.exploration.live.measurements
+        return measurements.at_once(self._control.state.variants) if self._with_panel else BY_DEFAULT
 
     def set_benchmark(self, variants: Sequence[str], budget_s: float) -> None:
         """Set the variants and the budget of the panel's next benchmark; without ``variants`` they stay."""
@@ -220,6 +224,11 @@ class NotebookDisplay:
         if self._with_panel:
             start_job(self._control, "profile", background=True)
         return self._with_panel
+
+    def compare_in_background(self) -> None:
+        """Let the panel compile and measure torch.compile in the background, until it gets other work."""
+        if self._with_panel:
+            compare_in_background(self._control)
 
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""

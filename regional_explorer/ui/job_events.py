@@ -48,7 +48,7 @@ def _when_quiet(work: Work) -> Work:
 
 
 def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
-    ex.benchmark(state.variants, state.budget_s, run=run)
+    ex.benchmark(tuple(ex.live.measurements.at_once(state.variants)), state.budget_s, run=run)
 
 
 def _measure_more(ex: Exploration, state: PanelState, run: Run) -> None:
@@ -60,8 +60,12 @@ def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
     ex.tune(TUNE_S, run=run)
 
 
+COMPARE = "compare torch.compile"
+"""The job that adds ``torch.compile`` to the figures of the plan; anything else that is to be done cancels it."""
+
 JOBS: Mapping[str, tuple[str, Work]] = {
     "measure": ("Compile & measure", _measure),
+    COMPARE: ("torch.compile", lambda ex, state, run: ex.benchmark(state.variants, state.budget_s, run=run)),
     "measure more": ("Measure more", _measure_more),
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
@@ -80,7 +84,16 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
     stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
-    control.jobs.start(*JOBS[do], background=background, stop=stop)
+    then = (lambda: compare_in_background(control)) if do in {"measure", QUIET} else None
+    control.jobs.start(*JOBS[do], background=background, stop=stop, then=then)
+
+
+def compare_in_background(control: Control) -> None:
+    """Let ``torch.compile`` follow a measurement of the plan, if it takes a compile, until there is other work."""
+    session, measurements = control.session, control.exploration.live.measurements
+    is_measured = bool(session.timings) and not session.is_outdated and control.state.job is None
+    if is_measured and measurements.torch_compile_follows(control.state.variants):
+        start_job(control, COMPARE, background=True)
 
 
 def _set_budget(control: Control, event: Event) -> None:

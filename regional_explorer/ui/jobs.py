@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import torch
 
 from regional_explorer.capture.call import Modes
-from regional_explorer.compiler.progress_line import TimeLeft
-from regional_explorer.compiler.run import SAME_THREAD, Run, Threads, Throttle
+from regional_explorer.compiler.progress_line import ProgressLine, ticking
+from regional_explorer.compiler.run import SAME_THREAD, Run, Threads
 from regional_explorer.errors import BusyError
 from regional_explorer.record.session import Session
 from regional_explorer.ui.state import CANCEL, Job, PanelState, Problem
@@ -241,6 +241,20 @@ class JobOwner(Protocol):
         """Read the results of the job from the exploration."""
 
 
+@dataclass(frozen=True)
+class _InPanels:
+    """The place of a job's progress: the state, by ``change``."""
+
+    change: Callable[..., None]
+
+    def show(self, text: str, fraction: float) -> None:
+        """Show a line in place of the previous line."""
+        self.change(doing=text, fraction=fraction)
+
+    def erase(self) -> None:
+        """Do nothing: the line goes with the job."""
+
+
 Work = Callable[["Exploration", PanelState, Run], object]
 """The work of a job, called with the state at its start."""
 
@@ -257,11 +271,21 @@ class Jobs:
         self._interrupts: JobInterrupts | None = None
         self._next: list[Callable[[], None]] = []
 
-    def start(self, name: str, work: Work, *, background: bool = False, shapes: str = "", stop: str = CANCEL) -> None:
+    def start(
+        self,
+        name: str,
+        work: Work,
+        *,
+        background: bool = False,
+        shapes: str = "",
+        stop: str = CANCEL,
+        then: Callable[[], None] | None = None,
+    ) -> None:
         """Start ``work`` on a thread of its own.
 
         ``shapes`` are those of the trace that the job makes, ``stop`` is the text of the button that stops the job. A
-        job in the ``background`` is cancelled as soon as a cell or a panel has other work for the exploration.
+        job in the ``background`` is cancelled as soon as a cell or a panel has other work for the exploration. ``then``
+        is called after a job that was not cancelled and raised nothing.
 
         Raises:
             BusyError: a job is running.
@@ -278,11 +302,13 @@ class Jobs:
                 )
                 self._interrupts.start()
                 self._control.heartbeat.start(loop, lambda: self.cancel(ABANDONED_NOTE))
-            run, state = replace(self._reporting_run(), cancelled=cancelled, threads=threads), self._control.state
+            state = self._control.state
 
             def do_work() -> None:
-                with self._ending():
-                    work(self._control.exploration, state, run)
+                with self._ending(), self._reporting_run() as run:
+                    work(self._control.exploration, state, replace(run, cancelled=cancelled, threads=threads))
+                    if then is not None and not cancelled():
+                        self._next.append(then)
 
             # A daemon, so that a long compile does not keep the kernel from ending.
             thread = threading.Thread(target=self._modes.run, args=(do_work,), name="regional_explorer", daemon=True)
@@ -298,17 +324,14 @@ class Jobs:
         """
         with self._starting(Job(name, in_cell=True)):
             pass
-        with self._ending(in_cell=True):
-            yield replace(self._reporting_run(), cancelled=self._cancelled.is_set)
+        with self._ending(in_cell=True), self._reporting_run() as run:
+            yield replace(run, cancelled=self._cancelled.is_set)
 
-    def _reporting_run(self) -> Run:
-        """Return a run whose progress the panels show."""
-        left = TimeLeft()
-
-        def show(doing: str, fraction: float) -> None:
-            self._change_job(doing=doing, fraction=min(1.0, max(0.0, fraction)), left=str(left))
-
-        return Run(progress=Throttle(show), estimate=left.estimate)
+    @contextmanager
+    def _reporting_run(self) -> Iterator[Run]:
+        """Context manager: yield a run whose progress the panels show."""
+        with closing(ProgressLine(_InPanels(self._change_job), after_s=0.0)) as line, ticking(line):
+            yield Run(progress=line, estimate=line.left.estimate)
 
     @contextmanager
     def _starting(self, job: Job) -> Iterator[None]:

@@ -31,7 +31,7 @@ from regional_explorer.ui.widget import SessionView
 def all_but_progress(shown: Shown) -> object:
     """Return everything shown except the job's progress."""
     job = shown.state.job
-    return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
+    return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0)))
 
 
 def status_shown(shown: Shown) -> object:

@@ -215,7 +215,7 @@ def progress(shown: Shown) -> list[Node]:
         saved = shown.state.saved
         status = node("span", note or (f"Saved to {saved}." if saved else ""), role="status")
         return [status, *([button("Open", "file", saved, title="Open the file in a new tab")] if saved else [])]
-    doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
+    doing = job.doing or f"{job.name}: starting"
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
     elif job.in_cell:

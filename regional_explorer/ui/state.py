@@ -10,7 +10,7 @@ from typing import Self
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.results import RegionCode
 from regional_explorer.page.panes import BESIDE, COLUMNS
-from regional_explorer.record.benchmark import AT_FIRST, DEFAULT_BUDGET_S, VariantName
+from regional_explorer.record.benchmark import BY_DEFAULT, DEFAULT_BUDGET_S, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.record.session import Session
@@ -44,7 +44,7 @@ CANCEL = "Cancel"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job; ``left`` is the text of the time left or taken.
+    """A running job.
 
     A notebook cell runs a job ``in_cell``. An interrupt of the kernel always stops it; its button stops it if the front
     end's messages reach the kernel while a cell runs, as in JupyterLab with ipykernel 7. Nobody asked for a job in the
@@ -56,7 +56,6 @@ class Job:
     stop: str = CANCEL
     doing: str = ""
     fraction: float = 0.0
-    left: str = ""
     cancelling: bool = False
     in_cell: bool = False
     background: bool = False
@@ -155,7 +154,7 @@ class PanelState:
     direction: Direction | None = None
     key_query: str = ""
     added_keys: tuple[str, ...] = ()
-    variants: tuple[VariantName, ...] = AT_FIRST
+    variants: tuple[VariantName, ...] = BY_DEFAULT
     budget_s: float = DEFAULT_BUDGET_S
     columns: frozenset[str] = frozenset(COLUMNS)
     pane: str = WHY

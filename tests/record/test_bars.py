@@ -54,8 +54,8 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
     session = sessions.measured()
     times = {timing.variant: timing.median_s for timing in session.timings if timing.phase is session.whole_phase}
     shown = bars_of(session)
-    assert [bar.word for bar in shown] == ["eager", "traced", "torch.compile", "your plan"]
-    assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "aot_eager", "full", "regional")]
+    assert [bar.word for bar in shown] == ["eager", "torch.compile", "your plan"]
+    assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "full", "regional")]
     assert {bar.word: bar.plan for bar in shown if bar.plan} == {
         "eager": eager_plan(session.plan),
         "torch.compile": whole_graph(AS_TORCH_COMPILE),
@@ -65,7 +65,7 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
 def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
     measured = sessions.measured()
     without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
-    empty = bars_of(without)[2]
+    empty = bars_of(without)[1]
     assert (empty.word, empty.seconds, empty.verdict) == ("torch.compile", None, Missing.NOT_MEASURED)
     assert "torch.compile not measured" in " ".join(" ".join(map(words, chart_nodes(bars_of(without)))).split())
     untold = tuple(replace(one, median_s=Figure(1.0, why="too few rounds (5)")) for one in without.timings)

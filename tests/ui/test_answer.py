@@ -20,6 +20,7 @@ from regional_explorer.record.tuning import EAGER, Outcome, SearchStage, Try, Tu
 from regional_explorer.style.element import words
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.control import Control
+from regional_explorer.ui.job_events import compare_in_background
 from regional_explorer.ui.panel import Panel
 from tests.shared import sessions
 from tests.shared.panel import BlockedMethod, button, elements, text
@@ -109,8 +110,8 @@ def test_the_button_to_measure_more_says_which_variants_are_left_out(control: Co
     measured = sessions.measured()
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))
-    ticked = replaced(shown, state=replaced(shown.state, variants=BY_DEFAULT))
-    texts = [" ".join(" ".join(map(words, answer_part(one))).split()) for one in (shown, ticked)]
+    unticked = replaced(shown, state=replaced(shown.state, variants=(VariantName.EAGER, VariantName.REGIONAL)))
+    texts = [" ".join(" ".join(map(words, answer_part(one))).split()) for one in (unticked, shown)]
     assert ["torch.compile is left out: Compile & measure" in one for one in texts] == [False, True]
     assert all(" s more adds rounds for about " in one for one in texts)
 
@@ -130,20 +131,40 @@ def test_torch_compile_is_measured_from_its_first_request_on(
     measured = sessions.measured()
     without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
     (press,) = elements(answer_part(replaced(control.shown(), session=without)), data_do="measure with")
-    assert VariantName.FULL not in control.state.variants
+    control.set(variants=tuple(name for name in BY_DEFAULT if name is not VariantName.FULL))
     exploration.benchmark = work = BlockedMethod()  # type: ignore[method-assign]
     panel.press("measure with", press[1]["data-of"])
     assert work.begun.wait(10)
     work.go_on.set()
     assert control.jobs.wait(10)
-    assert work.calls[0][0] == control.state.variants == BY_DEFAULT
+    assert control.state.variants == BY_DEFAULT
 
 
-def test_a_panel_compares_torch_compile_if_it_was_measured_before(
-    exploration: Exploration, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.compiles
+def test_torch_compile_follows_the_plan_by_itself(own_exploration: Exploration) -> None:
+    control = Control(own_exploration)
+    control.set(budget_s=0.2)
+    panel, kept = Panel(control), [0]
+
+    def watch(control: Control) -> None:
+        job = control.state.job
+        if job is not None and job.background and "regional" in control.session.whole_timings:
+            kept[0] += "full" not in control.session.whole_timings
+
+    control.listeners.append(watch)
+    panel.press("measure")
+    while control.state.job is not None:
+        assert control.jobs.wait(300)
+    assert kept[0], "the figures of the plan are shown while torch.compile compiles"
+    assert "full" in control.session.whole_timings
+
+
+def test_without_its_tick_torch_compile_does_not_follow(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exploration, "session", sessions.measured())
-    assert Control(exploration).state.variants == BY_DEFAULT
+    control.session = sessions.measured()
+    control.set(variants=(VariantName.EAGER, VariantName.REGIONAL))
+    compare_in_background(control)
+    assert control.state.job is None
 
 
 def test_the_button_starts_its_job_once_the_machine_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ def test_results_of_a_cancelled_cell_are_shown_and_usable(own_exploration: Explo
     times_left: list[str] = []
 
     def end_run(doing: str, _fraction: float) -> None:
-        times_left.append(control.state.job.left if control.state.job else "")
+        times_left.append(control.state.job.doing if control.state.job else "")
         if doing.startswith("round") and int(doing.split()[1]) >= 20:  # long before the run may end by itself
             if note == CANCELLED_NOTE:
                 run_on_thread(lambda: panel.press("cancel")).result(10)
@@ -262,7 +262,7 @@ def test_results_of_a_cancelled_cell_are_shown_and_usable(own_exploration: Explo
     with contextlib.suppress(KeyboardInterrupt), control.jobs.running_in_cell("Compile & measure") as run:
         shown = run.also_reporting(Run(progress=end_run))
         own_exploration.benchmark(("regional",), 60.0, run=shown)
-    assert any(left.startswith("about") for left in times_left), "the estimate is shown"
+    assert any("about" in left for left in times_left), "the estimate is shown"
     assert not control.state.busy
     assert note in text(panel, "progress")
     assert {timing.variant for timing in control.session.timings} == {"eager", "regional"}
