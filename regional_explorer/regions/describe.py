@@ -1,10 +1,11 @@
-"""Finds the shortest selectors that pick just the selected nodes, as a person would write them."""
+"""Finds the shortest selectors that pick just the selected nodes, as a person would write them, and their name."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import operator
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers
+from regional_explorer.errors import listing
+from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers, layer_glob
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.regions.select import LineRange, node_names, operator_names, picked_origins
@@ -32,7 +34,7 @@ Origins = int
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The selectors for nodes selected by pointer: of just these nodes, and of all alike nodes.
+    """The selectors and the name for nodes selected by pointer: of just these nodes, and of all alike nodes.
 
     ``alike`` picks the same nodes in each of the ``count`` equal modules; empty if the nodes are in no such module.
     """
@@ -40,6 +42,8 @@ class Choice:
     this: tuple[Selector, ...] = ()
     alike: tuple[Selector, ...] = ()
     count: int = 1
+    name: str = ""
+    name_alike: str = ""
 
 
 NO_CHOICE = Choice()
@@ -52,12 +56,13 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
     Among several selectors that pick the same nodes, the kind ``clicked`` is preferred.
     """
     wanted, seen = _selected_origins(nodes, graphs, clicked)
+    names = _name_of_nodes(set(nodes), graphs), _name_of_nodes(set(nodes), graphs, alike=True)
     if not wanted:  # ``mark`` says why nothing can pick these nodes
-        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else ())
+        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else (), (), 1, *names)
     patterns = _Patterns(graphs, seen)
     alike_ops = _alike_ops(wanted, graphs)
     alike = patterns.describe(_bits(itertools.chain(*alike_ops)), clicked) if len(alike_ops) > 1 else ()
-    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(alike_ops)))
+    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(alike_ops)), *names)
 
 
 def selectors_for(
@@ -69,6 +74,48 @@ def selectors_for(
     named. Nodes that no selector picks, such as inputs, do not count.
     """
     return choice_for(nodes, graphs, clicked).this
+
+
+# ----------------------------------------------------------------------------------------------------------- their name
+
+MOST_NAMED_PARTS = 3
+"""A selection of more modules and ops is called a part of what they have in common."""
+
+
+def name_of_module(path: str) -> str:
+    """Return the end of a module's path or glob that names it: ``mlp``, ``layers.0``, or ``layers`` of ``layers.*``."""
+    if ending := re.search(r"(?:[^\W\d]\w*|^\d+)(?:\.\d+)*$", path):
+        return ending[0]
+    return next((word for word in reversed(re.findall(r"\w+", path)) if not word.isdigit()), "")
+
+
+def _name_of_nodes(names: Collection[str], graphs: Sequence[Graph], *, alike: bool = False) -> str:
+    """Return the name of nodes: the modules or functions that they are all of, and their other ops.
+
+    A module that only holds another one has the other's name, as in a picture. With ``alike`` layers have no numbers.
+    """
+    of_graphs = [{f"{graph.id}:{node.name}": node for node in graph.ops} for graph in graphs]
+    in_sight = {name: node for nodes in of_graphs if not nodes.keys().isdisjoint(names) for name, node in nodes.items()}
+    scopes = {name: _scopes(node) for name, node in in_sight.items()}
+    chosen = [name for name in scopes if name in names]
+    of_all, taken = (Counter(scope for name in some for scope in dict.fromkeys(scopes[name])) for some in (scopes, chosen))
+    words: dict[str, None] = {}
+    for name in chosen:
+        whole = [scope for scope in scopes[name] if taken[scope] == of_all[scope]]
+        innermost = [scope for scope in whole if taken[scope] == taken[whole[0]]][-1:]
+        words |= dict.fromkeys([name_of_module(layer_glob(scope) if alike else scope) for scope in innermost])
+        words |= {} if whole else {in_sight[name].op: None}
+    if len(words) > MOST_NAMED_PARTS and not alike:
+        return _name_of_nodes(names, graphs, alike=True)
+    common = [scope for name in chosen[:1] for scope in scopes[name] if taken[scope] == len(chosen)]
+    if len(words) > MOST_NAMED_PARTS and common:
+        return f"part of {name_of_module(common[-1])}"
+    return listing(words, MOST_NAMED_PARTS, joint=" + ")
+
+
+def _scopes(node: Node) -> list[str]:
+    """Return the paths of the modules around a node, or the functions if it is in no module; outermost first."""
+    return [call.path for call in node.modules if call.path] or [line.function for line in node.stack]
 
 
 def _selected_origins(

@@ -31,7 +31,7 @@ from regional_explorer.ui.control import (
     region_of,
 )
 from regional_explorer.ui.job_events import trace_again
-from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, proposed_name, selectors_of
+from regional_explorer.ui.mark_form import ALL_ALIKE, PATTERN_HINTS, THIS_ONE, name_of_mark, name_of_pattern, selectors_of, unused_name
 from regional_explorer.ui.parts import EDITS, partly_selected, run_key
 from regional_explorer.ui.state import SELECTOR, AppliedFinding, InvalidInput, NameForm, PanelState, Setting
 from regional_explorer.ui.tables import time_share
@@ -180,7 +180,7 @@ def _mark_suggested(control: Control, event: Event) -> None:
 def _mark_time_row(control: Control, event: Event) -> None:
     row = time_share(control.session, event.of)
     if row is not None and (selector := row[1].selector) is not None:
-        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
+        name = unused_name(name_of_pattern(selector.kind, selector.patterns[0]), control.session)
         control.edit(
             lambda ex: ex.mark(name, selector), lambda state, plan: state.edited(plan).with_rows_selected([name])
         )
@@ -193,14 +193,18 @@ def _fill_mark(control: Control, **fields: Any) -> None:
 
 def _mark_region(control: Control, _event: Event) -> None:
     """Mark a region by the form, with the typed name, else the proposed name; show an error in the form."""
-    selectors, name = selectors_of(control.state, control.choice), name_of_mark(control.state, control.session)
+    selectors = selectors_of(control.state, control.choice)
+    name = name_of_mark(control.state, control.session, control.choice)
     if not selectors:
         _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
         return
     try:
         control.edit(
             lambda ex: ex.mark(name, *selectors),
-            lambda state, plan: replace(state.edited(plan), mark=replace(state.mark, pattern="", name="", error="")),
+            lambda state, plan: replace(
+                state.edited(plan).with_rows_selected([name]),
+                mark=replace(state.mark, pattern="", name="", alike=False, error=""),
+            ),
         )
     except SelectorError as error:
         _fill_mark(control, error=str(error))

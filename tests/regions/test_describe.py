@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.export.to_source import plan_source
@@ -255,3 +256,83 @@ def test_a_selection_has_selectors_for_itself_and_all_alike(
     choice = choice_for(nodes, ex.session.graphs, clicked)
     texts = [", ".join(map(str, selectors)) for selectors in (choice.this, choice.alike)]
     assert (*texts, choice.count) == (this, alike, count)
+
+
+class Norm(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.q_norm = Norm()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = (self.q_norm(self.q(x)) @ self.k(x).transpose(-1, -2)).softmax(-1)
+        mixed: torch.Tensor = self.o(weights @ self.v(x))
+        return mixed
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.attn, self.mlp = Norm(), Attention(width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.norm(x))
+        y: torch.Tensor = x + self.mlp(x)
+        return y
+
+
+class Nested(nn.Module):
+    """Most ops of a layer are in one module of it."""
+
+    def __init__(self, width: int = 8, layers: int = 4) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.layers = nn.ModuleList(Layer(width) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.model.layers:
+            x = layer(x)
+        return x.relu()
+
+
+@pytest.fixture(scope="module")
+def nested() -> Iterator[rx.Exploration]:
+    with rx.explore(Nested(), (torch.randn(4, 8),)) as ex:
+        yield ex
+
+
+def _inside(ex: rx.Exploration, *modules: str) -> list[str]:
+    return [
+        f"0/forward:{op.name}"
+        for op in ex.session.graph("0/forward").ops
+        if any(call.path == path for call in op.modules for path in modules)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("modules", "name", "alike"),
+    [
+        (["model.layers.0"], "layers.0", "layers"),
+        (["model.layers.0.attn"], "attn", "attn"),
+        (["model.layers.0.norm", "model.layers.0.mlp"], "norm + mlp", "norm + mlp"),
+        (["model.layers.0.mlp", "model.layers.1.mlp"], "mlp", "mlp"),
+        (["model.layers.0", "model.layers.1"], "layers.0 + layers.1", "layers"),
+        ([f"model.layers.{number}" for number in range(4)], "layers", "layers"),
+    ],
+)
+def test_a_selection_has_the_name_of_the_modules_that_were_taken(
+    nested: rx.Exploration, modules: list[str], name: str, alike: str
+) -> None:
+    choice = choice_for(_inside(nested, *modules), nested.session.graphs)
+    assert (choice.name, choice.name_alike) == (name, alike)
+
+
+def test_a_part_of_a_module_does_not_have_its_name(nested: rx.Exploration) -> None:
+    ops = _inside(nested, "model.layers.0.attn")
+    assert choice_for(ops[:1], nested.session.graphs).name == ops[0].rpartition(":")[2]
+    assert choice_for(ops[:-1], nested.session.graphs).name == "part of attn"

@@ -106,7 +106,7 @@ def test_a_config_not_applied_as_requested_has_a_warning() -> None:
 
 def test_a_failed_partition_shows_its_error() -> None:
     session = sessions.training_session(2, state=State.FAILED, error="CppCompileError: no compiler")
-    page = Page(to_html(*report.report_nodes(session, regions=False)))
+    page = Page(to_html(*report.report_nodes(session, without=("Regions",))))
     assert page.texts["td"][4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
     assert "mlp in 0/forward: CppCompileError: no compiler" in partitions_table(session).text()

@@ -30,7 +30,6 @@ export class Graph {
   cursor = -1;
   anchor = -1;
   clicked = ""; // what the last selection is of
-  module = ""; // of the box that was hovered last
   aim = "open"; // the camera's method that follows the picture until the window is moved by hand
   first = "";
   line = null;
@@ -186,9 +185,9 @@ export class Graph {
     },
     empty: () => [this.picture?.boxes === 0 && "This graph has no ops."],
     selected: () => [this.status],
-    // The modules around a node, each with those that it is in.
+    // The modules around the selection, each with those that it is in.
     trail: () => {
-      const names = this.module.split(".").filter(Boolean);
+      const names = this.picture?.module([...this.selection]).split(".").filter(Boolean) ?? [];
       return names.map((name, i) => {
         const module = names.slice(0, i + 1).join(".");
         return button("module", module, name, { title: `Select the nodes of module ${module}` });
@@ -326,10 +325,7 @@ export class Graph {
     this.showTip(box, x, y);
     if (box === this.hovered) return;
     this.hovered = box;
-    const nodes = this.picture.nodesIn(box);
-    if (nodes.length) this.module = this.picture.module(nodes[0]);
-    this.view.point(this.picture.idsOf(nodes));
-    fill(this.element("[data-bar=trail]"), this.parts.trail()); // nothing else: this follows the pointer
+    this.view.point(this.picture.idsOf(this.picture.nodesIn(box)));
     this.draw();
   }
 

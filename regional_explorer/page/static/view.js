@@ -167,6 +167,13 @@ export class SessionView {
       for (const pane of this.all("[role=tabpanel]")) pane.hidden = pane.ariaLabel !== of;
       for (const tab of this.all("[data-do=pane]")) Object.assign(tab, { ariaSelected: String(tab.dataset.of === of), tabIndex: tab.dataset.of === of ? 0 : -1 });
     }
+    const tab = does === "findings" && this.root.querySelector("[data-do=pane]");
+    if (tab) {
+      tab.closest("[data-column]").hidden = false;
+      this.open("pane", tab.dataset.of);
+      tab.closest("[data-column]").scrollIntoView({ block: "nearest" });
+      tab.focus({ preventScroll: true });
+    }
     for (const item of this.all("[data-do=column]")) item.ariaPressed = String(!this.all(`[data-column=${item.dataset.of}][hidden]`).length);
   }
 
