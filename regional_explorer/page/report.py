@@ -64,6 +64,7 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
     )
 
 
+COMPILING = (compile_costs_table, compile_times_table, caches_table, patterns_table)
 REGIONS, PROFILE = "Regions", "Where the time goes"
 """The sections that a panel has elsewhere."""
 
@@ -79,12 +80,7 @@ def _sections(session: Session) -> Mapping[str, Sequence[Table[Any]]]:
         REGIONS: [region_timings_table(session), regions_table(session)],
         PROFILE: profile_tables(session),
         "Pieces and their results": [partitions_table(session), numerics_table(session)],
-        "Compiling": [
-            compile_costs_table(session),
-            compile_times_table(session),
-            caches_table(session),
-            patterns_table(session),
-        ],
+        "Compiling": [table(session) for table in COMPILING],
         "Memory and graph breaks": [memory_table(session), kept_table(session), breaks_table(session)],
     }
 
@@ -101,16 +97,13 @@ def report_nodes(session: Session, *, without: Collection[str] = ()) -> list[Nod
     for title, section in _sections(session).items():
         tables = [table for table in section if table.shown_rows and title not in without]
         inside = [element for table in tables for element in replace(table, fold="").elements()]
-        if len(tables) > 1 and any(table.fold for table in tables):
-            opens = any(table.opens for table in tables)
-            elements.append(node("details", node("summary", title), *inside, open=opens))
-        else:
-            elements += [element for table in tables for element in table.elements()]
+        fold = node("details", node("summary", title), *inside, open=any(table.opens for table in tables))
+        elements += [fold] if len(tables) > 1 else [element for table in tables for element in table.elements()]
     return elements
 
 
-def _answer_nodes(session: Session) -> list[Node]:
-    return answer_nodes(answer_of(session), chart_nodes(bars_of(session)))
+def _answer_nodes(session: Session, after: Sequence[Node] | None = None) -> list[Node]:
+    return answer_nodes(answer_of(session), chart_nodes(bars_of(session)), after=after)
 
 
 def session_html(session: Session, *, picture: str | None = None, plans: Sequence[Node] = ()) -> str:
@@ -197,7 +190,7 @@ def page_html(session: Session, plans: Sequence[Node] = (), drawings: Mapping[st
     styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
     summary = " · ".join(f"{word} {text}" for word, text in summary_rows(session))
     title = [node("h1", session.title), node("p", summary, class_="rx-quiet")]
-    above = [*title, *_answer_nodes(session)]
+    above = [*title, *_answer_nodes(session, after=())]  # its reader can neither call ex nor measure
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = diagnostics_nodes(session.diagnostics, show_button)
     beside = (

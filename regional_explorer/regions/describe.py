@@ -60,9 +60,19 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
     if not wanted:  # ``mark`` says why nothing can pick these nodes
         return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else (), (), 1, *names)
     patterns = _Patterns(graphs, seen)
-    alike_ops = _alike_ops(wanted, graphs)
-    alike = patterns.describe(_bits(itertools.chain(*alike_ops)), clicked) if len(alike_ops) > 1 else ()
-    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(alike_ops)), *names)
+    this, alike_ops = patterns.describe(wanted, clicked), _alike_ops(wanted, graphs)
+    if len(alike_ops) < 2:  # noqa: PLR2004 - alone
+        return Choice(this, (), 1, *names)
+    wanted = _bits(itertools.chain(*alike_ops))
+    # If the same modules of all layers are these ops, they are cut as those of one layer are.
+    alike = tuple(
+        replace(one, patterns=tuple(dict.fromkeys(map(layer_glob, one.patterns))))
+        for one in this
+        if one.kind is SelectorKind.MODULES and not (one.within or one.without)
+    )
+    if len(alike) < len(this) or patterns.picked(alike) != wanted:
+        alike = patterns.describe(wanted, clicked)
+    return Choice(this, alike, len(alike_ops), *names)
 
 
 def selectors_for(
@@ -98,7 +108,9 @@ def _name_of_nodes(names: Collection[str], graphs: Sequence[Graph], *, alike: bo
     in_sight = {name: node for nodes in of_graphs if not nodes.keys().isdisjoint(names) for name, node in nodes.items()}
     scopes = {name: _scopes(node) for name, node in in_sight.items()}
     chosen = [name for name in scopes if name in names]
-    of_all, taken = (Counter(scope for name in some for scope in dict.fromkeys(scopes[name])) for some in (scopes, chosen))
+    of_all, taken = (
+        Counter(scope for name in some for scope in dict.fromkeys(scopes[name])) for some in (scopes, chosen)
+    )
     words: dict[str, None] = {}
     for name in chosen:
         whole = [scope for scope in scopes[name] if taken[scope] == of_all[scope]]
@@ -234,8 +246,11 @@ class _Patterns:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
             together = *_selectors(chosen), *self._node_selectors(left)
             selectors = min([together, *self._combinations(wanted, order)], key=_cost)
-        picked = _bits(origin for selector in selectors for origin in picked_origins(selector, self.graphs))
-        return selectors if picked & self.seen == wanted else self._node_selectors(wanted)
+        return selectors if self.picked(selectors) == wanted else self._node_selectors(wanted)
+
+    def picked(self, selectors: Iterable[Selector]) -> Origins:
+        """Return the origins in sight that selectors pick."""
+        return self.seen & _bits(origin for one in selectors for origin in picked_origins(one, self.graphs))
 
     def _node_selectors(self, origins: Origins) -> tuple[Selector, ...]:
         names = node_names(self.graphs, _members(origins))

@@ -259,9 +259,9 @@ class Table(Generic[R]):
 
     @property
     def opens(self) -> bool:
-        """Whether collapsible rows are shown at first."""
+        """Whether the rows are shown at first."""
         bad = (column.tone_of(row) in {"bad", "warn"} for column in self.shown_columns for row in self.shown_rows)
-        return self.fold == "unless bad" and any(bad)
+        return not self.fold or (self.fold == "unless bad" and any(bad))
 
 
 def head(title: str, class_: str | None = None) -> Node:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from regional_explorer.errors import count, fresh_names, listing
 from regional_explorer.record.graph import GraphKind, equal_layers, subgraph_names, subgraphs
@@ -78,8 +77,7 @@ def selection_buttons(shown: Shown) -> list[Node]:
         title = f"Make a region of {_text_of(selectors)}"
         return button(text, "mark picked", of, title=title, disabled=state.busy)
 
-    form = replace(state.mark, alike=False)
-    name = clean(name_of_mark(replace(state, mark=form), shown.session, picked), SHORT)
+    name = clean(state.mark.name.strip() or _unused(picked.name, shown.session), SHORT)
     alike = [mark_button(f"all {picked.count} alike", ALL_ALIKE, picked.alike)] if picked.alike else []
     return [mark_button(f"Mark {name}", THIS_ONE, picked.this), *alike]
 
@@ -88,8 +86,9 @@ def _text_of(selectors: Iterable[Selector | str]) -> str:
     """Return selectors as text; node names are left out."""
 
     def text(selector: Selector | str) -> str:
-        by_name = isinstance(selector, Selector) and selector.kind is SelectorKind.NODES
-        return f"{count(len(selector.patterns), 'node')} selected" if by_name else str(selector)
+        if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
+            return f"{count(len(selector.patterns), 'node')} selected"
+        return str(selector)
 
     return ", ".join(map(text, selectors))
 
@@ -129,7 +128,13 @@ def preview_nodes(shown: Shown) -> list[Node]:
     other_changes = "".join(f"; {region}: {before[region]} → {count(after[region], 'piece')}" for region in changed)
     size = pieces_text(len(partitions), ops[Direction.FORWARD], ops[Direction.BACKWARD])
     head = node(
-        "div", "Region ", node("b", clean(name, SHORT)), " would have ", node("b", size), f"{other_changes}.", role="status"
+        "div",
+        "Region ",
+        node("b", clean(name, SHORT)),
+        " would have ",
+        node("b", size),
+        f"{other_changes}.",
+        role="status",
     )
     shown_before = {(diagnostic.code, diagnostic.message) for diagnostic in session.diagnostics}
     messages = [
@@ -162,24 +167,21 @@ def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...
 def name_of_mark(state: PanelState, session: Session, choice: Choice) -> str:
     """Return the typed name of the next region, else a proposed name; ``choice`` has those of the selected nodes."""
     form = state.mark
-    if form.kind == SELECTION:
-        proposed = choice.name_alike if form.alike else choice.name
-    else:
-        proposed = name_of_pattern(form.kind, re.split(r"(?:^|\s)[-&]", form.pattern.strip())[0])
-    return form.name.strip() or unused_name(proposed, session)
+    if form.name.strip() or form.kind == SELECTION:
+        return form.name.strip() or _unused(choice.name_alike if form.alike else choice.name, session)
+    return proposed_name(form.kind, re.split(r"(?:^|\s)[-&]", form.pattern.strip())[0], session)
 
 
-def unused_name(name: str, session: Session) -> str:
-    """Return a name for a new region: ``name``, or with a number if a region has that name."""
-    return next(fresh_names(name or "region", {region.name for region in session.plan.regions}))
-
-
-def name_of_pattern(kind: str, pattern: str) -> str:
-    """Return what a pattern picks: ``mlp`` for ``blocks.*.mlp``, ``gelu`` for ``aten.gelu*``, ``step`` for ``step:3-7``."""
+def proposed_name(kind: str, pattern: str, session: Session) -> str:
+    """Return an unused name for what a pattern picks: ``mlp`` for ``blocks.*.mlp``, ``gelu`` for ``aten.gelu*``."""
     if kind == "modules":
-        return name_of_module(pattern)
+        return _unused(name_of_module(pattern), session)
     plain = pattern.partition(":")[0].removesuffix(".py") if kind == "lines" else pattern
     words = [word for word in re.findall(r"\w+", plain) if not word.isdigit()]
     if kind == "ops":  # namespace.op.overload
         words = words[1:2] or words
-    return words[-1] if words else ""
+    return _unused(words[-1] if words else "", session)
+
+
+def _unused(name: str, session: Session) -> str:
+    return next(fresh_names(name or "region", {region.name for region in session.plan.regions}))

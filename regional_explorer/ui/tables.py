@@ -320,8 +320,6 @@ def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
     """Return the rows of one kind that are shown, the longest first; each module is followed by those inside it."""
     rows = shares.by(kind)[:MOST_TIME_ROWS]
     places = {share.row.name: place for place, share in enumerate(rows)}
-    if kind is not ProfileKind.MODULE:
-        return rows
     return sorted(rows, key=lambda share: [places[name] for name in _around(share.row.name, places)])
 
 
@@ -347,7 +345,7 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
     head = node("tr", *(node("th", text, class_=None if text == kind else "rx-figure") for text in heads))
-    names = [share.row.name for share in rows] if kind is ProfileKind.MODULE else []
+    names = [share.row.name for share in rows]
     body = (_share_row(share, number, plan, names, busy=busy) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
     total = len(shares.by(kind))
@@ -359,10 +357,10 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     return [node("details", node("summary", f"By {kind}"), table, *more)]
 
 
-def _share_row(share: TimeShare, number: int, plan: Plan, modules: Collection[str], *, busy: bool) -> Node:
-    """Return a row; one of ``modules`` has the end of its name, indented below the module that it is in."""
+def _share_row(share: TimeShare, number: int, plan: Plan, names: Collection[str], *, busy: bool) -> Node:
+    """Return a row of those called ``names``; a module has the end of its name, below the module that it is in."""
     row, key = share.row, _row_key(share.row.kind, number)
-    name, around = clean(row.name), _around(row.name, modules)[:-1]
+    name, around = clean(row.name), _around(row.name, names)[:-1]
     ending = clean(row.name.removeprefix(f"{around[-1]}.") if around else row.name)
     times = f" × {share.times}" if share.times > 1 else ""
     marked = any(share.selector in region.selectors for region in plan.regions)

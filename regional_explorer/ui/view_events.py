@@ -39,7 +39,9 @@ def _select_nodes(control: Control, event: Event) -> None:
     nodes, clicked = tuple(event.names), CLICKED[event.of]
     if (nodes, clicked) == (control.state.selection, control.state.clicked):
         return
-    in_rows = set(nodes) <= set(control.nodes_of_rows(control.state))  # a part of the selected regions, as to split them
+    in_rows = set(nodes) <= set(
+        control.nodes_of_rows(control.state)
+    )  # a part of the selected regions, as to split them
     rows = control.state.selected_rows if in_rows else ()
     control.update(lambda state: state.with_rows_selected(rows).with_nodes_selected(nodes, clicked))
 

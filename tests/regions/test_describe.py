@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.export.to_source import plan_source
@@ -22,7 +21,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import choice_for, selectors_for
 from regional_explorer.regions.select import picked_origins
 from tests.shared import models as architectures
-from tests.shared import programs
+from tests.shared import programs, small_models
 
 SELECTIONS = 200
 MOST_BY_NAME = 0.05
@@ -258,51 +257,9 @@ def test_a_selection_has_selectors_for_itself_and_all_alike(
     assert (*texts, choice.count) == (this, alike, count)
 
 
-class Norm(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
-
-
-class Attention(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
-        self.q_norm = Norm()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights = (self.q_norm(self.q(x)) @ self.k(x).transpose(-1, -2)).softmax(-1)
-        mixed: torch.Tensor = self.o(weights @ self.v(x))
-        return mixed
-
-
-class Layer(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm, self.attn, self.mlp = Norm(), Attention(width), nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attn(self.norm(x))
-        y: torch.Tensor = x + self.mlp(x)
-        return y
-
-
-class Nested(nn.Module):
-    """Most ops of a layer are in one module of it."""
-
-    def __init__(self, width: int = 8, layers: int = 4) -> None:
-        super().__init__()
-        self.model = nn.Module()
-        self.model.layers = nn.ModuleList(Layer(width) for _ in range(layers))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.model.layers:
-            x = layer(x)
-        return x.relu()
-
-
 @pytest.fixture(scope="module")
 def nested() -> Iterator[rx.Exploration]:
-    with rx.explore(Nested(), (torch.randn(4, 8),)) as ex:
+    with rx.explore(small_models.Nested(), (torch.randn(4, 8),)) as ex:
         yield ex
 
 

@@ -215,7 +215,7 @@ export class Picture {
       opens = this.opens(box);
     const rows = [
       ["", opens && this.detail(box)],
-      ["holds", opens && `${counted(nodes.length, "node")} · + or double-click opens it`],
+      ["holds", opens && `${counted(nodes.length, "op")} · + or double-click opens it`],
       ["node", !opens && `${half(name)} = ${half(target)}`],
       ["gives", !opens && value],
       ["module", this.module(this.nodesIn(box))],
