@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from html import unescape
 
 import pytest
 from msgspec.structs import replace

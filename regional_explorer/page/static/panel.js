@@ -83,7 +83,7 @@ class Panel extends SessionView {
     const { target } = event;
     if (event.key !== "Enter" || target.tagName !== "INPUT") return super.key(item, event);
     if (target.dirty) this.press(target, event, target.value);
-    this.root.querySelector(`[data-do="${target.dataset.enter}"]`)?.click(); // the button of a form
+    this.root.querySelector(`[data-do="${target.dataset.enter}"]`)?.click();
   }
 }
 

@@ -160,7 +160,7 @@ export class SessionView {
       });
   }
 
-  // Panes and columns are shown and hidden at once, and without a kernel; what that then says is the same.
+  // Panes and columns are shown and hidden at once, without a kernel.
   open(does, of) {
     if (does === "column") for (const column of this.all(`[data-column=${of}]`)) column.hidden = !column.hidden;
     const name = { pane: of, findings: "why", why: "why" }[does];
