@@ -43,7 +43,6 @@ class Choice:
     alike: tuple[Selector, ...] = ()
     count: int = 1
     name: str = ""
-    name_alike: str = ""
 
 
 NO_CHOICE = Choice()
@@ -56,13 +55,13 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
     Among several selectors that pick the same nodes, the kind ``clicked`` is preferred.
     """
     wanted, seen = _selected_origins(nodes, graphs, clicked)
-    names = _name_of_nodes(set(nodes), graphs), _name_of_nodes(set(nodes), graphs, alike=True)
+    name = _name_of_nodes(set(nodes), graphs)
     if not wanted:  # ``mark`` says why nothing can pick these nodes
-        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else (), (), 1, *names)
+        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else (), (), 1, name)
     patterns = _Patterns(graphs, seen)
     this, alike_ops = patterns.describe(wanted, clicked), _alike_ops(wanted, graphs)
     if len(alike_ops) < 2:  # noqa: PLR2004 - alone
-        return Choice(this, (), 1, *names)
+        return Choice(this, (), 1, name)
     wanted = _bits(itertools.chain(*alike_ops))
     # If the same modules of all layers are these ops, they are cut as those of one layer are.
     alike = tuple(
@@ -72,7 +71,7 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
     )
     if len(alike) < len(this) or patterns.picked(alike) != wanted:
         alike = patterns.describe(wanted, clicked)
-    return Choice(this, alike, len(alike_ops), *names)
+    return Choice(this, alike, len(alike_ops), name)
 
 
 def selectors_for(
@@ -99,26 +98,23 @@ def name_of_module(path: str) -> str:
     return next((word for word in reversed(re.findall(r"\w+", path)) if not word.isdigit()), "")
 
 
-def _name_of_nodes(names: Collection[str], graphs: Sequence[Graph], *, alike: bool = False) -> str:
+def _name_of_nodes(names: Collection[str], graphs: Sequence[Graph]) -> str:
     """Return the name of nodes: the modules or functions that they are all of, and their other ops.
 
-    A module that only holds another one has the other's name, as in a picture. With ``alike`` layers have no numbers.
+    A module that only holds another one has the other's name, as in a picture.
     """
     of_graphs = [{f"{graph.id}:{node.name}": node for node in graph.ops} for graph in graphs]
     in_sight = {name: node for nodes in of_graphs if not nodes.keys().isdisjoint(names) for name, node in nodes.items()}
     scopes = {name: _scopes(node) for name, node in in_sight.items()}
     chosen = [name for name in scopes if name in names]
-    of_all, taken = (
-        Counter(scope for name in some for scope in dict.fromkeys(scopes[name])) for some in (scopes, chosen)
-    )
-    words: dict[str, None] = {}
+    of_all, taken = (Counter(scope for name in some for scope in {*scopes[name]}) for some in (scopes, chosen))
+    parts: dict[str, None] = {}
     for name in chosen:
         whole = [scope for scope in scopes[name] if taken[scope] == of_all[scope]]
-        innermost = [scope for scope in whole if taken[scope] == taken[whole[0]]][-1:]
-        words |= dict.fromkeys([name_of_module(layer_glob(scope) if alike else scope) for scope in innermost])
-        words |= {} if whole else {in_sight[name].op: None}
-    if len(words) > MOST_NAMED_PARTS and not alike:
-        return _name_of_nodes(names, graphs, alike=True)
+        parts |= {([scope for scope in whole if taken[scope] == taken[whole[0]]] or [in_sight[name].op])[-1]: None}
+    words = dict.fromkeys(map(name_of_module, parts))
+    if len(words) > MOST_NAMED_PARTS:  # such as several layers
+        words = dict.fromkeys(name_of_module(layer_glob(part)) for part in parts)
     common = [scope for name in chosen[:1] for scope in scopes[name] if taken[scope] == len(chosen)]
     if len(words) > MOST_NAMED_PARTS and common:
         return f"part of {name_of_module(common[-1])}"

@@ -168,7 +168,8 @@ def name_of_mark(state: PanelState, session: Session, choice: Choice) -> str:
     """Return the typed name of the next region, else a proposed name; ``choice`` has those of the selected nodes."""
     form = state.mark
     if form.name.strip() or form.kind == SELECTION:
-        return form.name.strip() or _unused(choice.name_alike if form.alike else choice.name, session)
+        name = re.sub(r"\.\d+", "", choice.name) if form.alike else choice.name  # of all layers: without a number
+        return form.name.strip() or _unused(name, session)
     return proposed_name(form.kind, re.split(r"(?:^|\s)[-&]", form.pattern.strip())[0], session)
 
 
