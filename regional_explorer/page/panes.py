@@ -6,7 +6,7 @@ import functools
 import linecache
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
@@ -99,13 +99,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A shown function; ``path`` is the path of its ``file``; ``library`` is True if the user did not write it."""
+    """A shown function; ``path`` is the path of its ``file``; ``folded`` is True if its lines are shown on request."""
 
     name: str
     file: str
     path: str
-    library: bool
+    folded: bool
     lines: tuple[Line, ...]
+
+    @property
+    def wraps(self) -> bool:
+        """Whether it does nothing but call another function."""
+        return not any(line.own for line in self.lines) and sum(bool(line.passing) for line in self.lines) == 1
 
 
 class _SourceFile:
@@ -154,7 +159,10 @@ def _file_lines(path: str) -> list[str]:
 
 
 def source_listing(session: Session) -> tuple[Function, ...]:
-    """Return the functions that the nodes of ``session`` come from, each line with its nodes."""
+    """Return the functions that the nodes of ``session`` come from, each line with its nodes.
+
+    The user's own functions come first, or else the model's; wrappers that a library puts around others come last.
+    """
     ops = [(graph.id, op) for graph in session.graphs for op in graph.ops if op.stack]
     lines_by_file = grouped((line.file, line) for line in dict.fromkeys(line for _, op in ops for line in op.stack))
     files = {path: _SourceFile(path, lines) for path, lines in lines_by_file.items()}
@@ -165,12 +173,12 @@ def source_listing(session: Session) -> tuple[Function, ...]:
     ]
     own_nodes = grouped((stack[-1], name) for name, stack in places)
     passing_nodes = grouped((place, name) for name, stack in places for place in dict.fromkeys(stack))
-    return tuple(
+    functions = [
         Function(
             name=clean(function.name, SHORT),
             file="cell" if is_cell(function.file) else clean(function.file.rsplit("/", 1)[-1], 2 * SHORT),
             path=sendable(function.file),
-            library=is_library(function.file),
+            folded=is_library(function.file),
             lines=tuple(
                 Line(
                     number,
@@ -182,7 +190,9 @@ def source_listing(session: Session) -> tuple[Function, ...]:
             ),
         )
         for function in dict.fromkeys(function for function, _ in passing_nodes)
-    )
+    ]
+    functions.sort(key=lambda function: (function.folded, function.folded and function.wraps))
+    return tuple(replace(function, folded=function.folded and number > 0) for number, function in enumerate(functions))
 
 
 MOST_REGION_CHIPS = 4
@@ -269,7 +279,7 @@ def source_pane(functions: Sequence[Function], lines: LineNodes, session: Sessio
                 aria_multiselectable="true",
                 aria_label=f"{function.name} in {function.file}",
             ),
-            open=not function.library,
+            open=not function.folded,
         )
         for function, elements in zip(functions, lines, strict=True)
         for start in [f"{function.file}:{function.lines[0].number}"]

@@ -7,7 +7,8 @@ import hashlib
 import json
 import textwrap
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -64,39 +65,46 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
     )
 
 
-def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
-    """Return the tables of a session in order, without tables that have neither rows nor a note.
+COMPILING = (compile_costs_table, compile_times_table, caches_table, patterns_table)
+REGIONS, PROFILE = "Regions", "Where the time goes"
+"""The sections that a panel has elsewhere."""
 
-    Args:
-        session: the record.
-        regions: whether the tables of regions are among them; a panel has its own.
-    """
-    tables: tuple[Table[Any], ...] = (
-        *run_time_tables(session),
-        tuning_table(session),
-        reconciliation_table(session),
-        *((region_timings_table(session), regions_table(session)) if regions else ()),
-        *profile_tables(session),
-        partitions_table(session),
-        numerics_table(session),
-        compile_costs_table(session),
-        compile_times_table(session),
-        caches_table(session),
-        patterns_table(session),
-        memory_table(session),
-        kept_table(session),
-        breaks_table(session),
-    )
+
+def _sections(session: Session) -> Mapping[str, Sequence[Table[Any]]]:
+    """Return the tables of a session in order, in sections by title."""
+    run_time, *phases = run_time_tables(session)
+    return {
+        "Run time": [run_time],
+        "Forward and backward": phases,
+        "Plans tried": [tuning_table(session)],
+        "How it adds up": [reconciliation_table(session)],
+        REGIONS: [region_timings_table(session), regions_table(session)],
+        PROFILE: profile_tables(session),
+        "Pieces and their results": [partitions_table(session), numerics_table(session)],
+        "Compiling": [table(session) for table in COMPILING],
+        "Memory and graph breaks": [memory_table(session), kept_table(session), breaks_table(session)],
+    }
+
+
+def report(session: Session) -> list[Table[Any]]:
+    """Return the tables of a session in order, without tables that have neither rows nor a note."""
+    tables = (table for section in _sections(session).values() for table in section)
     return [table for table in tables if table.shown_rows or table.empty]
 
 
-def report_nodes(session: Session, *, regions: bool = True) -> list[Node]:
-    """Return the tables of a session as elements; ``regions`` as in :func:`report`."""
-    return [element for table in report(session, regions=regions) for element in table.elements()]
+def report_nodes(session: Session, *, without: Collection[str] = ()) -> list[Node]:
+    """Return the tables of a session as elements, each section folded as a whole; those ``without`` are left out."""
+    elements: list[Node] = []
+    for title, section in _sections(session).items():
+        tables = [table for table in section if table.shown_rows and title not in without]
+        inside = [element for table in tables for element in replace(table, fold="").elements()]
+        fold = node("details", node("summary", title), *inside, open=any(table.opens for table in tables))
+        elements += [fold] if len(tables) > 1 else [element for table in tables for element in table.elements()]
+    return elements
 
 
-def _answer_nodes(session: Session) -> list[Node]:
-    return answer_nodes(answer_of(session), chart_nodes(bars_of(session)))
+def _answer_nodes(session: Session, after: Sequence[Node] | None = None) -> list[Node]:
+    return answer_nodes(answer_of(session), chart_nodes(bars_of(session)), after=after)
 
 
 def session_html(session: Session, *, picture: str | None = None, plans: Sequence[Node] = ()) -> str:
@@ -183,7 +191,7 @@ def page_html(session: Session, plans: Sequence[Node] = (), drawings: Mapping[st
     styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
     summary = " · ".join(f"{word} {text}" for word, text in summary_rows(session))
     title = [node("h1", session.title), node("p", summary, class_="rx-quiet")]
-    above = [*title, *_answer_nodes(session)]
+    above = [*title, *_answer_nodes(session, after=())]  # its reader can neither call ex nor measure
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = diagnostics_nodes(session.diagnostics, show_button)
     beside = (

@@ -160,6 +160,7 @@ class SectionBuilder:
         self.piece_names = piece_names(session, pieces)
         self.nodes = graph.by_name
         self.producers = producers(graph)
+        self.picks = Counter(self.producers.values())
         self.sources = sources(graph, self.producers)
         users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
         inputs = [node for node in graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and users[node.name]]
@@ -246,7 +247,7 @@ class SectionBuilder:
 
     def _look_and_texts(self, fold: Fold, op_texts: Sequence[str]) -> tuple[BoxLook, str, str]:
         """Return the look, the title and the second line of the box of a fold."""
-        ops = count(len(fold.nodes), "op")
+        ops = count(len(fold.nodes) + sum(self.picks[name] for name in fold.nodes), "op")  # as pieces and graphs count
         letters = "" if fold.piece else " ".join(paint(region).letter for region, _ in self._region_shares(fold))
         match fold.kind:
             case FoldKind.OP:

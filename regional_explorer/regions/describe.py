@@ -1,10 +1,11 @@
-"""Finds the shortest selectors that pick just the selected nodes, as a person would write them."""
+"""Finds the shortest selectors that pick just the selected nodes, as a person would write them, and their name."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import operator
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers
+from regional_explorer.errors import listing
+from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers, layer_glob
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.regions.select import LineRange, node_names, operator_names, picked_origins
@@ -32,7 +34,7 @@ Origins = int
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The selectors for nodes selected by pointer: of just these nodes, and of all alike nodes.
+    """The selectors and the name for nodes selected by pointer: of just these nodes, and of all alike nodes.
 
     ``alike`` picks the same nodes in each of the ``count`` equal modules; empty if the nodes are in no such module.
     """
@@ -40,6 +42,7 @@ class Choice:
     this: tuple[Selector, ...] = ()
     alike: tuple[Selector, ...] = ()
     count: int = 1
+    name: str = ""
 
 
 NO_CHOICE = Choice()
@@ -52,12 +55,23 @@ def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selecto
     Among several selectors that pick the same nodes, the kind ``clicked`` is preferred.
     """
     wanted, seen = _selected_origins(nodes, graphs, clicked)
+    name = _name_of_nodes(set(nodes), graphs)
     if not wanted:  # ``mark`` says why nothing can pick these nodes
-        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else ())
+        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else (), (), 1, name)
     patterns = _Patterns(graphs, seen)
-    alike_ops = _alike_ops(wanted, graphs)
-    alike = patterns.describe(_bits(itertools.chain(*alike_ops)), clicked) if len(alike_ops) > 1 else ()
-    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(alike_ops)))
+    this, alike_ops = patterns.describe(wanted, clicked), _alike_ops(wanted, graphs)
+    if len(alike_ops) < 2:  # noqa: PLR2004 - alone
+        return Choice(this, (), 1, name)
+    wanted = _bits(itertools.chain(*alike_ops))
+    # If the same modules of all layers are these ops, they are cut as those of one layer are.
+    alike = tuple(
+        replace(one, patterns=tuple(dict.fromkeys(map(layer_glob, one.patterns))))
+        for one in this
+        if one.kind is SelectorKind.MODULES and not (one.within or one.without)
+    )
+    if len(alike) < len(this) or patterns.picked(alike) != wanted:
+        alike = patterns.describe(wanted, clicked)
+    return Choice(this, alike, len(alike_ops), name)
 
 
 def selectors_for(
@@ -69,6 +83,47 @@ def selectors_for(
     named. Nodes that no selector picks, such as inputs, do not count.
     """
     return choice_for(nodes, graphs, clicked).this
+
+
+# ----------------------------------------------------------------------------------------------------------- their name
+
+MOST_NAMED_PARTS = 3
+"""A selection of more modules and ops is called a part of what they have in common."""
+
+
+def name_of_module(path: str) -> str:
+    """Return the end of a module's path or glob that names it: ``mlp``, ``layers.0``, or ``layers`` of ``layers.*``."""
+    if ending := re.search(r"(?:[^\W\d]\w*|^\d+)(?:\.\d+)*$", path):
+        return ending[0]
+    return next((word for word in reversed(re.findall(r"\w+", path)) if not word.isdigit()), "")
+
+
+def _name_of_nodes(names: Collection[str], graphs: Sequence[Graph]) -> str:
+    """Return the name of nodes: the modules or functions that they are all of, and their other ops.
+
+    A module that only holds another one has the other's name, as in a picture.
+    """
+    of_graphs = [{f"{graph.id}:{node.name}": node for node in graph.ops} for graph in graphs]
+    in_sight = {name: node for nodes in of_graphs if not nodes.keys().isdisjoint(names) for name, node in nodes.items()}
+    scopes = {name: _scopes(node) for name, node in in_sight.items()}
+    chosen = [name for name in scopes if name in names]
+    of_all, taken = (Counter(scope for name in some for scope in {*scopes[name]}) for some in (scopes, chosen))
+    parts: dict[str, None] = {}
+    for name in chosen:
+        whole = [scope for scope in scopes[name] if taken[scope] == of_all[scope]]
+        parts |= {([scope for scope in whole if taken[scope] == taken[whole[0]]] or [in_sight[name].op])[-1]: None}
+    words = dict.fromkeys(map(name_of_module, parts))
+    if len(words) > MOST_NAMED_PARTS:  # such as several layers
+        words = dict.fromkeys(name_of_module(layer_glob(part)) for part in parts)
+    common = [scope for name in chosen[:1] for scope in scopes[name] if taken[scope] == len(chosen)]
+    if len(words) > MOST_NAMED_PARTS and common:
+        return f"part of {name_of_module(common[-1])}"
+    return listing(words, MOST_NAMED_PARTS, joint=" + ")
+
+
+def _scopes(node: Node) -> list[str]:
+    """Return the paths of the modules around a node, or the functions if it is in no module; outermost first."""
+    return [call.path for call in node.modules if call.path] or [line.function for line in node.stack]
 
 
 def _selected_origins(
@@ -187,8 +242,11 @@ class _Patterns:
             chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
             together = *_selectors(chosen), *self._node_selectors(left)
             selectors = min([together, *self._combinations(wanted, order)], key=_cost)
-        picked = _bits(origin for selector in selectors for origin in picked_origins(selector, self.graphs))
-        return selectors if picked & self.seen == wanted else self._node_selectors(wanted)
+        return selectors if self.picked(selectors) == wanted else self._node_selectors(wanted)
+
+    def picked(self, selectors: Iterable[Selector]) -> Origins:
+        """Return the origins in sight that selectors pick."""
+        return self.seen & _bits(origin for one in selectors for origin in picked_origins(one, self.graphs))
 
     def _node_selectors(self, origins: Origins) -> tuple[Selector, ...]:
         names = node_names(self.graphs, _members(origins))

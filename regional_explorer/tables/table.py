@@ -255,8 +255,13 @@ class Table(Generic[R]):
         ]
         if not self.fold:
             return [title, *inside]
-        bad = any(column.tone_of(row) in {"bad", "warn"} for column in columns for row in shown)
-        return [node("details", node("summary", self.full_title), *inside, open=bad and self.fold == "unless bad")]
+        return [node("details", node("summary", self.full_title), *inside, open=self.opens)]
+
+    @property
+    def opens(self) -> bool:
+        """Whether the rows are shown at first."""
+        bad = (column.tone_of(row) in {"bad", "warn"} for column in self.shown_columns for row in self.shown_rows)
+        return not self.fold or (self.fold == "unless bad" and any(bad))
 
 
 def head(title: str, class_: str | None = None) -> Node:

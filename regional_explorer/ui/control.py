@@ -19,6 +19,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import NO_CHOICE, Choice, choice_for
 from regional_explorer.ui.jobs import Heartbeat, Jobs, LatestWorkRunner, Loop
 from regional_explorer.ui.mark_form import name_of_mark, selectors_of, suggestions
+from regional_explorer.ui.parts import whole_regions
 from regional_explorer.ui.state import CODE, SELECTION, PanelState, Problem, Shown
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class Control:
             before, after = self.state, change(self.state)
             nodes = self.nodes_of_rows(after)
             if nodes != self._nodes_of_rows:
-                self._nodes_of_rows, after = nodes, replace(after, selection=nodes, clicked=None)
+                self._nodes_of_rows = nodes
+                if after.selection is before.selection:
+                    after = replace(after, selection=nodes, clicked=None)
             outdated = _preview_key(after) != _preview_key(before)
             self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
@@ -85,9 +88,9 @@ class Control:
 
     @property
     def choice(self) -> Choice:
-        """The selectors for the selected nodes, while the form marks a selection."""
+        """The selectors for the selected nodes, while the form marks a selection that is no region yet."""
         state, graphs = self.state, self.session.graphs
-        if state.mark.kind != SELECTION:
+        if state.mark.kind != SELECTION or whole_regions(self.session, state.selection):
             return NO_CHOICE
         key = state.selection, state.clicked, graphs
         if self._choice[0] != key:
@@ -154,10 +157,9 @@ class Control:
         """
         self.previews.cancel()
         state, selectors = self.state, selectors_of(self.state, self.choice)
-        by_rows = state.mark.kind == SELECTION and set(state.selection) == set(self._nodes_of_rows)
-        if state.job is not None or not selectors or by_rows:
+        if state.job is not None or not selectors:
             return
-        name = name_of_mark(state, self.session)
+        name = name_of_mark(state, self.session, self.choice)
 
         def preview_mark(outdated: threading.Event) -> None:
             preview: Preview | str

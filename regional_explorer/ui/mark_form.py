@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from regional_explorer.errors import count, fresh_names
+from regional_explorer.errors import count, fresh_names, listing
 from regional_explorer.record.graph import GraphKind, equal_layers, subgraph_names, subgraphs
 from regional_explorer.record.partition import Preview
-from regional_explorer.record.plan import Selector, SelectorKind
+from regional_explorer.record.plan import Direction, Selector, SelectorKind
 from regional_explorer.record.session import Session
-from regional_explorer.regions.describe import Choice
+from regional_explorer.regions.describe import Choice, name_of_module
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.tables.plan import diagnostic_item
-from regional_explorer.ui.parts import alert, button, choice, field
+from regional_explorer.ui.parts import alert, button, choice, field, pieces_text, whole_regions
 from regional_explorer.ui.state import SELECTION, MarkForm, PanelState, Shown
 
 PATTERN_HINTS = {
@@ -31,27 +30,34 @@ THIS_ONE, ALL_ALIKE = "this", "alike"
 
 
 def mark_form(shown: Shown) -> list[Node]:
-    """Return the form that marks a region."""
-    form, busy = shown.state.mark, shown.state.busy
+    """Return the form that marks a region; it has the same fields, in the same places, whatever is selected."""
+    form, busy, picked = shown.state.mark, shown.state.busy, shown.choice
     list_id = f"rx-{shown.key}"
     by_selection = form.kind == SELECTION
-    selectors = selectors_of(shown.state, shown.choice) if by_selection else ()
-    selection_text = ", ".join(map(_selector_text, selectors))
-    scopes = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
+    scopes = [(THIS_ONE, "this one"), *([(ALL_ALIKE, f"all {picked.count} alike")] if picked.alike else [])]
     fields = node(
         "div",
         choice("Mark by", "kind", ((kind, kind) for kind in PATTERN_HINTS), form.kind, disabled=busy),
         field(
             "Pattern",
             "pattern",
-            selection_text if by_selection else form.pattern,
+            _text_of(selectors_of(shown.state, picked)) if by_selection else form.pattern,
             placeholder=PATTERN_HINTS[form.kind],
             list=None if by_selection else list_id,
             data_live=True,
+            data_enter="mark",
             disabled=busy or by_selection,
         ),
-        *([choice("Which", "alike", scopes, scopes[form.alike][0], disabled=busy)] if shown.choice.alike else []),
-        field("Name", "name", form.name, placeholder="of the region", data_live=True, disabled=busy),
+        choice("Which", "alike", scopes, (THIS_ONE, ALL_ALIKE)[form.alike], disabled=busy or not picked.alike),
+        field(
+            "Name",
+            "name",
+            form.name,
+            placeholder=name_of_mark(shown.state, shown.session, picked) if picked.this else "of the region",
+            data_live=True,
+            data_enter="mark",
+            disabled=busy,
+        ),
         button("Mark", "mark", title="Mark this as a region, without tracing again", disabled=busy),
         class_="rx-marking",
     )
@@ -60,24 +66,31 @@ def mark_form(shown: Shown) -> list[Node]:
 
 
 def selection_buttons(shown: Shown) -> list[Node]:
-    """Return buttons that mark the nodes selected by hand, alone or in all equal modules; empty for selected rows."""
-    if not shown.choice.this or shown.state.selected_rows or shown.state.mark.kind != SELECTION:
+    """Return buttons that mark the nodes selected by hand, alone or in all equal modules; of a region, its name."""
+    state, picked = shown.state, shown.choice
+    if names := whole_regions(shown.session, state.selection):
+        return [node("span", "These ops are region ", node("b", listing([clean(name, SHORT) for name in names])), ".")]
+    if not picked.this:
         return []
-    name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
-    selection = ", ".join(map(_selector_text, shown.choice.this))
-    buttons = [button(f"Mark {name}", "mark picked", THIS_ONE, title=f"Make a region of {selection}", disabled=busy)]
-    if shown.choice.alike:
-        selection = ", ".join(map(_selector_text, shown.choice.alike))
-        text = f"all {shown.choice.count} alike"
-        buttons.append(button(text, "mark picked", ALL_ALIKE, title=f"Make a region of {selection}", disabled=busy))
-    return buttons
+
+    def mark_button(text: str, of: str, selectors: Sequence[Selector]) -> Node:
+        title = f"Make a region of {_text_of(selectors)}"
+        return button(text, "mark picked", of, title=title, disabled=state.busy)
+
+    name = clean(state.mark.name.strip() or _unused(picked.name, shown.session), SHORT)
+    alike = [mark_button(f"all {picked.count} alike", ALL_ALIKE, picked.alike)] if picked.alike else []
+    return [mark_button(f"Mark {name}", THIS_ONE, picked.this), *alike]
 
 
-def _selector_text(selector: str | Selector) -> str:
-    """Return a selector as text; node names are left out."""
-    if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
-        return f"{count(len(selector.patterns), 'node')} selected"
-    return str(selector)
+def _text_of(selectors: Iterable[Selector | str]) -> str:
+    """Return selectors as text; node names are left out."""
+
+    def text(selector: Selector | str) -> str:
+        if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
+            return f"{count(len(selector.patterns), 'node')} selected"
+        return str(selector)
+
+    return ", ".join(map(text, selectors))
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
@@ -99,7 +112,7 @@ def suggestions(session: Session) -> dict[str, list[str]]:
 
 
 def preview_nodes(shown: Shown) -> list[Node]:
-    """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
+    """Return the pieces and ops that the region would have, changes to other regions, and new diagnostics."""
     form, session = shown.state.mark, shown.session
     preview, name = form.preview, form.previewed_name
     if preview is None or form.error:  # the error says why there is no preview
@@ -107,22 +120,20 @@ def preview_nodes(shown: Shown) -> list[Node]:
     if isinstance(preview, str):
         return [node("span", preview, class_="rx-quiet")]
     partitions = [part for part in preview.partitions if part.region == name]
-    ops = sorted({len(part.nodes) for part in partitions})
-    sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
-    by_graph = Counter(part.graph for part in partitions)
-    graphs = ", ".join(f"{number} in {graph}" for graph, number in by_graph.items())
-    places = f" ({graphs})" if graphs else ""
+    ops = Counter[Direction]()
+    for part in partitions:
+        ops[Direction.of_graph(part.graph)] += len(part.nodes)
     before, after = (Counter(part.region for part in parts) for parts in (session.partitions, preview.partitions))
     changed = (region for region in before if region != name and before[region] != after[region])
-    other_changes = "".join(f"; {region}: {before[region]} → {after[region]}" for region in changed)
-    partition_count = node("b", count(len(partitions), "partition"))
+    other_changes = "".join(f"; {region}: {before[region]} → {count(after[region], 'piece')}" for region in changed)
+    size = pieces_text(len(partitions), ops[Direction.FORWARD], ops[Direction.BACKWARD])
     head = node(
         "div",
         "Region ",
         node("b", clean(name, SHORT)),
-        " would give ",
-        partition_count,
-        f"{sizes}{places}{other_changes}.",
+        " would have ",
+        node("b", size),
+        f"{other_changes}.",
         role="status",
     )
     shown_before = {(diagnostic.code, diagnostic.message) for diagnostic in session.diagnostics}
@@ -142,10 +153,6 @@ def previewed_nodes(form: MarkForm) -> list[str]:
     return [f"{part.graph}:{name}" for part in partitions for name in part.nodes]
 
 
-COMMON_SHARE = 0.5
-"""The share of the selected nodes that must be in one module for its name to be proposed."""
-
-
 def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...]:
     """Return the form's selectors, as arguments of ``mark``; empty while the form is incomplete.
 
@@ -157,50 +164,25 @@ def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...
     return (pattern if pattern[:1] in {"-", "&"} else f"{form.kind}:{pattern}",) if pattern else ()
 
 
-def name_of_mark(state: PanelState, session: Session) -> str:
-    """Return the typed name of the next region, else a proposed name."""
-    form, selector = state.mark, dict[str, Any]()
-    if form.kind == SELECTION and state.selection:
-        selector = {"nodes": state.selection}
-    elif pattern := form.pattern.strip():
-        selector = {form.kind: re.split(r"(?:^|\s)[-&]", pattern)[0]}
-    return form.name.strip() or proposed_name(selector, session)
+def name_of_mark(state: PanelState, session: Session, choice: Choice) -> str:
+    """Return the typed name of the next region, else a proposed name; ``choice`` has those of the selected nodes."""
+    form = state.mark
+    if form.name.strip() or form.kind == SELECTION:
+        name = re.sub(r"\.\d+", "", choice.name) if form.alike else choice.name  # of all layers: without a number
+        return form.name.strip() or _unused(name, session)
+    return proposed_name(form.kind, re.split(r"(?:^|\s)[-&]", form.pattern.strip())[0], session)
 
 
-def proposed_name(selector: Mapping[str, Any], session: Session) -> str:
-    """Return an unused name for a region marked by ``selector``, the keyword arguments of ``mark``; "" if it is empty.
-
-    ``blocks.*.mlp`` gives ``mlp``, ``aten.gelu*`` gives ``gelu``, ``step:3-7`` gives ``step``; selected nodes give the
-    name of the module, the op or the function they have in common.
-    """
-    if not selector:
-        return ""
-    (kind, argument), *_ = selector.items()
-    word = _word_of_nodes(set(argument), session) if kind == "nodes" else _word_of_pattern(kind, str(argument))
-    return next(fresh_names(word or "region", {region.name for region in session.plan.regions}))
-
-
-def _word_of_pattern(kind: str, pattern: str) -> str:
+def proposed_name(kind: str, pattern: str, session: Session) -> str:
+    """Return an unused name for what a pattern picks: ``mlp`` for ``blocks.*.mlp``, ``gelu`` for ``aten.gelu*``."""
+    if kind == "modules":
+        return _unused(name_of_module(pattern), session)
     plain = pattern.partition(":")[0].removesuffix(".py") if kind == "lines" else pattern
     words = [word for word in re.findall(r"\w+", plain) if not word.isdigit()]
     if kind == "ops":  # namespace.op.overload
         words = words[1:2] or words
-    return words[-1] if words else ""
+    return _unused(words[-1] if words else "", session)
 
 
-def _word_of_nodes(node_names: set[str], session: Session) -> str:
-    nodes = [node for graph in session.graphs for node in graph.ops if f"{graph.id}:{node.name}" in node_names]
-    ops = {node.op for node in nodes}
-    if len(ops) == 1:
-        return ops.pop()
-    nodes_per_module = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
-    # The innermost of the modules that hold most of the nodes.
-    common_modules = [path for path, contained in nodes_per_module.items() if contained > COMMON_SHARE * len(nodes)]
-    if common_modules:
-        return _last_word(max(common_modules, key=len))
-    functions = {node.source.function for node in nodes if node.source is not None}
-    return functions.pop().rpartition(".")[2] if len(functions) == 1 else ""
-
-
-def _last_word(path: str) -> str:
-    return next((word for word in reversed(path.split(".")) if word and not word.isdigit()), "")
+def _unused(name: str, session: Session) -> str:
+    return next(fresh_names(name or "region", {region.name for region in session.plan.regions}))

@@ -10,7 +10,7 @@ import traitlets
 
 from regional_explorer.page.graph import SHARE
 from regional_explorer.page.panes import columns
-from regional_explorer.page.report import report_nodes
+from regional_explorer.page.report import PROFILE, REGIONS, report_nodes
 from regional_explorer.page.static import script, style
 from regional_explorer.record.files import plan_line
 from regional_explorer.style.element import Node, node
@@ -59,16 +59,18 @@ class Part:
 ABOVE: Mapping[str, Part] = {
     "gone": Part(lambda _: [], {"class_": "rx-alert", "role": "alert"}),  # the page fills it when its kernel is gone
     "header": Part(header, {"class_": "rx-header"}),
-    "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
+    "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "problem": Part(problem, {"class_": "rx-alert"}),
     "answer": Part(answer_part, {"class_": "rx-answer"}),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),
     "editing": Part(edit_bar, {"class_": "rx-editing"}),
     "marking": Part(mark_form, {"class_": "rx-mark"}),
+}
+UNDER = {  # what a selection changes is below the graph, so that the graph stays where it is
+    "picked": Part(selection_buttons, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
-UNDER = {"picked": Part(selection_buttons, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"})}
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
     WHY: Part(why_pane, {"class_": "rxt rx-why"}),
@@ -78,7 +80,9 @@ BESIDE: Mapping[str, Part] = {
 }
 BELOW: Mapping[str, Part] = {
     "plans": Part(plans, {"class_": "rxt rx-compare"}, session_shown),
-    "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, session_shown),
+    "results": Part(
+        lambda shown: report_nodes(shown.session, without=(REGIONS, PROFILE)), {"class_": "rx-results"}, session_shown
+    ),
 }
 PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
 """Every part by name, in order: above the columns, under the graph, beside graph and source (one at a time), below."""

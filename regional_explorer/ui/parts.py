@@ -59,6 +59,11 @@ def alert(error: str) -> list[Node]:
     return [node("div", toned(error, "bad"), role="alert", class_="rx-error")] if error else []
 
 
+def pieces_text(pieces: int, forward: int, backward: int) -> str:
+    """Return the size of a region: its pieces, and its ops in the forward and in the backward."""
+    return f"{count(pieces, 'piece')}, {f'{forward} + {backward} ops' if backward else count(forward, 'op')}"
+
+
 MAX_BUDGET_S = 3600.0
 NO_OWNER = "...  # Put your exploration here: no variable holds it."
 """The text in copied code in place of an exploration that has no Python expression."""
@@ -344,14 +349,14 @@ EDITS: Mapping[str, Edit] = {
 
 
 def edit_bar(shown: Shown) -> list[Node]:
-    """Return a name field and a row of buttons, disabled where they do not apply; empty without a selection."""
+    """Return a name field and a row of buttons, disabled where they do not apply; empty without regions."""
     state = shown.state
+    if not state.plan.regions:
+        return []
     regions = [state.plan[name] for name in state.selected_rows]
     carvable = partly_selected(shown.session, state.selection)
-    if not regions and not carvable:
-        return []
-    names = node("b", listing([clean(name, SHORT) for name in state.selected_rows or carvable], MOST_NAMED_REGIONS))
-    selected = [names, " selected"] if regions else ["Ops of ", names]
+    names = listing([clean(name, SHORT) for name in state.selected_rows or carvable], MOST_NAMED_REGIONS)
+    selected = [*([] if regions else ["ops of "] if carvable else ["no region"]), node("b", names), " selected"]
     name_field = node(
         "input",
         type="text",
@@ -361,6 +366,7 @@ def edit_bar(shown: Shown) -> list[Node]:
         title="A new name for the selected region, or for the merged one",
         data_do="new name",
         data_live=True,
+        data_enter="rename",
         disabled=state.busy,
     )
     buttons = (
@@ -383,3 +389,14 @@ def partly_selected(session: Session, selection: Sequence[str]) -> dict[str, lis
         if 0 < len(selected) < len(region_nodes):
             nodes_by_region[region.name] = selected
     return nodes_by_region
+
+
+def whole_regions(session: Session, selection: Collection[str]) -> tuple[str, ...]:
+    """Return the regions whose pieces, each as a whole, are the selection; empty if it is anything else."""
+    pieces = [(part.region, part.graph, part.nodes) for part in session.partitions]
+    pieces += [(name, graph, nodes) for name, members in session.members.items() for graph, nodes in members.items()]
+    selected = set(selection)
+    whole = [(region, {f"{graph}:{name}" for name in nodes}) for region, graph, nodes in pieces]
+    whole = [(region, nodes) for region, nodes in whole if nodes and nodes <= selected]
+    covered = set[str]().union(*(nodes for _, nodes in whole))
+    return tuple(dict.fromkeys(region for region, _ in whole)) if covered == selected else ()

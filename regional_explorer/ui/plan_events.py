@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from regional_explorer.record.action import ActionKind
 from regional_explorer.record.answer import answer_of
 from regional_explorer.record.bars import bars_of
 from regional_explorer.record.configs import PRESETS
-from regional_explorer.record.plan import DEFAULT, Direction, Plan, config_of
+from regional_explorer.record.plan import DEFAULT, Direction, Plan, Selector, config_of
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
 from regional_explorer.ui.answer import first_suggestions
@@ -169,21 +169,23 @@ def _edit_event(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
 # -------------------------------------------------------------------------------------------------------------- marking
 
 
+def _mark(control: Control, region: str, selectors: Sequence[Selector | str], **form: Any) -> None:
+    """Mark a region and select it; ``form`` are fields of the form afterwards."""
+    control.edit(
+        lambda ex: ex.mark(region, *selectors),
+        lambda state, plan: replace(state.edited(plan).with_rows_selected([region]), mark=replace(state.mark, **form)),
+    )
+
+
 def _mark_suggested(control: Control, event: Event) -> None:
     suggestion = next(region for region in first_suggestions(control.session) if region.name == event.of)
-    control.edit(
-        lambda ex: ex.mark(suggestion.name, *suggestion.selectors),
-        lambda state, plan: state.edited(plan).with_rows_selected([suggestion.name]),
-    )
+    _mark(control, suggestion.name, suggestion.selectors)
 
 
 def _mark_time_row(control: Control, event: Event) -> None:
     row = time_share(control.session, event.of)
     if row is not None and (selector := row[1].selector) is not None:
-        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
-        control.edit(
-            lambda ex: ex.mark(name, selector), lambda state, plan: state.edited(plan).with_rows_selected([name])
-        )
+        _mark(control, proposed_name(selector.kind, selector.patterns[0], control.session), [selector])
 
 
 def _fill_mark(control: Control, **fields: Any) -> None:
@@ -193,15 +195,14 @@ def _fill_mark(control: Control, **fields: Any) -> None:
 
 def _mark_region(control: Control, _event: Event) -> None:
     """Mark a region by the form, with the typed name, else the proposed name; show an error in the form."""
-    selectors, name = selectors_of(control.state, control.choice), name_of_mark(control.state, control.session)
+    state, choice = control.state, control.choice
+    selectors = selectors_of(state, choice)
     if not selectors:
-        _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
+        _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[state.mark.kind]}.")
         return
     try:
-        control.edit(
-            lambda ex: ex.mark(name, *selectors),
-            lambda state, plan: replace(state.edited(plan), mark=replace(state.mark, pattern="", name="", error="")),
-        )
+        region = name_of_mark(state, control.session, choice)
+        _mark(control, region, selectors, pattern="", name="", alike=False, error="")
     except SelectorError as error:
         _fill_mark(control, error=str(error))
 

@@ -217,10 +217,10 @@ class PanelState:
 
     def with_nodes_selected(self, nodes: Iterable[str], clicked: SelectorKind | None = None) -> Self:
         """Return the state with ``nodes`` selected by hand, which the form marks next."""
-        state = replace(self, selection=tuple(nodes), clicked=clicked, mark=replace(self.mark, alike=False))
+        state = replace(self, selection=tuple(nodes), clicked=clicked, mark=replace(self.mark, alike=False, error=""))
         if not state.selection or state.mark.kind == SELECTION:
             return state
-        return replace(state, mark=replace(state.mark, kind=SELECTION, pattern="", error=""))
+        return replace(state, mark=replace(state.mark, kind=SELECTION, pattern=""))
 
     def with_rows_selected(self, names: Iterable[str]) -> Self:
         """Return the state with exactly the rows ``names`` selected."""

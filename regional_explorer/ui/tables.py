@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from regional_explorer.compiler.region_config import catalogue
@@ -22,7 +23,7 @@ from regional_explorer.style.formats import NONE, duration, interval, is_withhel
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.table import chip
 from regional_explorer.ui.answer import suggestion_row
-from regional_explorer.ui.parts import alert, button
+from regional_explorer.ui.parts import alert, button, pieces_text
 from regional_explorer.ui.state import CONFIG, SELECTOR, InvalidInput, Shown, Sort
 
 MOST_CONFIG_CHIPS = 4
@@ -141,7 +142,7 @@ def _picks_cell(row: RegionRow) -> list[Node | str]:
     forward, backward = summary.ops_forward, summary.ops_backward
     pieces = node(
         "span",
-        f"{count(len(summary.partitions), 'piece')}, {f'{forward} + {backward}' if backward else forward} ops",
+        pieces_text(len(summary.partitions), forward, backward),
         class_="rx-quiet",
         title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph; "
         f"{count(summary.artifacts, 'artifact')}",
@@ -335,8 +336,15 @@ def time_table(shown: Shown) -> list[Node]:
 
 
 def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
-    """Return the rows of one kind that are shown."""
-    return shares.by(kind)[:MOST_TIME_ROWS]
+    """Return the rows of one kind that are shown, the longest first; each module is followed by those inside it."""
+    rows = shares.by(kind)[:MOST_TIME_ROWS]
+    places = {share.row.name: place for place, share in enumerate(rows)}
+    return sorted(rows, key=lambda share: [places[name] for name in _around(share.row.name, places)])
+
+
+def _around(path: str, rows: Collection[str]) -> list[str]:
+    """Return the names of the rows that a module is in, outermost first, and its own."""
+    return [name for name in itertools.accumulate(path.split("."), "{}.{}".format) if name in rows]
 
 
 def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | None:
@@ -356,7 +364,8 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
     head = node("tr", *(node("th", text, class_=None if text == kind else "rx-figure") for text in heads))
-    body = (_share_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
+    names = [share.row.name for share in rows]
+    body = (_share_row(share, number, plan, names, busy=busy) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
     total = len(shares.by(kind))
     more = [node("p", f"The longest {len(rows)} of {total}.", class_="rx-quiet")] if total > len(rows) else []
@@ -367,9 +376,11 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     return [node("details", node("summary", f"By {kind}"), table, *more)]
 
 
-def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
+def _share_row(share: TimeShare, number: int, plan: Plan, names: Collection[str], *, busy: bool) -> Node:
+    """Return a row of those called ``names``; a module has the end of its name, below the module that it is in."""
     row, key = share.row, _row_key(share.row.kind, number)
-    name = clean(row.name)
+    name, around = clean(row.name), _around(row.name, names)[:-1]
+    ending = clean(row.name.removeprefix(f"{around[-1]}.") if around else row.name)
     times = f" × {share.times}" if share.times > 1 else ""
     marked = any(share.selector in region.selectors for region in plan.regions)
     facts = [
@@ -381,12 +392,12 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
     ]
     word, title, label = "Marked" if marked else "Mark", f"Make {name} a region", f"Mark {name}"
     mark_button = button(word, "mark time", key, disabled=busy or marked, title=title, aria_label=label)
-    about = "Select its ops in the graph and in the source"
-    show_button = button(f"{name}{times}", "show time", key, title=about, class_="rx-flat")
+    about = "select its ops in the graph and in the source"
+    show_button = button(f"{ending}{times}", "show time", key, title=f"{name}: {about}", class_="rx-flat")
     share_bar = node("i", style=f"width:{100 * row.share:.1f}%")
     return node(
         "tr",
-        node("td", show_button if row.ops else name),
+        node("td", show_button if row.ops else name, style=f"padding-left:{len(around)}em"),
         node("td", percent(row.share), share_bar, class_="rx-figure"),
         node("td", duration(row.seconds.value), class_="rx-figure", title="; ".join(filter(None, facts))),
         node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),

@@ -37,8 +37,13 @@ CLICKED: Mapping[str, SelectorKind | None] = {
 def _select_nodes(control: Control, event: Event) -> None:
     """Take over the selection in the graph or beside it."""
     nodes, clicked = tuple(event.names), CLICKED[event.of]
-    if (nodes, clicked) != (control.state.selection, control.state.clicked):
-        control.update(lambda state: state.with_nodes_selected(nodes, clicked))
+    if (nodes, clicked) == (control.state.selection, control.state.clicked):
+        return
+    in_rows = set(nodes) <= set(
+        control.nodes_of_rows(control.state)
+    )  # a part of the selected regions, as to split them
+    rows = control.state.selected_rows if in_rows else ()
+    control.update(lambda state: state.with_rows_selected(rows).with_nodes_selected(nodes, clicked))
 
 
 def _reveal(control: Control, nodes: Iterable[str]) -> None:

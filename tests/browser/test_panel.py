@@ -340,7 +340,7 @@ def test_a_selection_in_a_second_panel_survives_undo(notebook: Lab) -> None:
     other.kind.select_option("modules")
     other.pattern.fill("1")
     other.pattern.press("Tab")
-    expect(other.preview).to_contain_text("region would give 2 partitions of 1 op")
+    expect(other.preview).to_contain_text("Region 1 would have 2 pieces, 1 + 1 ops")
     other.mark("act")
     expect(other.row("act")).to_contain_text("not compiled")
     assert notebook.kernel_value("[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"

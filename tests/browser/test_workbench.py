@@ -68,7 +68,7 @@ def test_the_preview_appears_while_typing_and_highlights_matches(panel: Explorer
     suggested = options.evaluate_all("found => found.map(one => one.value)")
     assert suggested[:3] == ["layers.*", "layers.*.ffn", "layers.*.ffn.0"]
     panel.pattern.press_sequentially("layers.*.ffn")
-    expect(panel.preview).to_contain_text("Region ffn would give 12 partitions", timeout=20_000)
+    expect(panel.preview).to_contain_text("Region ffn would have 12 pieces", timeout=20_000)
     expect(panel.graph.count).to_contain_text("found")
     panel.press("Mark")
     expect(panel.row("ffn")).to_contain_text("not compiled")
@@ -83,7 +83,7 @@ def test_selecting_nodes_sets_the_form_to_mark_the_selection(panel: Explorer) ->
 
 def test_an_equal_module_is_marked_alone_or_with_all_others(panel: Explorer) -> None:
     panel.graph.search.fill("module:layers.0")
-    panel.graph.search.press("Enter")
+    panel.graph.button("Select all matches").click()
     panel.root.locator("[data-do=module][data-of='layers.0']").click()
     expect(panel.pattern).to_have_value("modules:layers.0")
     panel.root.locator("select[data-do=alike]").select_option("all 6 alike")

@@ -21,7 +21,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import choice_for, selectors_for
 from regional_explorer.regions.select import picked_origins
 from tests.shared import models as architectures
-from tests.shared import programs
+from tests.shared import programs, small_models
 
 SELECTIONS = 200
 MOST_BY_NAME = 0.05
@@ -255,3 +255,40 @@ def test_a_selection_has_selectors_for_itself_and_all_alike(
     choice = choice_for(nodes, ex.session.graphs, clicked)
     texts = [", ".join(map(str, selectors)) for selectors in (choice.this, choice.alike)]
     assert (*texts, choice.count) == (this, alike, count)
+
+
+@pytest.fixture(scope="module")
+def nested() -> Iterator[rx.Exploration]:
+    with rx.explore(small_models.Nested(), (torch.randn(4, 8),)) as ex:
+        yield ex
+
+
+def _inside(ex: rx.Exploration, *modules: str) -> list[str]:
+    return [
+        f"0/forward:{op.name}"
+        for op in ex.session.graph("0/forward").ops
+        if any(call.path == path for call in op.modules for path in modules)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("modules", "name"),
+    [
+        (["model.layers.0"], "layers.0"),
+        (["model.layers.0.attn"], "attn"),
+        (["model.layers.0.norm", "model.layers.0.mlp"], "norm + mlp"),
+        (["model.layers.0.mlp", "model.layers.1.mlp"], "mlp"),
+        (["model.layers.0", "model.layers.1"], "layers.0 + layers.1"),
+        ([f"model.layers.{number}" for number in range(4)], "layers"),
+    ],
+)
+def test_a_selection_has_the_name_of_the_modules_that_were_taken(
+    nested: rx.Exploration, modules: list[str], name: str
+) -> None:
+    assert choice_for(_inside(nested, *modules), nested.session.graphs).name == name
+
+
+def test_a_part_of_a_module_does_not_have_its_name(nested: rx.Exploration) -> None:
+    ops = _inside(nested, "model.layers.0.attn")
+    assert choice_for(ops[:1], nested.session.graphs).name == ops[0].rpartition(":")[2]
+    assert choice_for(ops[:-1], nested.session.graphs).name == "part of attn"

@@ -86,7 +86,7 @@ def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
     session = sessions.training_session(40)
     scene = compose(session)
     stack = box_of(scene, "mm20")
-    assert (stack.look, stack.title, stack.detail) == (BoxLook.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
+    assert (stack.look, stack.title, stack.detail) == (BoxLook.STACK, "layers.1–39 × 39", "Layer · 234 ops · A")
     assert stack.shares == ((0, 117),)
     assert box_of(scene, "mm0").look is BoxLook.OP
 

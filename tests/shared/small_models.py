@@ -130,3 +130,45 @@ class Experts(nn.Module):
         mixed = torch.zeros_like(probabilities).scatter(-1, chosen, weights)
         z = torch.einsum("etf,efd->etd", F.silu(torch.einsum("td,edf->etf", y, self.up)), self.down)
         return (x + (mixed.t().unsqueeze(-1) * z).sum(0)).square().mean()
+
+
+class Norm(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.q_norm = Norm()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = (self.q_norm(self.q(x)) @ self.k(x).transpose(-1, -2)).softmax(-1)
+        mixed: torch.Tensor = self.o(weights @ self.v(x))
+        return mixed
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.attn, self.mlp = Norm(), Attention(width), nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.norm(x))
+        y: torch.Tensor = x + self.mlp(x)
+        return y
+
+
+class Nested(nn.Module):
+    """Most ops of a layer are in one module of it."""
+
+    def __init__(self, width: int = 8, layers: int = 4) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.layers = nn.ModuleList(Layer(width) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.model.layers:
+            x = layer(x)
+        return x.relu()

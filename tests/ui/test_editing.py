@@ -43,7 +43,8 @@ def enabled_buttons(panel: Panel) -> set[str]:
 
 
 def test_edit_buttons_follow_the_selection(panel: Panel, control: Control) -> None:
-    assert panel.part("editing") == []
+    assert enabled_buttons(panel) == set()
+    assert "no region selected" in text(panel, "editing")
     pick(panel, "mm")
     assert enabled_buttons(panel) == {"Rename", "Split"}
     assert "mm selected" in text(panel, "editing")
@@ -52,7 +53,7 @@ def test_edit_buttons_follow_the_selection(panel: Panel, control: Control) -> No
     with control.jobs.running_in_cell("Compile"):
         assert enabled_buttons(panel) == set()
     panel.press("clear")
-    assert panel.part("editing") == []
+    assert enabled_buttons(panel) == set()
     assert control.state.selection == ()
 
 
@@ -231,16 +232,29 @@ def test_the_form_marks_under_a_typed_or_proposed_name(panel: Panel) -> None:
 
 
 def test_nodes_selected_in_the_graph_become_a_region(panel: Panel, control: Control) -> None:
-    name = f"0/forward:{control.session.graph('0/forward').ops[0].name}"
+    name = "0/forward:sum_1"
     type_in(panel, "name", "picked")
     panel.press("mark")
     assert "Enter a pattern" in text(panel, "marking")
     panel.press("select", value=[name])
-    assert elements(panel.part("marking"), value="ops:matmul")
+    assert elements(panel.part("marking"), value="ops:sum")
     panel.press("mark")
     assert "✗" not in text(panel, "marking")
-    assert control.state.plan["picked"].selection == "ops:matmul"
+    assert control.state.plan["picked"].selection == "ops:sum"
     assert name in region_nodes(control, "picked")
+
+
+def test_after_a_mark_the_new_region_is_selected_and_no_other_is_previewed(panel: Panel, control: Control) -> None:
+    panel.press("select", "op", value=["0/forward:sum_1"])
+    assert "Mark sum" in text(panel, "picked")
+    panel.press("mark picked", "this")
+    assert control.state.selected_rows == ("sum",)
+    assert set(panel.selection) == region_nodes(control, "sum")
+    assert text(panel, "picked") == "These ops are region sum ."
+    assert preview(panel) == ""
+    panel.press("select", "op", value=["0/forward:relu"])  # ops of another region
+    assert control.state.selected_rows == ()
+    assert list(panel.selection) == ["0/forward:relu"]
 
 
 def test_a_click_selects_a_line_or_ops_of_equal_layers() -> None:
@@ -249,16 +263,16 @@ def test_a_click_selects_a_line_or_ops_of_equal_layers() -> None:
         panel = Panel(control)
         panel.press("select", "line", value=["0/forward:pow_1", "0/forward:mean"])
         assert elements(panel.part("marking"), value="lines:Stack.forward:4")
-        assert not elements(panel.part("marking"), data_do="alike")
+        assert "alike" not in text(panel, "marking")
         panel.press("select", "no such thing", value=["0/forward:gelu"])
         assert elements(panel.part("marking"), value="lines:Stack.forward:4")
         panel.press("select", "op", value=["0/forward:gelu"])
         assert elements(panel.part("marking"), value="ops:gelu &modules:layers.0")
         assert "all 3 alike" in text(panel, "marking")
-        assert "would give 2 partitions" in preview(panel)
+        assert "would have 2 pieces, 1 + 1 ops" in preview(panel)
         type_in(panel, "alike", "alike")
         assert elements(panel.part("marking"), value="ops:gelu")
-        assert "would give 6 partitions" in preview(panel)
+        assert "would have 6 pieces" in preview(panel)
         panel.press("mark")
         assert ex.plan["gelu"].selection == "ops:gelu"
         panel.press("select", "op", value=["0/forward:gelu_1"])
@@ -270,7 +284,7 @@ def test_a_click_selects_a_line_or_ops_of_equal_layers() -> None:
 
 def test_excluded_ops_can_be_typed_alone_or_after_a_pattern(panel: Panel, control: Control) -> None:
     type_ops(panel, "-ops:aten.relu*")
-    assert "Region region would give 4 partitions" in preview(panel)
+    assert "Region region would have 4 pieces" in preview(panel)
     assert not any("relu" in node for node in panel.marked)
     panel.press("mark")
     assert control.state.plan["region"].selection == "-ops:aten.relu*"
@@ -337,11 +351,11 @@ def test_measured_suggestions_are_sorted_by_gain_and_kept(
 
 def test_the_form_previews_the_partitions_of_a_mark(panel: Panel, exploration: Exploration) -> None:
     type_ops(panel, "aten.sum*")
-    assert "Region sum would give 2 partitions of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(panel)
+    assert "Region sum would have 2 pieces, 1 + 1 ops" in preview(panel)
     assert "0/forward:sum_1" in panel.marked
     type_ops(panel, "aten.relu*")
     shown = preview(panel)
-    assert "act: 2 → 0" in shown
+    assert "act: 2 → 0 pieces" in shown
     assert "region-empty" in shown
     type_ops(panel, "aten.nothing")
     assert "matches no operation" in preview(panel)
@@ -360,16 +374,16 @@ def test_the_form_previews_the_partitions_of_a_mark(panel: Panel, exploration: E
 
 def test_a_preview_is_dropped_when_its_pattern_changes(panel: Panel, exploration: Exploration) -> None:
     type_ops(panel, "aten.sum*")
-    assert "Region sum would give" in preview(panel)
+    assert "Region sum would have" in preview(panel)
     assert panel.marked
     blocked = exploration.preview = BlockedMethod(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
-    assert "Region sum would give" in text(panel, "preview")  # still right: only the name has changed
+    assert "Region sum would have" in text(panel, "preview")  # still right: only the name has changed
     type_in(panel, "pattern", "aten.relu*")
     assert text(panel, "preview") == ""
     assert not panel.marked
     blocked.go_on.set()
-    assert "Region total would give" in preview(panel)
+    assert "Region total would have" in preview(panel)
     assert panel.marked
 
 
@@ -389,7 +403,10 @@ def test_the_preview_follows_the_selection(panel: Panel, control: Control) -> No
     assert control.state.mark.kind == "selection"
     assert preview(panel) == ""
     panel.press("select", value=sorted(region_nodes(control, "mm", graph="0/forward")))
-    assert "would give 2 partitions of 1–2 ops" in preview(panel)
+    assert preview(panel) == ""  # the ops are a region already
+    assert text(panel, "picked") == "These ops are region mm ."
+    panel.press("select", value=["0/forward:sum_1"])
+    assert "Region sum would have 2 pieces, 1 + 1 ops" in preview(panel)
     pick(panel, "act")  # again: nodes have been selected since
     assert preview(panel) == ""  # a region is selected, as a whole
     assert set(panel.selection) == region_nodes(control, "act")

@@ -345,6 +345,27 @@ def test_the_time_overlay_has_the_shares_of_the_time_table(profiled_panel: Panel
         assert shares_by_title[module] in text(profiled_panel, "time")
 
 
+def test_the_time_table_is_a_tree_of_modules(profiled_panel: Panel) -> None:
+    shares = profiled_panel.control.session.time_shares
+    assert shares is not None
+    names = [share.row.name for share in rows_of(shares, ProfileKind.MODULE)]
+    buttons = elements(profiled_panel.part("time"), data_do="show time")[: len(names)]
+    shown = [words(one).rpartition(" × ")[0] or words(one) for one in buttons]
+    assert "layers.*" in names
+    for number, (name, label) in enumerate(zip(names, shown, strict=True)):
+        parent = name.removesuffix(label).rstrip(".")
+        assert name.endswith(label)
+        if parent:  # it stands below the module that it is in, or another one inside that
+            assert names[number - 1] == parent or names[number - 1].startswith(f"{parent}.")
+
+
+def test_the_panel_ends_with_few_folds_and_none_about_the_time(profiled_panel: Panel) -> None:
+    titles = [words(fold) for fold in elements(profiled_panel.part("results")) if fold[0] == "summary"]
+    assert len(titles) <= 6
+    assert not any("time goes" in title for title in titles)
+    assert "Nothing measured yet" not in text(profiled_panel, "results")
+
+
 def test_rows_of_the_time_table_can_be_marked_and_shown(profiled_panel: Panel) -> None:
     control, plan = profiled_panel.control, profiled_panel.control.exploration.plan
     for row in elements(profiled_panel.part("time"), data_do="show time"):

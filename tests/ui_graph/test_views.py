@@ -269,11 +269,29 @@ def test_methods_of_missing_files_stay_separate() -> None:
     ]
     nodes = (Node(f"op{line.line}", Role.OP, "aten.add.Tensor", stack=(line,)) for line in lines)
     found = source_listing(session_with_nodes(*nodes))
-    assert [(one.name, len(one.lines), one.library) for one in found] == [
+    assert [(one.name, len(one.lines), one.folded) for one in found] == [
         ("First.forward", 1, False),
         ("Second.forward", 1, False),
         ("forward", 1, True),
     ]
+
+
+def test_wrappers_of_libraries_come_after_the_code_that_they_call(tmp_path: Path) -> None:
+    library = "/x/lib/python3.11/site-packages/models"
+    wrapper = SourceLine(f"{library}/generic.py", 3, "wrapper", "return func(*args)", scope="can_return_tuple.wrapper")
+    forward = SourceLine(f"{library}/qwen.py", 9, "forward", "x = self.norm(x) + x", scope="Layer.forward")
+    norm = SourceLine(f"{library}/qwen.py", 2, "forward", "return x * y", scope="Norm.forward")
+    stacks = ((wrapper, forward), (wrapper, forward, wrapper, norm))
+    nodes = [Node(f"op{n}", Role.OP, "aten.add.Tensor", stack=stack) for n, stack in enumerate(stacks)]
+    found = source_listing(session_with_nodes(*nodes))
+    assert [(one.name, one.folded) for one in found] == [
+        ("Layer.forward", False),  # no code of the user: the model's own forward is open
+        ("Norm.forward", True),
+        ("can_return_tuple.wrapper", True),
+    ]
+    own = SourceLine(str(tmp_path / "own.py"), 5, "step", "return model(x)")
+    nodes = [Node(f"op{n}", Role.OP, "aten.add.Tensor", stack=(*stack, own)) for n, stack in enumerate(stacks)]
+    assert source_listing(session_with_nodes(*nodes))[0].name == "step"
 
 
 def rows_of(shown: SessionView) -> list[Any]:

@@ -2,6 +2,7 @@
 
 const MAX_SCALE = 6,
   READABLE = 0.9, // titles have 10 pixels at scale 1
+  OVERVIEW = 0.5, // boxes can be told apart
   WIDEST = 1.2, // of a part of a picture that is not readable as a whole
   MARGIN = 16;
 
@@ -72,11 +73,12 @@ export class Camera {
     this.moveTo(this.picture.width / 2, this.picture.height / 2, this.whole);
   }
 
-  // The whole picture if that is readable; else as wide as the window, or as is readable, from the rectangle `first` on.
-  open(first = { x: 0, y: 0, w: this.picture.width }) {
+  // The whole picture; if its boxes, or what was opened, cannot be read then, it begins at the rectangle `opened`.
+  open(opened) {
     this.fit();
-    if (this.k >= READABLE) return;
+    if (this.k >= (opened ? READABLE : OVERVIEW)) return;
     const { width, height } = this.picture,
+      first = opened ?? { x: 0, y: 0, w: width },
       k = clamp(READABLE, (this.width - 2 * MARGIN) / Math.max(width, 1), WIDEST),
       half = (this.width / 2 - MARGIN) / k;
     const x = width <= 2 * half ? width / 2 : clamp(half, first.x + first.w / 2, width - half);

@@ -1,6 +1,5 @@
 // Helpers of all views. Text only ever becomes a text node; which elements there are, the kernel says.
 
-// Make a described element: its tag, its attributes, its children.
 export function build(part) {
   if (typeof part === "string") return part;
   const [tag, attributes, ...children] = part;
@@ -63,10 +62,9 @@ export async function copy(item) {
 
 export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
-// The entry `step` after `current`; the last and the first are neighbours. Without a current one, these are the first and the last.
+// The entry `step` after `current`, or the first or the last; these are neighbours.
 export const turn = (all, current, step) => all.at((Math.max(all.indexOf(current), step < 0 ? 0 : -1) + step) % all.length);
 
-// Whether the background of `element` is dark, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   probe.fillStyle = getComputedStyle(element).backgroundColor;
@@ -94,7 +92,7 @@ export function debounced(signal, ms, work) {
   };
 }
 
-// The interface of a module that anywidget expects.
+// What anywidget expects.
 export const widget = (View) => ({
   render({ model, el: host, signal }) {
     const root = build(["div", { class: model.get("kind"), role: "group", "aria-label": model.get("label") }]);

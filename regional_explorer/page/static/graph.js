@@ -9,8 +9,8 @@ import { Painter } from "./painter.js";
 import { Outline, Picture } from "./picture.js";
 import { matches } from "./search.js";
 
-const IDLE_MS = 1000; // then the graphs of other tabs are asked for, to have them when they are shown
-const AS_AT_FIRST = {}; // no fold was opened or closed
+const IDLE_MS = 1000; // then the graphs of other tabs are asked for
+const AS_AT_FIRST = {};
 const NO_TAB = { id: "", title: "graph", graphs: [] };
 
 const button = (does, of, text, more) => ["button", { type: "button", "data-do": does, "data-of": of, ...more }, text];
@@ -18,19 +18,18 @@ const button = (does, of, text, more) => ["button", { type: "button", "data-do":
 export class Graph {
   /** @type {Outline} */ outline;
   /** @type {Picture} */ picture;
-  outlined = []; // what the outline was made from
+  outlined = [];
   drawn = []; // all that the last picture depends on
   asked = new Map(); // the folds of each graph when it was asked for
-  awaited = []; // nodes to show when their graph has arrived
+  awaited = [];
   selection = new Set();
-  counts = new Uint32Array(); // how many nodes of each box are selected
+  counts = new Uint32Array(); // selected nodes by box
   /** @type {any} */ found = { nodes: [], boxes: [], counts: [], any: false, error: "" }; // `counts` is by box
   hit = -1; // the place of the box that is shown, among those found
   hovered = -1;
   cursor = -1;
   anchor = -1;
   clicked = ""; // what the last selection is of
-  module = ""; // of the box that was hovered last
   aim = "open"; // the camera's method that follows the picture until the window is moved by hand
   first = "";
   line = null;
@@ -38,7 +37,7 @@ export class Graph {
   help = false;
   mapOff = false;
   frame = 0;
-  look = ""; // the colours, font and pixel ratio of the last frame
+  look = "";
 
   constructor(view, root) {
     const { model, signal } = view;
@@ -122,7 +121,7 @@ export class Graph {
     if (this.outline !== this.picture?.outline || opening !== this.picture.opening) this.redraw();
     Object.assign(this, { outlined, drawn });
     this.view.refresh();
-    this.look = ""; // the next frame is drawn from the beginning
+    this.look = "";
     this.draw();
     if (this.awaited.length) this.reveal(this.awaited);
   }
@@ -154,7 +153,7 @@ export class Graph {
     this.root.classList.toggle("rxg-lassoing", lasso);
   }
 
-  // The elements of the bars, by the names that they have in `data-bar`.
+  // The elements of the bars, by `data-bar`.
   parts = {
     problem: () => [this.get("problem")],
     tabs: () =>
@@ -186,9 +185,13 @@ export class Graph {
     },
     empty: () => [this.picture?.boxes === 0 && "This graph has no ops."],
     selected: () => [this.status],
-    // The modules around a node, each with those that it is in.
+    // The modules around the selection, each with those that it is in.
     trail: () => {
-      const names = this.module.split(".").filter(Boolean);
+      const names =
+        this.picture
+          ?.module([...this.selection])
+          .split(".")
+          .filter(Boolean) ?? [];
       return names.map((name, i) => {
         const module = names.slice(0, i + 1).join(".");
         return button("module", module, name, { title: `Select the nodes of module ${module}` });
@@ -304,8 +307,8 @@ export class Graph {
     this.pick(this.picture.nodesIn(box), how, this.picture.kind(box));
   }
 
-  // `how`: "only" these nodes, "add" them, or "toggle": drop them if all of them are selected. `clicked` is what was
-  // clicked: the kind of a fold, such as "module", "line" or "function", or "op".
+  // `how`: "only" these nodes, "add" them, or "toggle": drop them if all of them are selected. `clicked` is the kind of a
+  // fold, or "op".
   choose(ids, how = "only", clicked = "") {
     const own = new Set(ids),
       before = new Set(how === "only" ? [] : this.get("selection")),
@@ -326,10 +329,7 @@ export class Graph {
     this.showTip(box, x, y);
     if (box === this.hovered) return;
     this.hovered = box;
-    const nodes = this.picture.nodesIn(box);
-    if (nodes.length) this.module = this.picture.module(nodes[0]);
-    this.view.point(this.picture.idsOf(nodes));
-    fill(this.element("[data-bar=trail]"), this.parts.trail()); // nothing else: this follows the pointer
+    this.view.point(this.picture.idsOf(this.picture.nodesIn(box)));
     this.draw();
   }
 
@@ -418,7 +418,7 @@ export class Graph {
     this.setOpening({ ...this.opening, chosen: Object.fromEntries(chosen), focus: key });
   }
 
-  // What buttons and keys do, by the names that the buttons have in `data-do`.
+  // What buttons and keys do, by `data-do`.
   actions = {
     in: () => this.move("zoom", 1.3),
     out: () => this.move("zoom", 1 / 1.3),

@@ -3,7 +3,7 @@
 import { debounced } from "./dom.js";
 import { PLUS } from "./letters.js";
 
-const PAN_STEP = 60; // pixels that an arrow key moves the window
+const PAN_STEP = 60;
 
 export function listen(view) {
   const { camera, root, stage, searchField } = view,
@@ -87,14 +87,6 @@ export function listen(view) {
       [node] = hullAt(pointOf(event)),
       folded = box < 0 ? view.picture?.nodeBoxes[node] : box;
     if (!opened && folded !== undefined) view.fold(folded);
-  });
-  // The right button selects; what is selected has its buttons below the graph.
-  on(canvas, "contextmenu", (event) => {
-    const box = boxAt(pointOf(event));
-    if (box < 0) return;
-    event.preventDefault();
-    event.stopPropagation(); // or JupyterLab shows its own menu
-    view.pickBox(box);
   });
   on(canvas, "pointerleave", () => {
     if (!held) view.hover(-1);

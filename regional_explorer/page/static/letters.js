@@ -51,7 +51,7 @@ export class Letters {
         detail = plain && ((picture.timed && picture.owners[box].time?.[1]) || plain),
         signs = picture.signs(box),
         signsWidth = signs ? this.width(signs, 7.5) + 3 : 0;
-      this.pen.globalAlpha = faint(box) ? 0.4 : 1;
+      this.pen.globalAlpha = faint(box) ? 0.7 : 1;
       if (plus) this.write("+", x + 5, y + h / 2 + 0.5, 11, style.quiet, 600);
       x += plus;
       w -= plus;

@@ -81,8 +81,9 @@ class Panel extends SessionView {
 
   key(item, event) {
     const { target } = event;
-    if (event.key === "Enter" && target.tagName === "INPUT" && target.dirty) this.press(target, event, target.value);
-    else super.key(item, event);
+    if (event.key !== "Enter" || target.tagName !== "INPUT") return super.key(item, event);
+    if (target.dirty) this.press(target, event, target.value);
+    this.root.querySelector(`[data-do="${target.dataset.enter}"]`)?.click();
   }
 }
 

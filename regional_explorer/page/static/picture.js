@@ -190,7 +190,14 @@ export class Picture {
   around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
   failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
   piece = (box) => this.owners[box].piece;
-  module = (node) => this.outline.nodes[node].module;
+
+  // The path of the innermost module that all of these nodes are in.
+  module(nodes) {
+    const paths = [...new Set(nodes.map((node) => this.outline.nodes[node].module))].filter(Boolean),
+      names = (paths[0] ?? "").split(".");
+    while (names[0] && !paths.every((path) => `${path}.`.startsWith(`${names.join(".")}.`))) names.pop();
+    return names.join(".");
+  }
 
   shares(box) {
     const counts = new Map();
@@ -204,15 +211,15 @@ export class Picture {
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
     const nodes = this.nodesIn(box).map((node) => this.outline.nodes[node]),
-      [{ name, target, value, module, source, outside }] = nodes,
+      [{ name, target, value, source, outside }] = nodes,
       opens = this.opens(box);
     const rows = [
       ["", opens && this.detail(box)],
-      ["holds", opens && `${counted(nodes.length, "node")} · + or double-click opens it`],
+      ["holds", opens && `${counted(nodes.length, "op")} · + or double-click opens it`],
       ["node", !opens && `${half(name)} = ${half(target)}`],
       ["gives", !opens && value],
-      ["module", module],
-      ["line", source],
+      ["module", this.module(this.nodesIn(box))],
+      ["line", !opens && source],
       ["reads", nodes.length < MOST_READS && outside],
       ...NOTES.map((note, bit) => ["note", nodes.some(({ flags }) => (flags >> bit) & 1) && note]),
       ["time", this.timed && this.owners[box].time?.[2]],
@@ -245,7 +252,7 @@ export class Picture {
   pieceOf = (node) => this.outline.nodes[node].piece;
   nodesOfPiece = (piece) => this.where((node) => this.pieceOf(node) === piece);
   nodesOfRegion = (region) => this.where((node) => this.pieceOf(node)?.region === region);
-  nodesOfModule = (path) => this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
+  nodesOfModule = (path) => this.where((node) => `${this.outline.nodes[node].module}.`.startsWith(`${path}.`));
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.
   range(from, to) {

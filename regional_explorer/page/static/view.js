@@ -160,12 +160,18 @@ export class SessionView {
       });
   }
 
-  // Panes and columns are shown and hidden at once, and without a kernel; what that then says is the same.
+  // Panes and columns are shown and hidden at once, without a kernel.
   open(does, of) {
     if (does === "column") for (const column of this.all(`[data-column=${of}]`)) column.hidden = !column.hidden;
-    if (does === "pane") {
-      for (const pane of this.all("[role=tabpanel]")) pane.hidden = pane.ariaLabel !== of;
-      for (const tab of this.all("[data-do=pane]")) Object.assign(tab, { ariaSelected: String(tab.dataset.of === of), tabIndex: tab.dataset.of === of ? 0 : -1 });
+    const name = { pane: of, findings: "why", why: "why" }[does];
+    for (const tab of name ? this.all("[data-do=pane]") : []) {
+      const shown = tab.dataset.of === name, column = tab.closest("[data-column]");
+      Object.assign(tab, { ariaSelected: String(shown), tabIndex: shown ? 0 : -1 });
+      for (const pane of this.all(`[role=tabpanel][aria-label=${tab.dataset.of}]`)) pane.hidden = !shown;
+      if (!shown) continue;
+      column.hidden = false;
+      column.scrollIntoView({ block: "nearest" });
+      tab.focus({ preventScroll: true });
     }
     for (const item of this.all("[data-do=column]")) item.ariaPressed = String(!this.all(`[data-column=${item.dataset.of}][hidden]`).length);
   }
