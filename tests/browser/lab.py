@@ -167,14 +167,6 @@ class Lab:
         assert self.errors == []
         assert self.foreign_requests == []
 
-    def reopen_without_kernel(self, path: str) -> None:
-        """Save the notebook, end its kernel, load the page again, and open the notebook without a kernel."""
-        self.save()
-        self.server.end_sessions(self.paths)
-        self.start()
-        self.errors.clear()
-        self.open_notebook(path, kernel=False)
-
     def save(self) -> None:
         self.execute("docmanager:save")
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, expect
 from regional_explorer.record.partition import State
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, word
 from tests.browser.lab import Lab
-from tests.browser.views import MEASURED, NOISY, Explorer
+from tests.browser.views import MEASURED, NOISY, WAIT_MS, Explorer
 
 MODEL = """
 %load_ext regional_explorer
@@ -80,8 +80,8 @@ class Pointer:
         what.click()
         self.clicks += 1
         self.panel.graph.wait_for_kernel()
+        expect(until.first).to_be_visible(timeout=WAIT_MS)
         self.panel.expect_idle()
-        expect(until.first).to_be_visible()
 
     def edit(self, what: Locator, until: Locator) -> None:
         """Click; compare every row of the regions and the run times of the whole call with the DataFrames."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.views import DRAWN, WAIT_MS, Explorer, Graph, accessibility_faults, box_of, expect_not_boxed
 from tests.shared.panel import small_exploration
+
+STATIC_COPY = ".rx-static-copy"
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_the_panel_appears_and_its_static_copy_is_hidden(notebook: Lab, panel: E
     expect(panel.row("mlp")).to_contain_text("not compiled")
     expect(panel.row("mlp")).to_contain_text("max_fusion_size=8")
     expect(panel.graph.stage).to_be_visible()
-    static_copy = panel.output.locator(".rx-static-copy")
+    static_copy = panel.output.locator(STATIC_COPY)
     expect(static_copy).to_have_count(1)
     expect(static_copy).to_be_hidden()
 
@@ -381,7 +384,7 @@ def copy_plan(lab: Lab, alert: Locator) -> str:
     alert.get_by_role("button", name="Copy plan").click()
     expect(alert.get_by_role("button", name="Copied")).to_be_visible()
     lab.page.keyboard.press("x")
-    lab.page.wait_for_timeout(50)
+    lab.page.evaluate(DRAWN)
     assert lab.cell_types() == cells  # none was cut
     return clipboard(lab)
 
@@ -465,14 +468,18 @@ def test_the_panel_of_a_dead_kernel_keeps_its_plan(mortal: Lab) -> None:
     assert copy_plan(mortal, alert) == plan
 
 
-def test_the_static_output_is_shown_without_a_kernel(mortal: Lab) -> None:
-    panel = Explorer(mortal, 1)
-    static_copy = panel.output.locator(".rx-static-copy")
-    mortal.run_code("ex.configure('mlp', max_fusion_size=4)")
-    expect(static_copy).to_contain_text("max_fusion_size=4")
-    mortal.reopen_without_kernel("panel.ipynb")
-    expect(static_copy).to_be_visible()
-    expect(static_copy.locator("svg.rx-graph")).to_be_visible()
-    expect(static_copy).to_contain_text("max_fusion_size=4")
-    expect(panel.root).to_have_count(0)
-    expect(panel.output.get_by_text("Loading widget")).to_be_hidden()
+def test_the_static_output_is_shown_without_a_kernel(notebook: Lab, panel: Explorer, browser: Browser) -> None:
+    notebook.run_code("ex.configure('mlp', max_fusion_size=4)")
+    expect(panel.output.locator(STATIC_COPY)).to_contain_text("max_fusion_size=4")
+    notebook.save()
+    folder = notebook.server.folder
+    shutil.copy(folder / notebook.paths[0], folder / "saved.ipynb")
+    with lab_page(browser, notebook.server) as reader:
+        reader.open_notebook("saved.ipynb", kernel=False)
+        panel = Explorer(reader, 1)
+        static_copy = panel.output.locator(STATIC_COPY)
+        expect(static_copy).to_be_visible()
+        expect(static_copy.locator("svg.rx-graph")).to_be_visible()
+        expect(static_copy).to_contain_text("max_fusion_size=4")
+        expect(panel.root).to_have_count(0)
+        expect(panel.output.get_by_text("Loading widget")).to_be_hidden()

@@ -213,9 +213,9 @@ class Explorer:
         expect(self.measure_button).to_be_enabled(timeout=WAIT_MS)
 
     def expect_measured(self, region: str) -> None:
-        """Wait until no job runs; expect figures of a region, or that the page calls them noisy."""
+        """Wait until a region has figures, or until the page calls them noisy, and no job runs."""
+        expect(self.row(region).locator(".rxt-time")).to_contain_text(MEASURED, timeout=WAIT_MS)
         self.expect_idle()
-        expect(self.row(region).locator(".rxt-time")).to_contain_text(MEASURED)
 
 
 def expect_not_boxed(panel: Explorer) -> None:
