@@ -469,7 +469,10 @@ def test_the_panel_of_a_dead_kernel_keeps_its_plan(mortal: Lab) -> None:
 
 
 def test_the_static_output_is_shown_without_a_kernel(notebook: Lab, panel: Explorer, browser: Browser) -> None:
-    notebook.run_code("ex.configure('mlp', max_fusion_size=4)")
+    panel.open_config("mlp")
+    size = panel.root.get_by_role("spinbutton", name="max_fusion_size")
+    size.fill("4")
+    size.press("Enter")
     expect(panel.output.locator(STATIC_COPY)).to_contain_text("max_fusion_size=4")
     notebook.save()
     folder = notebook.server.folder
