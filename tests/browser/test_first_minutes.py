@@ -139,6 +139,7 @@ def test_the_whole_workflow_takes_few_clicks_and_no_typing(notebook: Lab) -> Non
     pointer.click(attention.locator("[data-do=open]"), panel.root.get_by_label("Config keys"))
     pointer.edit(press("Add epilogue_fusion"), attention.get_by_text("epilogue_fusion=False"))
     # Measured beside eager alone; its code.
+    panel.open_options()
     pointer.click(panel.root.get_by_role("checkbox", name="traced", exact=True), attention)
     pointer.edit(panel.measure_button, attention.get_by_text(MEASURED))
     pointer.click(panel.pane("Code"), panel.code.locator(".rxs-kernel"))

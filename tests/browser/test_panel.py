@@ -398,7 +398,7 @@ def test_restart_keeps_the_plan_of_the_panel(mortal: Lab) -> None:
     panel.switch("softmax").uncheck()
     expect(panel.row("softmax")).to_contain_text("eager")
     panel.measure(budget_s=3_000)
-    panel.expect_rounds()
+    expect(panel.button("Cancel")).to_be_enabled()
     kernel = psutil.Process(int(mortal.kernel_value("__import__('os').getpid()")))
     running = [kernel, *kernel.children(recursive=True)]
     mortal.save()

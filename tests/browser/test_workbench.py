@@ -74,7 +74,7 @@ def test_the_preview_appears_while_typing_and_highlights_matches(panel: Explorer
 
 
 def test_selecting_nodes_sets_the_form_to_mark_the_selection(panel: Explorer) -> None:
-    expect(panel.kind).to_have_value("modules")
+    panel.kind.select_option("modules")
     panel.line("return x.square").click()
     expect(panel.kind).to_have_value("selection")
     expect(panel.pattern).to_have_value(re.compile(r"^lines:Net\.forward:\d+$"))
