@@ -97,7 +97,7 @@ class Pointer:
                 word(State(state)),
                 microseconds_text(eager),
                 microseconds_text(compiled),
-                NONE if speedup is None else NOISY if row[-1] == NOISY else f"{speedup:.2f}",
+                NOISY if row[-1] == NOISY else NONE if speedup is None else f"{speedup:.2f}",
             ]
             for row, (name, state, eager, compiled, speedup) in zip(shown, regions, strict=True)
         ]
