@@ -67,7 +67,7 @@ def test_the_preview_appears_while_typing_and_highlights_matches(panel: Explorer
     suggested = options.evaluate_all("found => found.map(one => one.value)")
     assert suggested[:3] == ["layers.*", "layers.*.ffn", "layers.*.ffn.0"]
     panel.pattern.press_sequentially("layers.*.ffn")
-    expect(panel.preview).to_contain_text("Region ffn would give 12 partitions")
+    expect(panel.preview).to_contain_text("Region ffn would give 12 partitions", timeout=20_000)
     expect(panel.graph.count).to_contain_text("found")
     panel.press("Mark")
     expect(panel.row("ffn")).to_contain_text("not compiled")
