@@ -1,18 +1,20 @@
 """Fixtures for tests in a real JupyterLab and Notebook 7, driven in a real Chromium.
 
-One page of each is open, with one kernel, for all tests that leave both as they found them.
+One page of each is open, with one kernel, for all tests: each replaces the notebook by cells of its own, in an emptied
+kernel. A test that ends its kernel or closes its page has both for itself.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab, Notebook7
@@ -32,13 +34,23 @@ ARGUMENTS = (
     # The project needs no network, and requests to other hosts fail.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+# A busy machine may be slow: a test fails by what the page says, or because the page says nothing for this long.
+expect.set_options(timeout=60_000)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder as a browser test."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs tests in another order."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in a random order, the same for each seed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test of this folder as a browser test; shuffle the tests if they shall be."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
+    if (seed := config.getoption("--shuffle")) is not None:
+        random.Random(seed).shuffle(items)  # noqa: S311 - an order, not a secret
 
 
 def find_chromium() -> str | None:
@@ -109,6 +121,7 @@ def open_view(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
 def lab_page(browser: Browser, server: LabServer, kind: type[Lab] = Lab, *, height: int = 900) -> Iterator[Lab]:
     """Context manager: a new page, whose kernels are ended afterwards."""
     context = browser.new_context(viewport={"width": 1280, "height": height})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = kind(context.new_page(), server)
     try:
         page.start()

@@ -152,25 +152,20 @@ class Lab:
     def running(self, cells: Sequence[str], *, width: int = 1280, height: int = 900) -> Iterator[Lab]:
         """Context manager: replace the notebook by ``cells`` and run them in the emptied kernel.
 
-        Assert at the end that the page logged no error and made no request to other hosts.
+        Theme, window and pointer are those of a new page. Assert at the end that the page logged no error and made no
+        request to other hosts.
         """
         self.errors.clear()
         self.foreign_requests.clear()
+        self.set_theme("light")
         self.set_viewport(width, height)
+        self.page.mouse.move(0, 0)
         self.run_code(FORGET)
         self.page.evaluate(REPLACE_CELLS, cells)
         self.run_all()
         yield self
         assert self.errors == []
         assert self.foreign_requests == []
-
-    def reopen_without_kernel(self, path: str) -> None:
-        """Save the notebook, end its kernel, load the page again, and open the notebook without a kernel."""
-        self.save()
-        self.server.end_sessions(self.paths)
-        self.start()
-        self.errors.clear()
-        self.open_notebook(path, kernel=False)
 
     def save(self) -> None:
         self.execute("docmanager:save")
@@ -228,9 +223,11 @@ class Lab:
 
     def set_theme(self, theme: Literal["dark", "light"]) -> None:
         """Change the theme and wait until the page has it."""
+        has_theme = f"body[data-jp-theme-light='{'true' if theme == 'light' else 'false'}']"
+        if self.page.locator(has_theme).count():
+            return
         self.execute("apputils:change-theme", {"theme": THEMES[theme]})
-        light = "true" if theme == "light" else "false"
-        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
+        self.page.wait_for_selector(has_theme, state="attached")
         self.page.wait_for_selector(SPLASH, state="detached")
 
     def set_viewport(self, width: int, height: int) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, expect
 from regional_explorer.record.partition import State
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, word
 from tests.browser.lab import Lab
-from tests.browser.views import Explorer
+from tests.browser.views import MEASURED, NOISY, WAIT_MS, Explorer
 
 MODEL = """
 %load_ext regional_explorer
@@ -57,17 +57,15 @@ class TinyViT(nn.Module):
 vit, img, label = TinyViT(), torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
 """
 MOST_CLICKS = 25
-WAIT_MS = 200_000
 FRAMES = (
     "(ex.regions[['region', 'state', 'eager_us', 'compiled_us', 'speedup']].to_dict('split')['data'],"
     " ex.timings[['phase', 'variant', 'median_us', 'plan']].to_dict('split')['data'])"
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def notebook(jupyterlab: Lab) -> Iterator[Lab]:
     with jupyterlab.running([MODEL, "%regional_compile --no-bench -o ex vit(img, label)"], width=1440) as lab:
-        Explorer(lab, 1).set_budget(1)
         yield lab
 
 
@@ -83,7 +81,7 @@ class Pointer:
         self.clicks += 1
         self.panel.graph.wait_for_kernel()
         expect(until.first).to_be_visible(timeout=WAIT_MS)
-        expect(self.panel.button("Compile & measure")).to_be_enabled(timeout=WAIT_MS)
+        self.panel.expect_idle()
 
     def edit(self, what: Locator, until: Locator) -> None:
         """Click; compare every row of the regions and the run times of the whole call with the DataFrames."""
@@ -99,9 +97,9 @@ class Pointer:
                 word(State(state)),
                 microseconds_text(eager),
                 microseconds_text(compiled),
-                NONE if speedup is None else f"{speedup:.2f}",
+                NOISY if row[-1] == NOISY else NONE if speedup is None else f"{speedup:.2f}",
             ]
-            for name, state, eager, compiled, speedup in regions
+            for row, (name, state, eager, compiled, speedup) in zip(shown, regions, strict=True)
         ]
         results = self.panel.root.locator(".rx-results")
         for phase, variant, median, plan in times:
@@ -113,12 +111,15 @@ class Pointer:
 
 
 def figures(cell: Locator) -> list[str]:
-    """Return state, times and speedup of a region; a measured region shows figures in place of its state."""
+    """Return state, times and speedup of a region; a measured region shows figures in place of its state.
+
+    A speedup that is not shown is ``NOISY`` if the row says so.
+    """
     shown, titles = cell.inner_text(), " ".join(one.get_attribute("title") or "" for one in cell.locator("span").all())
     state = next((word(one) for one in State if f"{STATE_GLYPHS[one]} {word(one)}" in shown), "measured")
     times = dict(re.findall(r"(eager|compiled) ([\d.,]+ (?:µs|ms|s)\b)", titles))
-    speedup = re.search(r"([\d.]+)×", shown)
-    return [state, times.get("eager", NONE), times.get("compiled", NONE), speedup[1] if speedup else NONE]
+    speedup, unknown = re.search(r"([\d.]+)×", shown), NOISY if NOISY in shown else NONE
+    return [state, times.get("eager", NONE), times.get("compiled", NONE), speedup[1] if speedup else unknown]
 
 
 def microseconds_text(value: float | None) -> str:
@@ -130,6 +131,7 @@ def test_the_whole_workflow_takes_few_clicks_and_no_typing(notebook: Lab) -> Non
     pointer = Pointer(notebook)
     panel, press = pointer.panel, pointer.panel.button
     attention = panel.row("attn")
+    panel.set_budget(1)
     # Where the time goes; the attention is a region.
     pointer.click(press("Profile").first, panel.root.get_by_label("Time by module"))
     pointer.edit(press("Mark encoders.*.attn"), attention)
@@ -139,11 +141,11 @@ def test_the_whole_workflow_takes_few_clicks_and_no_typing(notebook: Lab) -> Non
     # Measured beside eager alone; its code.
     panel.open_options()
     pointer.click(panel.root.get_by_role("checkbox", name="traced", exact=True), attention)
-    pointer.edit(press("Compile & measure"), attention.get_by_text("→"))
-    pointer.click(panel.root.get_by_role("tab", name="Code"), panel.code.locator(".rxs-kernel"))
+    pointer.edit(panel.measure_button, attention.get_by_text(MEASURED))
+    pointer.click(panel.pane("Code"), panel.code.locator(".rxs-kernel"))
     # Without the config again, and both compared.
     pointer.edit(press("Undo"), attention)
-    pointer.edit(press("Compile & measure"), press("Use plan 1"))
+    pointer.edit(panel.measure_button, press("Use plan 1"))
     pointer.edit(press("Use plan 1"), attention.get_by_text("epilogue_fusion=False"))
     pointer.click(panel.root.get_by_text("Take home"), press("Page"))
     pointer.click(press("Page"), panel.root.get_by_role("status").filter(has_text=".html"))
@@ -154,6 +156,10 @@ def test_the_whole_workflow_takes_few_clicks_and_no_typing(notebook: Lab) -> Non
 def test_edit_keeps_figures_of_unchanged_regions(notebook: Lab) -> None:
     pointer = Pointer(notebook)
     panel, press = pointer.panel, pointer.panel.button
+    notebook.run_code("ex.mark('attn', modules='encoders.*.attn')")
+    expect(panel.row("attn")).to_be_visible()
+    panel.measure(budget_s=1)
+    panel.expect_measured("attn")
     panel.rows.first.locator(".rxt-time").click()
     pointer.edit(press("Split"), panel.row("attn.1"))
     panel.graph.search.fill("op:mm")

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab
-from tests.browser.views import THEMES, Graph
+from tests.browser.views import DRAWN, THEMES, Graph
 from tests.shared import sessions
 
 SHOW = """
@@ -197,7 +197,7 @@ def test_the_wheel_scrolls_the_page_and_zooms_with_ctrl(host: Lab, show: Show) -
             host.page.mouse.wheel(0, turn)
         host.page.keyboard.up(key)
         host.page.wait_for_function("([canvas, drawn]) => canvas.toDataURL() !== drawn", arg=[canvas, drawn])
-    host.page.wait_for_timeout(300)
+    host.page.evaluate(DRAWN)
     assert graph.area()[1] == top
     for _ in range(6):
         host.page.mouse.wheel(0, 100)
@@ -312,7 +312,7 @@ def test_the_colours_follow_the_theme_without_a_transition(host: Lab, show: Show
     def follow() -> None:
         for theme, shown in THEMES.items():
             host.set_theme(theme)
-            page.wait_for_function(shown, arg=canvas, timeout=10_000)
+            page.wait_for_function(shown, arg=canvas)
 
     follow()
     page.emulate_media(reduced_motion="reduce")
@@ -353,8 +353,7 @@ def test_hostile_names_stay_text(jupyterlab: Lab, show: Show) -> None:
     assert jupyterlab.output(0).locator("script, img, iframe").count() == 0
 
 
-FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-SHOT = f"{FRAMES}.then(() => document.querySelector('.rxg-canvas').toDataURL())"
+SHOT = f"{DRAWN}.then(() => document.querySelector('.rxg-canvas').toDataURL())"
 DRAG = """
 (keys) => {
     const canvas = document.querySelector(".rxg-canvas"), { left, top } = canvas.getBoundingClientRect();
@@ -391,8 +390,9 @@ OpenView = Callable[[SessionView], Page]
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_closed_view_sends_no_more_state(open_view: OpenView, closes: bool) -> None:
     page = open_view(SessionView(sessions.training_session(3)))
+    page.clock.install()
     page.evaluate(POINT_AND_TYPE, closes)
-    page.wait_for_timeout(400)
+    page.clock.run_for(1_000)
     assert page.evaluate("state.search ?? ''") == ("" if closes else "gelu")
 
 
@@ -490,7 +490,7 @@ def test_a_range_selection_begins_at_the_last_click(folded_graph: Graph) -> None
 def test_a_double_click_on_plus_only_opens_one_box(folded_graph: Graph) -> None:
     folded_graph.press("Escape")
     folded_graph.click("gelu0", plus=True, count=2)
-    folded_graph.page.wait_for_timeout(100)
+    folded_graph.page.evaluate(DRAWN)
     expect_boxes(folded_graph, 7)
     folded_graph.expect_selection_text("241 nodes in 7 boxes")
 
@@ -539,5 +539,6 @@ def test_the_window_stays_where_the_minimap_moved_it(open_view: OpenView) -> Non
     page.locator(".rxg-map").click()
     moved = page.locator(".rxg").evaluate(where)
     page.set_viewport_size({"width": 1000, "height": 700})
-    page.wait_for_timeout(100)
+    page.wait_for_function("innerWidth === 1000")
+    page.evaluate(DRAWN)
     assert page.locator(".rxg").evaluate(where) == pytest.approx(moved, abs=1)

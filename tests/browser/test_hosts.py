@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.cells import CELLS
 from tests.browser.lab import Lab
-from tests.browser.views import Explorer, expect_not_boxed
+from tests.browser.views import DRAWN, Explorer, expect_not_boxed
 
 NAMES = [
     "<script>alert(1)</script><img src=x onerror=alert(2)>",
@@ -59,7 +59,7 @@ def test_keys_in_the_panel_change_no_cell(host: Lab) -> None:
             focus()
             for key in "mxb":
                 keyboard.press(key)
-                host.page.wait_for_timeout(50)
+                host.page.evaluate(DRAWN)
                 assert host.cell_types() == ["code", "code"]
             expect(panel.root).to_be_visible()
         expect(panel.kind).to_have_value("modules")
@@ -78,11 +78,11 @@ def test_hostile_names_are_shown_as_text_and_keep_the_layout(jupyterlab: Lab) ->
         expect(field).to_have_value("<script>alert(4)</script>" * 20)
         panel.rows.nth(3).locator(".rxt-time").click()
         panel.rows.last.locator(".rxt-time").click(modifiers=["Control"])
-        panel.press("Compile & measure")
+        panel.measure_button.click()
         expect(panel.alert).to_contain_text("✗ ValueError: <script>alert(5)</script>")
         for width in (600, 1280):
             jupyterlab.set_viewport(width, 900)
-            jupyterlab.page.wait_for_timeout(200)
+            jupyterlab.page.evaluate(DRAWN)
             wide: Any = panel.root.evaluate("panel => [panel.scrollWidth, panel.clientWidth]")
             assert wide[0] <= wide[1]
         assert panel.root.evaluate("panel => panel.clientHeight") < 3200
@@ -94,15 +94,16 @@ def test_hostile_names_are_shown_as_text_and_keep_the_layout(jupyterlab: Lab) ->
 
 def test_errors_dialogs_and_foreign_requests_of_a_page_are_recorded(jupyterlab: Lab) -> None:
     with jupyterlab.running(["pass"]):
-        jupyterlab.page.evaluate(
-            """() => {
-                console.error('first');
-                setTimeout(() => { throw new Error('second'); });
-                setTimeout(() => { alert('third'); });
-                fetch('http://example.org/fourth').catch(() => {});
-            }"""
-        )
-        jupyterlab.page.wait_for_timeout(200)
+        page = jupyterlab.page
+        with page.expect_event("pageerror"), page.expect_event("dialog"), page.expect_event("requestfailed"):
+            page.evaluate(
+                """() => {
+                    console.error('first');
+                    setTimeout(() => { throw new Error('second'); });
+                    setTimeout(() => { alert('third'); });
+                    fetch('http://example.org/fourth').catch(() => {});
+                }"""
+            )
         for text in ("first", "second", "third"):
             assert any(text in error for error in jupyterlab.errors)
         assert jupyterlab.foreign_requests == ["http://example.org/fourth"]

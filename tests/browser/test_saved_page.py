@@ -84,7 +84,7 @@ def test_the_graph_has_the_colours_of_the_page(page: Page, graph: Graph, transit
     canvas = graph.canvas.element_handle()
     for theme, shown in THEMES.items():
         page.emulate_media(color_scheme=theme)
-        page.wait_for_function(shown, arg=canvas, timeout=10_000)
+        page.wait_for_function(shown, arg=canvas)
 
 
 def test_the_graph_is_redrawn_for_another_pixel_ratio(page: Page, graph: Graph) -> None:
@@ -92,9 +92,8 @@ def test_the_graph_is_redrawn_for_another_pixel_ratio(page: Page, graph: Graph) 
     wide, high = graph.canvas.evaluate(sides)
     screen = {"width": 1280, "height": 901, "deviceScaleFactor": 2, "mobile": False}
     page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", screen)
-    page.wait_for_function("devicePixelRatio === 2")
-    page.wait_for_timeout(100)
-    assert graph.canvas.evaluate(sides) == [2 * wide, 2 * high]
+    is_redrawn = "([canvas, sides]) => String([canvas.width, canvas.height]) === String(sides)"
+    page.wait_for_function(is_redrawn, arg=[graph.canvas.element_handle(), [2 * wide, 2 * high]])
     assert graph.canvas.evaluate("canvas => canvas.toDataURL().length") > 4000
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.browser.conftest import lab_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
-from tests.browser.views import Explorer
+from tests.browser.views import WAIT_MS, Explorer
 
 MODEL = """
 %load_ext regional_explorer
@@ -31,7 +31,6 @@ def step(tokens):
     return model(tokens, labels=tokens).loss
 """
 MOST_CLICKS = 9
-WAIT_MS = 400_000
 SIZES = ((1280, 900), (1440, 1000))
 
 
@@ -58,13 +57,13 @@ class Person:
     def take_pictures(self, until: Locator, name: str, part: str = ".rx-header") -> None:
         """Wait until ``until`` is visible and no job runs; save pictures that begin at ``part`` of the panel."""
         expect(until.first).to_be_visible(timeout=WAIT_MS)
-        expect(self.panel.button("Compile & measure")).to_be_enabled(timeout=WAIT_MS)
+        self.panel.expect_idle()
         for theme in ("light", "dark"):
             self.notebook.set_theme(theme)
             for width, height in SIZES:
                 self.notebook.set_viewport(width, height)
                 self.panel.root.evaluate("(panel, part) => panel.querySelector(part).scrollIntoView()", part)
-                self.notebook.page.wait_for_timeout(400)
+                self.notebook.page.wait_for_timeout(400)  # colours change gradually
                 self.notebook.screenshot(f"minutes-{name}-{theme}-{width}")
         self.notebook.set_theme("light")
 
@@ -81,7 +80,7 @@ def test_pointer_alone_leads_to_a_verdict_reason_and_patch(notebook: Lab) -> Non
     person.click(press("Mark transformer.h.*.mlp"), panel.row("mlp"), "3-marked")
     answer = panel.root.locator(".rx-answer")
     bar = answer.get_by_role("row", name=re.compile("^torch.compile"))
-    person.click(press("Compile & measure"), bar.get_by_text("not measured"), "4-answered")
+    person.click(panel.measure_button, bar.get_by_text("not measured"), "4-answered")
     person.click(press("Measure torch.compile"), bar.get_by_text(re.compile(r"\d (ms|s)$")), "5-compared")
     person.click(
         panel.row("attn").locator("[data-do=why]"), panel.root.get_by_text("region-time"), "6-why", ".rx-views"

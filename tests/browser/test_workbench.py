@@ -1,4 +1,4 @@
-"""Marking, keys and code in the panel, in a real JupyterLab. The tests share one notebook, in their order."""
+"""Marking, keys and code in the panel, in a real JupyterLab."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import TimeoutError as NotInTime
 from playwright.sync_api import expect
 
 from tests.browser.lab import Lab
-from tests.browser.views import Explorer
+from tests.browser.views import WAIT_MS, Explorer
 
 MODEL = """
 %load_ext regional_explorer
@@ -39,10 +39,9 @@ class Net(torch.nn.Module):
 
 net, x = Net(), torch.randn(16, 32)
 """
-WAIT_MS = 240_000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def notebook(jupyterlab: Lab) -> Iterator[Lab]:
     cells = [MODEL, "%regional_compile --no-bench -o ex net(x)"]
     with jupyterlab.running(cells, width=1440, height=1100) as lab:
@@ -75,7 +74,7 @@ def test_the_preview_appears_while_typing_and_highlights_matches(panel: Explorer
 
 
 def test_selecting_nodes_sets_the_form_to_mark_the_selection(panel: Explorer) -> None:
-    expect(panel.kind).to_have_value("modules")
+    panel.kind.select_option("modules")
     panel.line("return x.square").click()
     expect(panel.kind).to_have_value("selection")
     expect(panel.pattern).to_have_value(re.compile(r"^lines:Net\.forward:\d+$"))
@@ -96,7 +95,7 @@ def test_line_numbers_of_the_source_select_lines_and_are_in_tooltips(notebook: L
     panel.kind.select_option("lines")
     panel.pattern.fill(number)
     panel.mark("loss")
-    expect(panel.row("loss")).to_be_visible(timeout=20_000)
+    expect(panel.row("loss")).to_be_visible()
     assert notebook.kernel_value("ex.plan['loss'].selectors[0]") == f"lines:{number}"
     search = panel.graph.search
     search.fill("op:aten.mean")
@@ -109,7 +108,8 @@ def test_line_numbers_of_the_source_select_lines_and_are_in_tooltips(notebook: L
 def test_escape_closes_menus_and_clears_selections_at_any_focus(notebook: Lab, panel: Explorer) -> None:
     selected, help_ = panel.graph.selected, panel.root.locator(".rxg-help")
     lasso = panel.graph.button("Draw around boxes")
-    for focus in (panel.name, panel.button("Compile"), panel.root.get_by_role("tab", name="Code")):
+    notebook.run_code("ex.mark('loss', ops='aten.mean*')")
+    for focus in (panel.name, panel.button("Compile"), panel.pane("Code")):
         panel.pick("loss")
         expect(selected).to_contain_text("selected")
         panel.graph.button("Keys (?)").click()
@@ -157,16 +157,17 @@ def test_the_panel_shows_the_options_given_to_the_magic(notebook: Lab) -> None:
     nodes = panel.line("return x.square").locator(".rxs-count")
     dynamic = nodes.inner_text()
     shapes.select_option("static")
-    expect(nodes).not_to_have_text(dynamic, timeout=60_000)
-    expect(shapes).to_be_enabled(timeout=60_000)
+    expect(nodes).not_to_have_text(dynamic)
+    expect(shapes).to_be_enabled()
     expect(shapes).to_have_value("static")
     assert notebook.kernel_value("other.session.shapes") == "static"
 
 
 @pytest.mark.compiles
 def test_line_node_and_kernel_highlight_each_other(notebook: Lab, panel: Explorer) -> None:
+    notebook.run_code("ex.mark('ffn', modules='layers.*.ffn')")
     panel.pick("ffn")
-    panel.root.get_by_role("tab", name="Code").click()
+    panel.pane("Code").click()
     expect(panel.code).to_contain_text("Not compiled yet.")
     panel.code.get_by_role("button", name="Compile").click()
     kernel = panel.code.locator(".rxs-kernel", has_text="silu").first
@@ -194,9 +195,11 @@ def test_line_node_and_kernel_highlight_each_other(notebook: Lab, panel: Explore
 
 @pytest.mark.compiles
 def test_a_kernel_interrupt_cancels_the_work_of_a_button(notebook: Lab, panel: Explorer) -> None:
-    panel.measure(budget_s=300)
-    expect(panel.status).to_contain_text("round", timeout=WAIT_MS)
+    notebook.run_code("ex.mark('loss', ops='aten.mean*')")
+    expect(panel.row("loss")).to_be_visible()
+    panel.measure(budget_s=3_000)
+    panel.expect_rounds()
     notebook.execute("notebook:interrupt-kernel", wait=False)
-    expect(panel.status).to_contain_text("Interrupted. The results so far are kept.", timeout=60_000)
-    expect(panel.button("Compile & measure")).to_be_enabled()
+    expect(panel.status).to_contain_text("Interrupted")
+    panel.expect_idle()
     assert notebook.kernel_value("6 * 7") == "42"

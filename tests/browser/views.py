@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -35,7 +36,13 @@ INK = """
 })))
 """
 ANSWERED = "root => root.rxView.view.answered >= root.rxView.view.number"
-
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""A promise that is kept once the page has drawn what changed."""
+WAIT_MS = 400_000
+"""The most time for compiles and measurements; a test ends before, by what the page says."""
+NOISY = "noisy"
+"""What the row of a region says in place of figures that other work on the machine has spoilt."""
+MEASURED = re.compile(f"→|{NOISY}")
 
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -144,6 +151,7 @@ class Explorer:
         self.compared = self.root.locator(".rx-compare")
         self.budget = self.root.get_by_label("Budget (s)")
         self.rows = self.root.locator("tr[data-do=pick]")
+        self.measure_button = self.button("Compile & measure")
 
     def button(self, name: str) -> Locator:
         return self.root.get_by_role("button", name=name, exact=True)
@@ -167,8 +175,13 @@ class Explorer:
         """Return the line of the source with this text."""
         return self.root.locator(".rxs-line", has_text=text)
 
+    def pane(self, name: str) -> Locator:
+        """Return the tab that opens a pane."""
+        return self.root.get_by_role("tab", name=name)
+
     def open_config(self, region: str) -> None:
         self.row(region).locator("[data-do=open]").click()
+        expect(self.root.get_by_role("heading", name=f"Config of {region}")).to_be_visible()
 
     def mark(self, name: str) -> None:
         self.name.fill(name)
@@ -184,12 +197,25 @@ class Explorer:
         self.budget.press("Enter")
 
     def measure(self, *, budget_s: float) -> None:
-        """Measure only eager and the regions."""
+        """Begin to measure only eager and the regions."""
         self.set_budget(budget_s)
         for variant in ("traced", "torch.compile"):
             self.root.get_by_label(variant, exact=True).uncheck()
         self.root.get_by_text("Options", exact=True).click()
-        self.press("Compile & measure")
+        self.measure_button.click()
+
+    def expect_rounds(self) -> None:
+        """Wait until a measurement is in its rounds."""
+        expect(self.status).to_contain_text("round", timeout=WAIT_MS)
+
+    def expect_idle(self) -> None:
+        """Wait until no job runs."""
+        expect(self.measure_button).to_be_enabled(timeout=WAIT_MS)
+
+    def expect_measured(self, region: str) -> None:
+        """Wait until a region has figures, or until the page calls them noisy, and no job runs."""
+        expect(self.row(region).locator(".rxt-time")).to_contain_text(MEASURED, timeout=WAIT_MS)
+        self.expect_idle()
 
 
 def expect_not_boxed(panel: Explorer) -> None:
