@@ -11,8 +11,8 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.speeds import plan_speed
 from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.speeds import plan_speed
 
 FULL, REGIONAL = VariantName.FULL, VariantName.REGIONAL
 

@@ -169,6 +169,6 @@ class Nested(nn.Module):
         self.model.layers = nn.ModuleList(Layer(width) for _ in range(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.model.layers:
+        for layer in self.model.get_submodule("layers").children():
             x = layer(x)
         return x.relu()

@@ -253,7 +253,7 @@ def test_after_a_mark_the_new_region_is_selected_and_no_other_is_previewed(panel
     assert text(panel, "picked") == "These ops are region sum ."
     assert preview(panel) == ""
     panel.press("select", "op", value=["0/forward:relu"])  # ops of another region
-    assert control.state.selected_rows == ()
+    assert not control.state.selected_rows
     assert list(panel.selection) == ["0/forward:relu"]
 
 
