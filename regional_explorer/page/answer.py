@@ -139,7 +139,7 @@ def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
     yield from filter(
         None,
         (
-            f"The figures are of {EARLIER_PLAN}." if answer.of_earlier_plan else "",
+            _outdated(answer),
             first,
             reasons.replace("not ", "Not ", reasons.startswith("not ")) if reasons not in first else "",
             _times(answer) if with_times else "",
@@ -149,6 +149,14 @@ def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
             _regions(answer),
         ),
     )
+
+
+def _outdated(answer: Answer) -> str:
+    """Return whose figures these are, if not of the present state."""
+    others = [change for change in answer.outdated_by if change != "the plan"]
+    now = f"Now there is {listing(others, joint=' and ')}." if others else ""
+    plan = f"The figures are of {EARLIER_PLAN}." if answer.of_earlier_plan else ""
+    return " ".join(filter(None, (plan, now)))
 
 
 def _call(answer: Answer) -> str:

@@ -142,9 +142,8 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """How many graph breaks there were."""
     regions: Count
     """How many regions the plan has."""
-    of_earlier_plan: bool = False
-    """Whether ``times``, ``speeds``, ``results`` and ``errors`` are of an earlier plan: the plan at hand is not
-    measured."""
+    outdated_by: tuple[str, ...] = ()
+    """What has changed since ``times``, ``speeds``, ``results`` and ``errors`` were measured: ``the plan``, threads."""
     of_search: bool = False
     """Whether times and speeds are from the final comparison of a search."""
     found: SearchBest | None = None
@@ -199,6 +198,11 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """The titles of the first warnings and errors without an action."""
     next: Advice = ()
     """What to do next."""
+
+    @property
+    def of_earlier_plan(self) -> bool:
+        """Whether the figures are of an earlier plan: the plan at hand is not measured."""
+        return "the plan" in self.outdated_by
 
     def speed(self, of: str, against: str) -> Speed | None:
         """Return the comparison of two variants, given as words; None without one."""
@@ -353,7 +357,7 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed], use: st
     if state is AnswerState.TRACED:
         return _first_benchmark(session)
     if session.is_outdated and not _final_tries(session):
-        return BENCHMARK, " measures the plan as it is now."
+        return BENCHMARK, " measures the call as it is now."
     if state in {AnswerState.WRONG, AnswerState.FAILED}:
         return (
             show_table_action("diagnostics"),
@@ -540,7 +544,7 @@ def answer_of(session: Session) -> Answer:
         graphs=len(traced),
         breaks=len(session.breaks),
         regions=len(session.plan.regions),
-        of_earlier_plan=not current,
+        outdated_by=() if finals else session.outdated_by,
         of_search=bool(finals),
         found=found,
         times=times,

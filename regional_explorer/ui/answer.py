@@ -128,14 +128,14 @@ def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
     search = button(FIND_BEST, "tune", title=ABOUT_SEARCH, class_=first, disabled=busy)
     benchmark = actions.get(ActionKind.BENCHMARK)
     seconds = benchmark.options.get("budget_s") if benchmark else None
-    if benchmark and (unsure or answer.of_earlier_plan or seconds):
+    if benchmark and (unsure or answer.outdated_by or seconds):
         adds = "more" in benchmark.options
         text = f"Measure {seconds} s" if seconds else f"Measure {'this plan' if answer.of_earlier_plan else 'again'}"
         text, about = f"{text}{' more' if adds else ''}", words_of(answer.next[1:])
         do = "measure more" if adds else "measure for"
         again = button(text, do, str(seconds or ""), title=f"{text}{about}", class_="rx-primary", disabled=busy)
         yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, class_="rx-line")
-        if not answer.of_earlier_plan:
+        if not answer.outdated_by:
             yield node("p", node("b", text), about, _left_out_note(shown) if adds else "", class_="rx-quiet")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []

@@ -95,7 +95,7 @@ def test_each_state_gives_results_and_next_step() -> None:
     assert "torch.compile was not measured" in answer_text(without_full)
     assert "Next: ex.benchmark() measures torch.compile too." in answer_text(without_full)
     assert "Use the earlier plan: 1.24×" in answer_text(changed)
-    assert "Next: ex.benchmark() measures the plan as it is now." in answer_text(changed)
+    assert "Next: ex.benchmark() measures the call as it is now." in answer_text(changed)
     assert "No verdict yet:" in answer_text(no_verdict)
     assert "Next: ex.benchmark(budget_s=" in answer_text(no_verdict)
 
