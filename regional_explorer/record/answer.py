@@ -382,12 +382,10 @@ def _after_verdict(speeds: Sequence[Speed], use: str) -> Advice:
 
 
 def _first_mark(session: Session) -> Advice:
-    rows = () if session.profile is None else session.profile.by(ProfileKind.MODULE)
-    modules = [row.name for row in rows if row.name and row.name != OUTSIDE]
-    if not modules:
+    """Return the advice for a plan without regions: a search, or a mark of the module in which most time goes."""
+    if not (where := _where(session)):
         return TUNE, " finds the best plan; ", PROFILE, " shows where the time goes; ", EXAMPLE_MARK, " marks a region."
-    # Prefer a part of each layer to all layers, or to the module that holds them.
-    module = next((name for name in modules if "*" in name and not name.endswith("*")), modules[0])
+    module = where[0].name
     name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")
     mark = mark_action(name, Selector(SelectorKind.MODULES, (module,)))
     return TUNE, " finds the best plan; ", mark, " makes a region of what takes much time."
