@@ -240,12 +240,12 @@ class Measurements:
         measured = partitions(self._variants.program)
         environment = repr(results.environment or self._environment())
         content = environment, self._content(measured)
-        if content in self._plans:
-            results = _with_earlier_verdicts(results, self._plans[content].results)
         whole = tuple(timing for timing in results.timings if timing.variant == VariantName.FULL)
         for cost in results.costs if whole and results.is_complete else ():
             if cost.what == VariantName.FULL:
                 self.full[environment] = tuple(replace(timing, earlier=True) for timing in whole), cost
+        if content in self._plans:
+            results = _with_earlier_verdicts(results, self._plans[content].results)
         self.revision += 1
         alone = _measured_by_content(self.revision, measured, results)
         self.last = MeasuredPlan(self._variants.program.plan, measured, results, alone)
@@ -315,18 +315,19 @@ class Measurements:
         return tuple(timings), tuple(numerics), cures
 
 
-MEASURED_AGAIN = "Measured again while the machine was busy, without a verdict: the figures are of the run before."
+MEASURED_AGAIN = "Measured again without a verdict: the figures are of the run before."
 
 
 def _with_earlier_verdicts(results: BenchmarkResults, earlier: BenchmarkResults) -> BenchmarkResults:
-    """Return the earlier results of the same plan if the later ones are like them, but the machine was too busy.
+    """Return the earlier results of the same plan, if they have the verdicts that the later ones lack.
 
-    ``results`` are returned if the earlier ones lack a verdict, or if variants or numerics differ.
+    ``results`` are returned if other variants were compared, ``torch.compile`` aside, or if numerics differ.
     """
-    same = [[(row.variant, row.phase, row.numerics) for row in run.timings] for run in (results, earlier)]
-    busy = any(row.verdict is Verdict.BUSY for row in results.timings)
-    unsure = any(row.verdict.is_unsure for row in earlier.timings)
-    if same[0] != same[1] or not busy or unsure or earlier.conditions is None:
+    runs = [[row for row in run.timings if row.variant != VariantName.FULL] for run in (results, earlier)]
+    same = [[(row.variant, row.phase, row.numerics) for row in rows] for rows in runs]
+    lost = any(row.verdict in {Verdict.BUSY, Verdict.UNKNOWN} for row in runs[0])
+    unsure = any(row.verdict.is_unsure for row in runs[1])
+    if same[0] != same[1] or not lost or unsure or earlier.conditions is None:
         return results
     noise = replace(earlier.conditions.noise, added=MEASURED_AGAIN)
     return dataclasses.replace(earlier, conditions=replace(earlier.conditions, noise=noise), reconciliation=())

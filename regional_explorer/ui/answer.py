@@ -45,6 +45,8 @@ def answer_part(shown: Shown) -> list[Node]:
         return action_button(finding.action, str(answer.findings.index(finding)), busy=busy)
 
     def bar_button(bar: Bar) -> Node | None:
+        if bar.seconds is None and shown.state.job is not None and shown.state.job.name == bar.word:
+            return node("span", "being compiled", class_="rx-quiet")
         if bar.seconds is None:
             label, full = f"Measure {bar.word}", VariantName.FULL
             seconds = expected_compile_s(shown.session)
@@ -224,8 +226,16 @@ def _bounded(gain_s: Figure) -> str:
     return f"{duration(gain_s.value)}{f' ({duration(bounds[0])}–{duration(bounds[1])})' if bounds else ''}"
 
 
+_PLAIN_NAMES = {
+    SuggestionKind.WHOLE: "the whole call",
+    SuggestionKind.CHAINS: "all but the matrix products",
+}
+
+
 def _name_of(suggestion: Suggestion) -> str:
+    """Return the glob of the modules, or what the suggestion is in words."""
     (first, *others) = suggestion.selectors
     modules = suggestion.kind is SuggestionKind.MODULES and not others and not first.is_combined
     times = f" × {suggestion.instances}" if suggestion.instances > 1 else ""
-    return f"{clean(first.patterns[0] if modules else suggestion.name, SHORT)}{times}"
+    name = first.patterns[0] if modules else _PLAIN_NAMES.get(suggestion.kind, suggestion.name)
+    return f"{clean(name, SHORT)}{times}"
