@@ -52,7 +52,7 @@ from regional_explorer.insight.roofline import (
 from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import reconcile
 from regional_explorer.measure.rates import copy_bandwidth
-from regional_explorer.measure.rounds import StopReason
+from regional_explorer.measure.rounds import StopReason, check_budget
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming, VariantName
@@ -185,6 +185,7 @@ class Live:
         self, variants: Sequence[str] | None, budget_s: float, run: Run, *, regions: bool, more: bool
     ) -> None:
         """Compile, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
+        check_budget(budget_s)
         for names, only_adds in self.measurements.steps(variants, more=more):
             results, self.variants.expected_s = BenchmarkResults(), expected_compile_s(self.session)
             run.estimate((expected_plan_s(self.session) or 0.0) + budget_s)

@@ -22,15 +22,16 @@ _REDUCTIONS = ("norm", "softmax", "sum", "mean", "nll", "max", "var")
 
 
 class CompileWork(NamedTuple):
-    """The work of a compile: ``pieces`` that differ, their ``ops``, and the ``reductions`` that differ among these.
-
-    Equal reductions mostly share a kernel, which is built once. ``traced`` ops are traced first.
-    """
+    """The work of a compile."""
 
     pieces: int = 0
+    """How many pieces that differ are compiled."""
     ops: int = 0
+    """How many ops these have."""
     reductions: int = 0
+    """How many reductions differ among these: equal ones mostly share a kernel, which is built once."""
     traced: int = 0
+    """How many ops are traced first."""
 
     @classmethod
     def of(cls, pieces: Iterable[Sequence[Node]], *, traced: bool = False) -> CompileWork:

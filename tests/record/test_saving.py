@@ -174,29 +174,21 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         ex.save_plan(tmp_path / "plan.json")
-    ratio = "0.80× (0.77–0.83)."
-    message = f"The plan is slower than eager: {ratio}"
+    how_slow = "20 % slower than eager (17–23)."
+    message = f"The plan is {how_slow}"
     assert [message in str(one.message) for one in found] == [True] * slower
     assert all(one.filename == __file__ for one in found)
     explored = load_plan_file(tmp_path / "plan.json").explored
     assert explored is not None
-    assert explored.slower == ({"eager": ratio} if slower else {})
+    assert explored.slower == ({"eager": how_slow} if slower else {})
     assert ex.to_source().startswith(f"# {message}\n") is slower
 
 
 def test_production_reports_a_plan_that_was_slower_when_explored() -> None:
-    explored = ExplorationRecord(
-        "f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8
-    )
-    for one, speedup in (
-        (explored, "0.80×"),
-        (replace(explored, speedup_low=0.75, speedup_high=0.85), "0.80× (0.75–0.85)"),
-    ):
-        (found,) = slower_when_explored(one)
-        assert found.message == f"When it was explored, the plan was slower than eager: {speedup}."
-        assert "ex." not in str(found)
-    assert slower_when_explored(replace(explored, verdict=Verdict.SAME)) == []
-    ways = "0.91× (0.88–0.94). Under upstream, the same marks run 1.02× (1.01–1.03) as fast as eager."
+    explored = ExplorationRecord("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False)
+    assert slower_when_explored(explored) == []
+    ways = "9 % slower than torch.compile (6–12). Under upstream, the same marks run 1.02× (1.01–1.03) as fast as eager."
     (found,) = slower_when_explored(replace(explored, slower={"torch.compile": ways}))
-    assert found.message == f"When it was explored, the plan was slower than torch.compile: {ways}"
+    assert found.message == f"When it was explored, the plan was {ways}"
+    assert "ex." not in str(found)
     assert found.severity is Severity.INFO
