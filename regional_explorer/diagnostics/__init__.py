@@ -24,16 +24,12 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     regions.check_shared,
     regions.check_moved,
     trace.check_backward,
-    trace.check_recompute,
     configs.check_conflicts,
     configs.check_nested,
     configs.check_falsy,
-    configs.check_directions,
-    configs.check_neighbours,
     trace.check_state,
     trace.check_guarded_state,
     trace.check_source,
-    configs.check_eager_subgraphs,
     configs.check_subgraph_options,
 )
 

@@ -172,15 +172,15 @@ def _requested_ops(evidence: Evidence, region: str) -> list[Node]:
 
 
 def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield ``region-shrunk`` and ``region-grown``: ops folded into equal ops, or claimed by a later mark."""
+    """Yield ``region-shrunk`` for ops that were folded into equal ops outside, or that a later mark claims."""
     region_of: dict[int | None, str] = {o: claim.region for o, claim in evidence.assignment.owners.items()}
-    moved = [fold for fold in evidence.folded if region_of.get(fold.origin) != region_of.get(fold.into_origin)]
-    shrunk = grouped((region_of[fold.origin], fold) for fold in moved if fold.origin in region_of)
-    grown = grouped((region_of[fold.into_origin], fold) for fold in moved if fold.into_origin in region_of)
-    for region, folds in shrunk.items():
-        yield _moved_by_folding(evidence, region, folds, grown=False)
-    for region, folds in grown.items():
-        yield _moved_by_folding(evidence, region, folds, grown=True)
+    folded_away = grouped(
+        (region_of[fold.origin], fold)
+        for fold in evidence.folded
+        if fold.origin in region_of and region_of[fold.origin] != region_of.get(fold.into_origin)
+    )
+    for region, folds in folded_away.items():
+        yield _shrunk_by_folding(evidence, region, folds)
     remaining = set(region_of.values())
     for (loser, winner), origins in evidence.assignment.overruled.items():
         nodes = evidence.dynamo_nodes(origins)
@@ -196,7 +196,7 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
             )
 
 
-def _moved_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp], *, grown: bool) -> Diagnostic:
+def _shrunk_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp]) -> Diagnostic:
     kept = [
         (graph.id, fold.into)
         for graph in evidence.graphs
@@ -207,13 +207,9 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp], *,
     ]
     graph_id = kept[0][0] if kept else None
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
-    effect = (
-        f"Region {region!r} also computes {count(len(folds), 'op')} for other code: equal ops were folded into its own"
-        if grown
-        else f"Region {region!r} lost {count(len(folds), 'op')} to equal ops outside"
-    )
-    return (DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK).finding(
-        f"{effect} ({pairs}). The min-cut partitioner removes common subexpressions and keeps the first occurrence.",
+    return DiagnosticCode.REGION_SHRUNK.finding(
+        f"Region {region!r} lost {count(len(folds), 'op')} to equal ops outside ({pairs}). The min-cut partitioner "
+        "removes common subexpressions and keeps the first occurrence.",
         region=region,
         graph=graph_id,
         at=sorted({name for place, name in kept if place == graph_id}),
@@ -221,7 +217,7 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp], *,
         remedy="Explore with partitioner='default', or compute the shared value once, in the region it should be in."
         if evidence.min_cut
         else "Compute the shared value once, in the region it should be in.",
-        severity=Severity.INFO if grown else Severity.WARNING,
+        severity=Severity.WARNING,
     )
 
 
@@ -567,7 +563,7 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
             graph=part.graph,
             at=part.nodes,
             where=calls,
-            remedy="No change is needed if all calls are to run compiled; a mark on a call applies to that call only.",
+            remedy="To compile one of the calls, mark the call: the mark applies to that call only.",
             upstream="the same: one body, with its pieces, for all calls.",
         )
 

@@ -17,7 +17,6 @@ from regional_explorer.record.graph import (
     GraphBreak,
     GraphKind,
     Node,
-    Role,
     UntracedOps,
     marked_region,
     named_modules,
@@ -198,58 +197,6 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
         where=evidence.dynamo_nodes(node.origin for _, node in ops),
         remedy="Remove the graph break from what the block calls.",
     )
-
-
-def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``recompute-partial`` per region whose backward repeats some forward ops and reads others as saved.
-
-    A backward that reads none as saved may be what a checkpoint requested. Only under the min-cut partitioner is that a
-    diagnostic, ``region-grown``.
-    """
-    claimed = [
-        (claim.region, graph, evidence.nodes[graph.id][name])
-        for graph in evidence.graphs
-        for name, claim in evidence.claims.get(graph.id, {}).items()
-    ]
-    # ``detach`` is autograd's own copy of a reference: it computes nothing.
-    repeated = grouped(
-        (region, (graph, node)) for region, graph, node in claimed if node.recompute and node.op != "detach"
-    )
-    if not repeated:
-        return
-    forward = grouped(
-        (region, (_identity(graph, node), node))
-        for region, graph, node in claimed
-        if graph.kind is not GraphKind.BACKWARD and node.op != "detach"
-    )
-    saved_names = {
-        (graph.frame, node.name)
-        for graph in evidence.of_kind(GraphKind.BACKWARD)
-        for node in graph.nodes
-        if node.role is Role.SAVED
-    }
-    for region, ops in repeated.items():
-        nodes = {_identity(graph, node): node for graph, node in ops}
-        all_ops = dict(forward.get(region, ())) | nodes
-        saved = [node for key, node in all_ops.items() if key not in nodes and (key[0], node.name) in saved_names]
-        if saved or evidence.min_cut:
-            yield (DiagnosticCode.RECOMPUTE_PARTIAL if saved else DiagnosticCode.REGION_GROWN).finding(
-                f"The backward repeats {len(nodes)} of {count(len(all_ops), 'forward op')} of region {region!r} "
-                f"({listing(node.name for node in nodes.values())})"
-                + (f", and reads {listing(node.name for node in saved)} as the forward saved it." if saved else "."),
-                region=region,
-                graph=ops[0][0].id,
-                at=(node for graph, node in ops if graph is ops[0][0]),
-                where=nodes.values(),
-                remedy="No change is needed if the checkpoint policy or the min-cut partitioner is intended; otherwise "
-                "make it save all of the region, or none.",
-                upstream=DiagnosticCode.RECOMPUTE_PARTIAL.upstream,
-            )
-
-
-def _identity(graph: Graph, node: Node) -> tuple[int, int | None, str]:
-    """Return a key that a forward op shares with its repetition in the backward, and with no other op."""
-    return graph.frame, node.origin, node.name
 
 
 # ----------------------------------------------------------------------------------------------- repairs, state, source

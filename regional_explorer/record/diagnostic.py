@@ -55,19 +55,8 @@ class DiagnosticCode(StrEnum):
         Severity.INFO,
         "the same under this partitioner; its regional path uses the default one, which folds nothing.",
     )
-    REGION_GROWN = (
-        "region-grown",
-        Severity.INFO,
-        "the same under this partitioner; its regional path uses the default one, which folds nothing.",
-    )
     BACKWARD_UNMARKED = "backward-unmarked", Severity.INFO, "all such ops run eagerly, without a warning."
     BACKWARD_ONLY = "backward-only", Severity.WARNING, "it compiles the backward of such a region, and not its forward."
-    RECOMPUTE_PARTIAL = (
-        "recompute-partial",
-        Severity.INFO,
-        "the same: the repeated ops are a smaller region, which is compiled separately.",
-    )
-    CONFIG_NEIGHBOUR = "config-neighbour", Severity.INFO
     CONFIG_CONFLICT = (
         "config-conflict",
         Severity.WARNING,
@@ -80,16 +69,6 @@ class DiagnosticCode(StrEnum):
         "config-unknown",
         Severity.WARNING,
         "a key that torch does not have is an error; a value of the wrong type is taken as it is.",
-    )
-    CONFIG_DIRECTION = (
-        "config-direction",
-        Severity.INFO,
-        "the backward of a marked block is compiled under the config of its forward.",
-    )
-    SUBGRAPH_EAGER = (
-        "subgraph-eager",
-        Severity.INFO,
-        "regional_inductor_invoke_subgraph also runs bodies without options eagerly.",
     )
     SUBGRAPH_OPTIONS = (
         "subgraph-options",

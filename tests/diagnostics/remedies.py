@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from regional_explorer.exploration.exploration import Exploration
@@ -14,7 +13,7 @@ from regional_explorer.record.partition import State
 class ActionRemedy:
     """The remedy has actions. Once they are applied ``keeps`` holds; without ``keeps``, the diagnostic is gone.
 
-    ``filled`` has the arguments that the actions need, in their order; a text is the name of a file.
+    ``filled`` has the arguments that the actions need, in their order.
     """
 
     keeps: Callable[[Exploration, list[Any]], bool] | None = None
@@ -44,11 +43,6 @@ def all_are_compiled(ex: Exploration, _: list[Any]) -> bool:
     return {part.state for part in ex.session.partitions} == {State.COMPILED}
 
 
-def both_have_the_backward_config(_: Exploration, returned: list[Any]) -> bool:
-    plan, source = returned
-    return '"max_fusion_size": 2' in Path(plan).read_text().replace('":2', '": 2') and "max_fusion_size" in source
-
-
 def is_not_in_the_source(_: Exploration, returned: list[Any]) -> bool:
     return "default_partition" not in returned[0]
 
@@ -73,23 +67,13 @@ REMEDIES: dict[str, ActionRemedy | EditRemedy | TextRemedy] = {
     ),
     "region-empty": edit_remedy(("x.contiguous()", "x.contiguous().sin()")),
     "region-shrunk": edit_remedy(NO_MIN_CUT, (("    a = x.sin() * y\n", ""), ("a.exp()", "y.exp()"))),
-    "region-grown": edit_remedy(NO_MIN_CUT),
     "backward-unmarked": edit_remedy((("b = a.cos() * a.exp()", "b = a.cos()"), ("return a * b", "return b"))),
     "backward-only": edit_remedy(PRINT),
-    "recompute-partial": edit_remedy(
-        ("op is torch.ops.aten.mm.default", "True"), ("op is torch.ops.aten.mm.default", "False")
-    ),
-    "config-neighbour": edit_remedy(
-        ("max_fusion_size=2", "max_fusion_size=1"),
-        ('    with rx.region("second"', '    a = a.tan()\n    with rx.region("second"'),
-    ),
     "config-conflict": edit_remedy(('"r", max_fusion_size=2', '"s", max_fusion_size=2')),
     "config-nested": ActionRemedy(filled=({"max_fusion_size": 2},)),
     "config-inert": ActionRemedy(),
     "config-global": edit_remedy((", fx_graph_cache=False", "")),
     "config-unknown": ActionRemedy(filled=({"max_fusion_size": 8},)),
-    "config-direction": ActionRemedy(both_have_the_backward_config, filled=("plan.json",)),
-    "subgraph-eager": ActionRemedy(),
     "subgraph-options": ActionRemedy(is_not_in_the_source),
     "annotation-false": edit_remedy(
         ('    with annotate({"compile_with_inductor": False}):\n        return x.sin() + 1', "    return x.sin() + 1"),

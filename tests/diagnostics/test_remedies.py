@@ -52,10 +52,10 @@ def remedy_params(remedy_type: type) -> list[Any]:
     ]
 
 
-def apply_all(ex: Exploration, found: Diagnostic, filled: tuple[Any, ...], folder: Path) -> list[Any]:
+def apply_all(ex: Exploration, found: Diagnostic, filled: tuple[Any, ...]) -> list[Any]:
     """Apply the actions of a remedy; return what each returned."""
     assert found.actions, found.remedy
-    left = [str(folder / one) if isinstance(one, str) else one for one in filled]
+    left = list(filled)
     returned = [ex.apply(action, **({action.needs: left.pop(0)} if action.needs else {})) for action in found.actions]
     assert not left
     return returned
@@ -70,7 +70,7 @@ def test_the_actions_of_a_remedy_have_the_promised_effect(code: str, tmp_path: P
     ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path)
     found, promised = diagnostics_of(ex, code)[0], REMEDIES[code]
     assert isinstance(promised, ActionRemedy)
-    returned = apply_all(ex, found, promised.filled, tmp_path)
+    returned = apply_all(ex, found, promised.filled)
     if promised.keeps:
         assert promised.keeps(ex, returned)
     else:
@@ -206,12 +206,12 @@ def a_key_without_effect_in_the_backward(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_applying_a_remedy_removes_its_diagnostic(name: str, tmp_path: Path) -> None:
+def test_applying_a_remedy_removes_its_diagnostic(name: str) -> None:
     fn, first, code, promised = OTHERS[name]
     ex = rx.explore(fn, (X if code != "region-split" else X.detach(),))
     first(ex)
     (found, *_) = diagnostics_of(ex, code)
-    apply_all(ex, found, promised.filled, tmp_path)
+    apply_all(ex, found, promised.filled)
     assert code not in codes(ex)
 
 
