@@ -241,7 +241,7 @@ def check_guarded_state(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``state-guarded`` for Python values that each call assigns and a guard reads."""
     if evidence.reassigned:
         guard, _, place = evidence.failed_guard.partition(" #")
-        line = re.search(r"# (\S+:\d+ in \S+)", place)
+        line = re.search(r"([^/\\\s]+:\d+ in \S+)", place)  # Dynamo shortens the path
         yield DiagnosticCode.STATE_GUARDED.finding(
             f"Each call assigns {listing(evidence.reassigned, most=MOST_ATTRIBUTES)}, and a guard reads it "
             f"({guard}{f', {line[1]}' if line else ''}): the next call is traced again. Benchmarks restore it before "

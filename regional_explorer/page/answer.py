@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.action import ALONE, EffectBasis
@@ -83,7 +84,7 @@ def headline(answer: Answer) -> list[tuple[str, str]]:
         return _joined("Use the plan that the search found: ", reversed(answer.found.speeds))
     if answer.use:
         rivals = (word for word in (WORDS[PLAN], eager, WORDS[COMPILED]) if word != answer.use)
-        speeds = (answer.speed(answer.use, word) for word in rivals)
+        speeds = (_named(answer, answer.speed(answer.use, word)) for word in rivals)
         return _joined(f"Use {_name(answer, answer.use)}: ", speeds, _compile_clause(answer))
     if answer.state is AnswerState.NO_VERDICT:
         speeds = (answer.speed(WORDS[PLAN], word) for word in (eager, WORDS[COMPILED]))
@@ -91,6 +92,11 @@ def headline(answer: Answer) -> list[tuple[str, str]]:
         reasons = _reasons(answer)
         return _joined(f"No verdict yet: {plan} is ", known) if known else [(f"No verdict yet: {reasons}", "")]
     return [(_profiled(answer) or "Traced; nothing is compiled yet.", "")]
+
+
+def _named(answer: Answer, speed: Speed | None) -> Speed | None:
+    """Return a comparison with the name of the plan that it was made with."""
+    return None if speed is None else replace(speed, against=_name(answer, speed.against))
 
 
 def _joined(begin: str, speeds: Iterable[Speed | None], end: str = "") -> list[tuple[str, str]]:
@@ -141,7 +147,7 @@ def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
         (
             _outdated(answer),
             first,
-            reasons.replace("not ", "Not ", reasons.startswith("not ")) if reasons not in first else "",
+            "" if reasons in first else reasons if reasons.startswith("torch") else reasons[:1].upper() + reasons[1:],
             _times(answer) if with_times else "",
             _search_result(answer),
             results if results != first else "",

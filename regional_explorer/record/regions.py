@@ -188,7 +188,7 @@ def call_parts(session: Session) -> tuple[CallPart, ...]:
     trace = [] if traced is None else [CallPart("trace", traced.median_s.value - eager.median_s.value)]
     parts = [*trace, *(CallPart(region, -saved_s, region) for region, saved_s in known.items())]
     rest_s = plan.median_s.value - eager.median_s.value - sum(part.seconds for part in parts)
-    return (*parts, CallPart("rest" if trace else "trace and rest", rest_s))
+    return (*parts, CallPart("everything else" if trace else "trace and everything else", rest_s))
 
 
 def whole_gain_s(session: Session) -> float | None:
