@@ -345,7 +345,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
 
 
 def call_parts_text(session: Session) -> str:
-    """Return how the regions' gains add up to the call's: ``trace +8.6 ms, mlp −18.3 ms, everything else −1.1 ms, together …``."""
+    """Return how the regions' gains add up to the call's: ``trace +8.6 ms, mlp −18.3 ms, …, together −10.8 ms``."""
     parts = call_parts(session)
     texts = [f"{clean(part.part)} {signed(part.seconds)}" for part in parts]
     together = f"together {signed(sum(part.seconds for part in parts))} against eager"
