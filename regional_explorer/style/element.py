@@ -63,8 +63,8 @@ VOID = frozenset({"input", "path", "circle"})
 """Elements without children."""
 TAGS = VOID | {
     *("b", "button", "canvas", "code", "datalist", "dd", "details", "div", "dl", "dt", "h1", "h3", "h4", "i", "label"),
-    *("li", "option", "p", "progress", "select", "small", "span", "style", "summary", "svg", "table", "tbody", "td"),
-    *("th", "thead", "tr", "ul"),
+    *("li", "option", "p", "progress", "s", "select", "small", "span", "style", "summary", "svg", "table", "tbody"),
+    *("td", "th", "thead", "tr", "ul"),
 }
 _ALLOWED_ATTRIBUTES = re.compile(
     r"(aria|data)-[a-z-]+|autocomplete|checked|class|cx|cy|d|disabled|draggable|fill|for|height|hidden|id|inputmode|label"

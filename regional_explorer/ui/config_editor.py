@@ -23,7 +23,7 @@ _NO_DOC = "Not documented in torch"
 def key_list(query: str, device: str, config_keys: Container[str], *, busy: bool = False) -> list[Node]:
     """Return the keys whose name, type or doc contain all words of ``query``, each with its description.
 
-    Without a query these are the keys worth trying first on ``device``. ``config_keys`` are in the config already,
+    Without a query these are the keys worth trying first on ``device``. ``config_keys`` are in the config already.
     """
     entries = _matching_keys(query, device)
     items = [_key_item(entry, device, in_config=entry.key in config_keys, busy=busy) for entry in entries[:MAX_KEYS]]

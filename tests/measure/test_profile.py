@@ -154,7 +154,13 @@ def test_progress_prints_while_the_call_is_muted(capsys):
 
     ex = rx.explore(call, (torch.randn(4),))
     capsys.readouterr()
-    ex.profile(0.2, run=rx.Run(progress=print))
+    shown = []
+
+    def show(doing, _fraction):
+        print(doing)
+        shown.append(doing)
+
+    ex.profile(60.0, run=rx.Run(progress=show, cancelled=lambda: any("round" in doing for doing in shown)))
     printed = capsys.readouterr().out
     assert "profiling: warming up" in printed
     assert "profiling: round" in printed

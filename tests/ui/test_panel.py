@@ -240,6 +240,13 @@ def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
     assert list(rows(panel)) == ["mm", "act"], "nothing is measured: the order of the plan, and none lost"
 
 
+def test_the_tab_counts_the_diagnostics(panel: Panel, control: Control, exploration: Exploration) -> None:
+    assert "Why Code" in text(panel, "tabs")
+    exploration.configure("act", {"coordinate_descent_tuning": True})  # it has no effect on the CPU
+    control.refresh()
+    assert "Why 1 Code" in text(panel, "tabs")
+
+
 def test_one_pane_is_shown_unless_its_column_is_hidden(panel: Panel) -> None:
     def shown_columns() -> list[str]:
         columns = [one for name in COLUMNS for one in elements(panel.tree, data_column=name) if "hidden" not in one[1]]
@@ -247,7 +254,6 @@ def test_one_pane_is_shown_unless_its_column_is_hidden(panel: Panel) -> None:
         return [*(one[1]["data-column"] for one in columns), *(one[1]["aria-label"] for one in panes)]
 
     assert shown_columns() == ["graph", "source", "beside", "why"]
-    assert "Why 1" in text(panel, "tabs")
     panel.press("column", "beside")
     assert shown_columns() == ["graph", "source"]
     panel.press("why", "mm")
