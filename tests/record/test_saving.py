@@ -187,7 +187,9 @@ def test_slower_plan_is_reported_when_saved(verdict: Verdict, tmp_path: Path, mo
 def test_production_reports_a_plan_that_was_slower_when_explored() -> None:
     explored = ExplorationRecord("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False)
     assert slower_when_explored(explored) == []
-    ways = "9 % slower than torch.compile (6–12). Under upstream, the same marks run 1.02× (1.01–1.03) as fast as eager."
+    ways = (
+        "9 % slower than torch.compile (6–12). Under upstream, the same marks run 1.02× (1.01–1.03) as fast as eager."
+    )
     (found,) = slower_when_explored(replace(explored, slower={"torch.compile": ways}))
     assert found.message == f"When it was explored, the plan was {ways}"
     assert "ex." not in str(found)
