@@ -20,6 +20,8 @@ Output = pytest.CaptureFixture[str]
 
 CALL = "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)"
 MADE = "%regional_compile --no-bench f(x)"
+ERASED = {"text/html": "<!-- progress was shown here -->"}
+"""What an erased progress line leaves of its output."""
 
 SETUP = """
 import torch
