@@ -108,8 +108,7 @@ class CutProgram:
 
         Nothing is traced, and artifacts are kept.
         """
-        self._frames, self.plan = self.capture.current_frames(new), plan
-        self._assign()
+        self._assign(self.capture.current_frames(new), plan)
         if self._made is not None:
             self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
@@ -129,13 +128,15 @@ class CutProgram:
             for live in frame.live:
                 live.implementation = functools.partial(run_selected, live)
 
-    def _assign(self) -> None:
-        pending = [graph for frame in self._frames for graph in frame.pending]
-        self.assignment = assign(self._graphs, self.plan, self._picked, pending)
+    def _assign(self, frames: list[Frame], plan: Plan) -> None:
+        """Assign the ops of ``frames`` to the regions of ``plan``; a malformed selector changes nothing."""
+        pending = [graph for frame in frames for graph in frame.pending]
+        self.assignment = assign(_graphs_of(frames), plan, self._picked, pending)
+        self._frames, self.plan = frames, plan
 
     @property
     def _graphs(self) -> list[Graph]:
-        return [graph for frame in self._frames for graph in frame.graphs]
+        return _graphs_of(self._frames)
 
     def follow_trace(self) -> None:
         """Cut again if calls run other frames than those that were cut: settings or modes have changed."""
@@ -166,9 +167,7 @@ class CutProgram:
         frames, cut_before = self.capture.current_frames(frame), {each.index for each in self._frames}
         self._picked.clear()  # there are other graphs to pick from
         if cut_before <= {each.index for each in frames}:
-            self._frames = frames
-            self.plan = self.plan_for(self._graphs)
-            self._assign()
+            self._assign(frames, self.plan_for(_graphs_of(frames)))
         else:  # it replaces frames
             self.cut(self.plan, frame)
         if all(cut.live is not live for cut in self._switched_graphs):
@@ -316,6 +315,10 @@ class CutProgram:
 
 _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
 _OBSERVED_VALUES = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
+
+
+def _graphs_of(frames: Sequence[Frame]) -> list[Graph]:
+    return [graph for frame in frames for graph in frame.graphs]
 
 
 def frame_inputs(frame: Frame) -> str:

@@ -578,19 +578,18 @@ def check_failed(evidence: Evidence) -> Iterator[Diagnostic]:
         failing = [node for node in nodes if node.target == op]
         fact = "cannot run compiled"
         remedy: Advice = ("Try another config, or ", disable_action(region), ".")
-        if keys:
-            texts = config_texts({key: parts[0].config_requested[key] for key in keys})
-            own_backward = evidence.plan[region].backward_config is not None
-            direction = Direction.of_graph(parts[0].graph) if own_backward else None
-            take_back = configure_action(region, {}, direction, unset=keys)
-            fact = f"does not compile with {' and '.join(texts)} ({take_back} takes it back)"
-            remedy = (take_back, ".")
         if failing:
             remedy = (
                 carve_action(region, Selector(SelectorKind.OPS, (failing[0].target,))),
                 " leaves the op to eager. If it is a custom op, ",
                 "torch.library.opcheck compares its fake kernel with the real one.",
             )
+        if keys:  # a compile without them was tried
+            texts = config_texts({key: parts[0].config_requested[key] for key in keys})
+            own_backward = evidence.plan[region].backward_config is not None
+            direction = Direction.of_graph(parts[0].graph) if own_backward else None
+            fact = f"does not compile with {' and '.join(texts)}"
+            remedy = (configure_action(region, {}, direction, unset=keys), ".")
         yield DiagnosticCode.REGION_FAILED.finding(
             f"Region {region!r} {fact} and runs eagerly ({listing(part.id for part in parts)}): {error}",
             region=region,

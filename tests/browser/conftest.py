@@ -43,12 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in a random order, the same for each seed")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test of this folder as a browser test; shuffle the tests if they shall be."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark every test of this folder as a browser test, before tests are selected by marks; shuffle what is left."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
+    yield
     if (seed := config.getoption("--shuffle")) is not None:
         random.Random(seed).shuffle(items)  # noqa: S311 - an order, not a secret
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,11 +13,15 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from regional_explorer.compiler import progress_line
+
 Run = Callable[..., Any]
 Output = pytest.CaptureFixture[str]
 
 CALL = "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)"
 MADE = "%regional_compile --no-bench f(x)"
+ERASED = {"text/html": "<!-- progress was shown here -->"}
+"""What an erased progress line leaves of its output."""
 
 SETUP = """
 import torch
@@ -129,7 +134,10 @@ class Outputs:
 
 @pytest.fixture
 def outputs(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outputs]:
+    """Yield the outputs of cells that begin after the first imports and end before a progress line is due."""
+    importlib.import_module("regional_explorer.ui.display")
     outputs = Outputs(shell)
     monkeypatch.setattr(shell.display_pub, "publish", outputs.publish)
+    monkeypatch.setattr(progress_line, "AFTER_S", 3600.0)
     yield outputs
     del vars(shell)["kernel"]

@@ -33,7 +33,7 @@ from regional_explorer.style.element import words
 from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
-from tests.command.conftest import CALL, MADE, SETUP, Output, Outputs, Run
+from tests.command.conftest import CALL, ERASED, MADE, SETUP, Output, Outputs, Run
 from tests.conftest import ReplaceBenchmark
 from tests.shared.panel import BlockedMethod, elements, text
 from tests.shared.processes import ROOT
@@ -473,7 +473,7 @@ def test_progress_without_the_widget_updates_one_output_and_empties_it(
     replace_benchmark(show_progress)
     run("%regional_compile --no-widget -r act=ops:aten.relu* f(x)")
     of_exploring, of_drawing, of_result, of_measuring = outputs.shown
-    assert of_exploring == of_drawing == of_measuring == {}
+    assert of_exploring == of_drawing == of_measuring == ERASED
     assert "<svg" in of_result["text/html"]
     (line,) = during
     assert line.startswith("round ")
@@ -505,7 +505,7 @@ def test_the_progress_line_of_a_plain_cell_is_removed(
         shell.run_cell(cell)
         assert [text for text in texts if text.startswith(doing)], cell
         assert texts[-1] == ""
-        assert outputs.shown[-1] == {}
+        assert outputs.shown[-1] == ERASED
 
 
 def test_drawing_shows_progress(run: Run, outputs: Outputs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,7 +516,7 @@ def test_drawing_shows_progress(run: Run, outputs: Outputs, monkeypatch: pytest.
         before = len(outputs.shown)
         run(cell)
         line, *shown = outputs.shown[before:]
-        assert line == {}
+        assert line == ERASED
         assert [WIDGET in data for data in shown] == results
 
 

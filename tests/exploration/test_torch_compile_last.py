@@ -6,12 +6,15 @@ import threading
 from concurrent.futures import CancelledError
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import regional_explorer as rx
+from regional_explorer.measure.machine import Watch
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.figure import QUIET
 from regional_explorer.record.speeds import plan_speed
 
 FULL, REGIONAL = VariantName.FULL, VariantName.REGIONAL
@@ -58,7 +61,9 @@ def test_an_interrupt_while_torch_compile_compiles_keeps_the_figures_of_the_plan
     assert ex.session.partition_timings
 
 
-def test_all_variants_take_turns_in_the_end(ex: rx.Exploration) -> None:
+def test_all_variants_take_turns_in_the_end(ex: rx.Exploration, monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a busy machine the plan's figures of the first step stay, if only these have a verdict.
+    monkeypatch.setattr(Watch, "used_rounds", lambda _, rounds, __=QUIET: (np.ones(rounds, dtype=np.bool_), QUIET))
     ex.benchmark(budget_s=0.2)
     timings = ex.session.whole_timings
     assert not timings[FULL].earlier

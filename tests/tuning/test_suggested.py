@@ -82,7 +82,7 @@ def test_a_suggestion_with_wrong_results_has_no_gain(monkeypatch: pytest.MonkeyP
     with rx.explore(programs.Stack(), (torch.randn(64, 16),)) as ex:
         measured = [one for one in ex.suggest(budget_s=10) if one.why_not == "wrong results: output: off by up to 3"]
     assert measured
-    assert all(one.gain_s is None and one.why_not == "numerics failed: output is off" for one in measured)
+    assert all(one.gain_s is None for one in measured)
 
 
 def test_a_cancelled_measurement_returns_the_guesses() -> None:
