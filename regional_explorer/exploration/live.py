@@ -141,6 +141,11 @@ _COMPILES_SEEN: dict[str, tuple[float, float]] = {}
 """The expected and the real seconds of the compiles of this process, by key."""
 
 
+def _environment_of(traced: Environment, call: Call) -> Environment:
+    """Return the environment of a trace with the present settings, and the present mode of the call's modules."""
+    return present_environment(traced, call.mode)
+
+
 class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
@@ -165,6 +170,7 @@ class Live:
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.first_plan = self.traced_plan = self.program.plan
         self.variants = Variants(call, self.program, dynamic=dynamic)
+        self.present_environment = partial(_environment_of, self.environment, call)  # without ``self``: no cycle
         self.measurements = Measurements(self.variants, self.present_environment)
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
@@ -176,10 +182,6 @@ class Live:
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
         weakref.finalize(self, _remember_dropped, weakref.ref(self.capture)).atexit = False
-
-    def present_environment(self) -> Environment:
-        """Return the environment of the trace with the present settings, and the present mode of the call's modules."""
-        return present_environment(self.environment, self.call.mode)
 
     def benchmark(
         self, variants: Sequence[str] | None, budget_s: float, run: Run, *, regions: bool, more: bool
