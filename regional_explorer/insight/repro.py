@@ -9,7 +9,7 @@ from typing import Any
 from regional_explorer.compiler.fingerprint import Layout, canonical
 from regional_explorer.errors import RegionCompileError, ReproError
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+from regional_explorer.torch_api.graphs import fake_mode_with_symbols, is_carved
 from regional_explorer.torch_api.repros import torch_script
 
 
@@ -21,6 +21,8 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
     """
     mode = fake_mode_with_symbols()
     gm, fakes, _ = canonical(piece, inputs, mode)
+    for node in filter(is_carved, gm.graph.nodes):
+        raise ReproError(f"it would compile {node.target}, which is carved out.")
     title += "\nWritten by regional_explorer, with torch's generator of such scripts. The inputs are made up."
     if piece.unwritten:
         title += "\nIn the plan, weights are constants, which Inductor folds and packs. Here they are inputs."

@@ -31,6 +31,7 @@ for path in sys.argv[1:]:
     if os.fork() == 0:  # what a script sets stays there
         try:
             runpy.run_path(path, run_name="__main__")
+            print("done")
         except Exception:
             traceback.print_exc(file=sys.stdout)
         sys.stdout.flush()
@@ -102,7 +103,8 @@ DYNAMIC = {"dynamic sizes", "a dynamic number"} if hasattr(after_aot, "_get_comp
 """The scripts with dynamic sizes, which those of torch 2.11 cannot compile."""
 RIGHT = ["a module", "a backward", "shared", "random", "in C++", "as torch.compile", "decomposed", *sorted(DYNAMIC)]
 WRONG = """
-compile_fx.compile_fx_inner = lambda gm, inputs, **_: lambda args: [0 * result for result in gm(*args)]
+flat = lambda args: args[0] if isinstance(args[0], list) else args
+compile_fx.compile_fx_inner = lambda gm, inputs, **_: lambda *args: [0 * result for result in gm(*flat(args))]
 if __name__ =="""
 
 
@@ -124,7 +126,7 @@ def scripts(layers):
         "a module": layers.repro("layer"),
         "a backward": layers.repro("layer", partition=backward_of(layers)),
         "as torch.compile": as_torch_compile.repro("r", partition=backward_of(as_torch_compile)),
-        **{name: ex.repro("r") for name, ex in explorations.items() if " dynamic" not in f" {name}" or name in DYNAMIC},
+        **{name: ex.repro("r") for name, ex in explorations.items() if "dynamic" not in name or name in DYNAMIC},
     }
     return {**found, "a wrong result": found["a module"].replace("\nif __name__ ==", WRONG)}
 
@@ -136,7 +138,7 @@ def outputs(scripts, tmp_path_factory):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_script_runs_with_torch_alone(outputs, name):
-    assert outputs[name].strip() == ""
+    assert outputs[name].strip() == "done"
 
 
 def test_a_script_raises_if_compiled_and_eager_results_differ(scripts, outputs):
@@ -224,9 +226,8 @@ def test_repro_refuses_what_torchs_script_cannot_contain(function, config, probl
 
 
 def test_repro_refuses_carved_ops():
-    ex = rx.explore(programs.Stack(1), (torch.randn(4, 16),), plan=rx.Plan(cut="upstream")).mark(
-        "r", modules="layers.*"
-    )
+    plan = rx.Plan(cut="upstream")  # carved ops stay in its partitions
+    ex = rx.explore(programs.Stack(1), (torch.randn(4, 16),), plan=plan).mark("r", modules="layers.*")
     with pytest.raises(ReproError, match=r"it would compile aten\.gelu\.default, which is carved out"):
         ex.carve("r", ops="gelu").repro("r")
 
@@ -241,4 +242,4 @@ def test_partitions_of_convolutions_embeddings_and_attention_run(tmp_path):
     convolutions = rx.explore(pooled, (torch.randn(2, 3, 12, 12),)).mark("all", ops="*")
     scripts = [convolutions.repro("all", partition=part.id) for part in convolutions.session.partitions]
     attending = rx.explore(attention, (torch.randint(0, 9, (2, 4)),)).mark("all", ops="*")
-    assert [output.strip() for output in outputs_of([*scripts, attending.repro("all")], tmp_path)] == ["", "", ""]
+    assert [output.strip() for output in outputs_of([*scripts, attending.repro("all")], tmp_path)] == ["done"] * 3
