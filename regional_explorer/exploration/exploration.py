@@ -721,10 +721,10 @@ class Exploration(Edits, Results):
         return folder.path
 
     def repro(self, name: str | None = None, *, partition: str | None = None) -> str:
-        """Return a script that compiles, checks and times one partition of a region, to attach to a bug report.
+        """Return torch's own script that compiles and checks one partition of a region, to attach to a bug report.
 
         The script needs only torch: it has the graph as code, the inputs by size, stride and dtype, and the requested
-        config. A partition that does not compile fails there as it does here. The partition need not be compiled.
+        config. A partition that Inductor cannot compile fails there as it does here. It need not be compiled.
 
         Args:
             name: the region; it can be left out if there is only one.
