@@ -176,7 +176,7 @@ class Control:
         self.previews.submit(preview_mark)
 
     def read_code(self) -> None:
-        """Start a job that reads the code of the open region, unless the code was read or a job is running."""
+        """Start a job that reads the code of the open region, unless it was read; only a background job gives way."""
 
         def read(exploration: Exploration, state: PanelState, run: Run) -> None:
             region, target = state.opened or "", state.target
@@ -184,8 +184,12 @@ class Control:
             if target:
                 self._code_for_targets[region, target, plan_line(state.plan)] = code
 
-        if self.state.job is None and self.shown().unread_partitions:
+        if not self.shown().unread_partitions:
+            return
+        if self.state.job is None:
             self.jobs.start("Read the code", read)
+        elif self.state.job.background:
+            self.jobs.run_instead(self.read_code)
 
     # --------------------------------------------------------------------------------------------------------- shown
 
