@@ -330,7 +330,14 @@ def _with_earlier_verdicts(results: BenchmarkResults, earlier: BenchmarkResults)
     if same[0] != same[1] or not lost or unsure or earlier.conditions is None:
         return results
     noise = replace(earlier.conditions.noise, added=MEASURED_AGAIN)
-    return dataclasses.replace(earlier, conditions=replace(earlier.conditions, noise=noise), reconciliation=())
+    full = [row for row in results.numerics if row.variant == VariantName.FULL]
+    return dataclasses.replace(
+        earlier,
+        conditions=replace(earlier.conditions, noise=noise),
+        numerics=[*(row for row in earlier.numerics if not full or row.variant != VariantName.FULL), *full],
+        diagnostics=list(dict.fromkeys((*earlier.diagnostics, *results.diagnostics))),
+        reconciliation=(),
+    )
 
 
 def _measured_by_content(

@@ -61,7 +61,9 @@ def part_of(kernel: Kernel) -> str:
 
 def division_problem(part: PartitionCode) -> str | None:
     """Return why the time of a partition cannot be divided among its kernels; None if it can."""
-    return "they were not measured" if part.times is None else part.times.problem
+    if part.times is None:
+        return "they were not measured"
+    return part.times.problem or ("the machine was too busy" if part.times.noise.is_too_much else None)
 
 
 def distinct_code(parts: Sequence[PartitionCode]) -> list[PartitionCode]:

@@ -193,6 +193,9 @@ def _under(answer: Answer, word: str) -> str:
 
 def _reasons(answer: Answer) -> str:
     """Return why comparisons of the plan have no verdict, and which were not made; empty without any."""
+    full = answer.speed(WORDS[COMPILED], WORDS[VariantName.EAGER])
+    if answer.state is AnswerState.TRACED and full is not None and full.verdict is Verdict.WITHHELD:
+        return f"{WORDS[COMPILED]} is {speed_text(full)}."
     if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
         return ""
     speeds = [answer.speed(WORDS[PLAN], against) for against in (WORDS[VariantName.EAGER], WORDS[COMPILED])]

@@ -382,7 +382,7 @@ def test_a_kernel_without_known_nodes_is_counted_and_shown():
     assert "2 of 4 nodes linked to kernels" in code._repr_mimebundle_()["text/html"]
     assert to_html(*code_pane(code.partitions)[0])
     assert code.kernels.nodes[0] == ""
-    times = ex.kernel_times("r", 0.1)
+    times = ex.kernel_times("r", 2.0)
     (first_row,) = times[times.number == 1].itertuples()
     assert first_row.time_us > 0
     assert first_row.lines == ""
@@ -403,7 +403,7 @@ ex.compile()
 looks = {{
     "code": lambda: ex.code("r").partitions[0].code.problem,
     "other config": lambda: ex.code("r", config={{"max_fusion_size": 2}}).partitions[0].code.problem,
-    "kernel times": lambda: ex.kernel_times("r", 0.1).problem.dropna().tolist(),
+    "kernel times": lambda: ex.kernel_times("r", 2.0).problem.dropna().tolist(),
     "diagnose": lambda: [item.code for item in ex.diagnose("r", 0.2)],
     "h100": lambda: ex.code("r", target="h100").partitions[0].code.problem,
 }}
@@ -419,7 +419,7 @@ assert part.code.problem is None, part.code.problem
 assert part.kernels
 (part,) = ex.code("r", config={{"max_fusion_size": 2}})
 assert part.code.problem is None, part.code.problem
-times = ex.kernel_times("r", 0.1)
+times = ex.kernel_times("r", 2.0)
 assert times.problem.isna().all(), times.problem.tolist()
 print("mended")
 """

@@ -53,7 +53,7 @@ def compiled_ex():
 def timed_ex():
     """Return an exploration with kernel times, for tests that only read them."""
     ex = compiled_ex()
-    ex.kernel_times("r", 0.2)
+    ex.kernel_times("r", 2.0)
     return ex
 
 
@@ -102,7 +102,7 @@ def test_the_build_with_clocks_changes_nothing_else():
         )
 
     before, x_before = others(), x.detach().clone()
-    ex.kernel_times("r", 0.1)
+    ex.kernel_times("r", 2.0)
     assert times_in(ex.session)
     assert others() == before
     assert not any("_regional_explorer_clock" in part.text for part in partition_codes(ex.session))
@@ -148,7 +148,7 @@ def test_the_problem_says_why_code_cannot_be_timed(spoil, problem, partitions, m
     ex = compiled_ex()
     ex.code("r")
     spoil(ex, monkeypatch)
-    measure_kernel_times(ex.live.insights, "r", 0.1, Run())
+    measure_kernel_times(ex.live.insights, "r", 2.0, Run())
     problems = [times.problem for times in ex.live.insights.kernel_times.values()]
     assert problems == [problem] * partitions + [None] * (2 - partitions), "the backward has no sine"
 

@@ -19,7 +19,7 @@ from regional_explorer.diagnostics.measured import wrong_variant_diagnostics
 from regional_explorer.errors import PlanError
 from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.report import page_html
-from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
+from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.configs import RANDOM_AS_EAGER
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.plan_file import ExplorationRecord, wrong_when_explored
@@ -139,7 +139,7 @@ def test_a_wrong_full_is_reported_with_its_first_tensors(
     rows = ex.timings[ex.timings.variant == "full"]
     assert set(rows.verdict) == {"withheld"}
     assert rows.speedup.isna().all()
-    assert "torch.compile: not compared with eager, as the results of torch.compile are wrong" in " ".join(
+    assert "torch.compile is not compared with eager, as the results of torch.compile are wrong" in " ".join(
         repr(ex).split()
     )
 
@@ -325,7 +325,8 @@ def test_a_check_of_a_chaotic_plan_does_not_hold() -> None:
         found = plan_check(sessions.measured(numerics=numerics), "eager")
         assert (found.holds, found.numerics) == (False, numerics)
         assert f"[{CODE}]" in found.problems[0]
-        assert found.speeds[0].verdict == f"withheld: numerics of regional {numerics}"
+        assert found.speeds[0].verdict is Verdict.WITHHELD
+        assert found.speeds[0].wrong == {"your plan": numerics}
 
 
 # ------------------------------------------------------------------------------------------------ the trace, the call
