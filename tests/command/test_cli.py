@@ -386,15 +386,15 @@ def sample_check(speedup: float, *, full: float | None = None, numerics: str = "
 
 
 def test_check_names_the_faster_variant() -> None:
-    assert str(sample_check(1.5)).splitlines()[::3] == ["The plan holds.", "against eager: 1.50× (1.47–1.53), faster"]
+    assert str(sample_check(1.5)).splitlines()[::3] == ["The plan holds.", "1.50× as fast as eager (1.47–1.53)"]
     slower = sample_check(0.8)
     assert str(slower).startswith("The plan holds, but is slower than eager.\n")
-    assert "against eager: 0.80× (0.77–0.83), slower" in str(slower)
+    assert "20 % slower than eager (17–23)" in str(slower)
     assert (slower.holds, slower.slower_than) == (True, ("eager",))
     assert sample_check(1.5, full=1.2).slower_than == ()
     behind = sample_check(1.5, full=1.9)
     assert behind.slower_than == ("torch.compile",)
-    assert "against torch.compile: 0." in str(behind)
+    assert "19 % slower than torch.compile" in str(behind)
     assert behind.as_json()["speeds"][1]["verdict"] == "slower"
     assert sample_check(0.8, full=1.1).slower_than == ("eager", "torch.compile")
 
@@ -446,10 +446,10 @@ def test_a_check_says_how_busy_the_machine_was() -> None:
 
 def test_a_check_says_why_a_speed_cannot_be_compared() -> None:
     wrong = sample_check(1.5, full=1.9, numerics="failed")
-    assert "against torch.compile: withheld: numerics of full failed" in str(wrong).splitlines()
+    assert "not compared with torch.compile, as the results of torch.compile are wrong" in str(wrong).splitlines()
     assert wrong.slower_than == ()
     unmeasured = plan_check(measured(1.5, 1), "torch.compile")
-    assert "against torch.compile: not measured" in str(unmeasured).splitlines()
+    assert "torch.compile was not measured" in str(unmeasured).splitlines()
     assert str(unmeasured).startswith("The plan holds, but was not compared with torch.compile.\n")
     assert (unmeasured.holds, unmeasured.as_json()["not_compared"]) == (True, ("torch.compile",))
 
@@ -566,7 +566,8 @@ def test_a_plan_is_checked(plan_and_call: list[str], run: Run) -> None:
     first, *lines = out.splitlines()
     assert first.startswith("The plan holds")
     assert lines[:2] == ["compiled: 2 of 2 partitions", "numerics: ok"]
-    assert [line.partition(":")[0] for line in lines[2:]] == ["against eager"]
+    assert len(lines[2:]) == 1
+    assert "eager" in lines[2]
     assert "compiling" in err
     write_file(Path(plan_and_call[1]), NET.format(name="renamed"))
     out, err = run(EXIT_NO, *check, "--json", "--quiet")

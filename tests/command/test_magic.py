@@ -756,7 +756,7 @@ def test_a_program_that_runs_a_notebook_gets_the_value_of_the_magic(notebook_out
 
 
 def test_cleared_panels_are_closed(notebook_outputs: list[Any]) -> None:
-    outputs = [output for output in notebook_outputs[0] if output.get("data") != {}]
+    outputs = [output for output in notebook_outputs[0] if output.get("data") != ERASED]
     assert len(outputs) < len(notebook_outputs[0]), "the line about importing torch is removed"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
