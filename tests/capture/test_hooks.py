@@ -84,7 +84,7 @@ def test_a_list_of_activations_is_restored_after_every_step():
     ex.profile(0.05)
     ex.retrace(dynamic=True)
     assert kept == before
-    assert codes(ex) == []
+    assert codes(ex) == ["state-guarded"], "Dynamo guards on the length of the list"
 
 
 @pytest.mark.parametrize("kind", ["forward", "parameter", "forward pre of all", "packed"])
