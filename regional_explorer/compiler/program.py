@@ -130,6 +130,8 @@ class CutProgram:
 
     def _assign(self, frames: list[Frame], plan: Plan) -> None:
         """Assign the ops of ``frames`` to the regions of ``plan``; a malformed selector changes nothing."""
+        if [frame.index for frame in self._frames] != [frame.index for frame in frames]:
+            self._picked.clear()  # there are other graphs to pick from
         pending = [graph for frame in frames for graph in frame.pending]
         self.assignment = assign(_graphs_of(frames), plan, self._picked, pending)
         self._frames, self.plan = frames, plan
@@ -141,7 +143,6 @@ class CutProgram:
     def follow_trace(self) -> None:
         """Cut again if calls run other frames than those that were cut: settings or modes have changed."""
         if [frame.index for frame in self._frames] != [frame.index for frame in self.capture.current_frames()]:
-            self._picked.clear()
             self.cut(self.plan)
 
     @property
@@ -165,7 +166,7 @@ class CutProgram:
     def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
         """Cut a graph that a later call traced, and call ``on_new_graph``."""
         frames, cut_before = self.capture.current_frames(frame), {each.index for each in self._frames}
-        self._picked.clear()  # there are other graphs to pick from
+        self._picked.clear()  # the graph may be a new one of a known frame
         if cut_before <= {each.index for each in frames}:
             self._assign(frames, self.plan_for(_graphs_of(frames)))
         else:  # it replaces frames
