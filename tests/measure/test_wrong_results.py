@@ -399,7 +399,7 @@ def test_a_nondeterministic_call_explains_all_differences(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("regional_explorer.measure.benchmark.recheck_eager", recheck_and_drift)
     upstream = fake_variant(lambda x: x.sin() * 4, None)
-    monkeypatch.setattr(Variants, "compile", lambda self, name: self._compiled[name])
+    monkeypatch.setattr(Variants, "compile", lambda self, name, *_: self._compiled[name])
     ex.live.variants._compiled[VariantName.UPSTREAM] = upstream
     measure(ex, "full", "upstream")
     assert verdicts(ex) == verdicts(ex, "upstream") == {"not comparable"}
