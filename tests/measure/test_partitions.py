@@ -393,14 +393,14 @@ def test_parts_of_the_call_add_up_to_the_difference_that_is_shown() -> None:
     session = session_with_slow_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
     eager, _, regional = session.timings
     parts = call_parts(session)
-    assert [part.part for part in parts] == ["trace", "mlp", "rest"]
+    assert [part.part for part in parts] == ["trace", "mlp", "everything else"]
     assert sum(part.seconds for part in parts) == pytest.approx(regional.median_s.value - eager.median_s.value)
     assert parts[0].seconds == pytest.approx(2e-4)
     gain_s = step_timing(session).gain_of_call_s
     assert gain_s
     assert parts[1].seconds == -gain_s.value, "as in the region's row"
     text = " ".join(region_timings_table(session).text().split())
-    assert "In each call: trace +200 µs, mlp −300 µs, rest" in text
+    assert "In each call: trace +200 µs, mlp −300 µs, everything else" in text
     assert "against eager." in text
     assert [part.part for part in call_parts(replace(session, timings=(eager, regional)))] == ["mlp", "trace and rest"]
     assert not call_parts(replace(session, partition_timings=()))
