@@ -402,7 +402,10 @@ def test_parts_of_the_call_add_up_to_the_difference_that_is_shown() -> None:
     text = " ".join(region_timings_table(session).text().split())
     assert "In each call: trace +200 µs, mlp −300 µs, everything else" in text
     assert "against eager." in text
-    assert [part.part for part in call_parts(replace(session, timings=(eager, regional)))] == ["mlp", "trace and rest"]
+    assert [part.part for part in call_parts(replace(session, timings=(eager, regional)))] == [
+        "mlp",
+        "trace and everything else",
+    ]
     assert not call_parts(replace(session, partition_timings=()))
     assert not call_parts(replace(session, conditions=replace(conditions(), outdated=True)))
 
