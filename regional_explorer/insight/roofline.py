@@ -102,9 +102,8 @@ def phase_reaches(session: Session) -> tuple[PhaseReach, ...]:
         if timings:
             missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in timings]
             if missing:
-                raise MeasureError(
-                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {MEASURE_FIRST}"
-                )
+                were = "was" if len(missing) == 1 else "were"
+                raise MeasureError(f"{' and '.join(missing)} {were} not measured in the same rounds. {MEASURE_FIRST}")
             compared = [timings[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL)]
             samples_s = [np.array(timing.samples_s) for timing in compared]
             gain_s, share = median_figure(paired_gaps(samples_s[0], samples_s[-1])), share_of_gain(*samples_s)

@@ -11,11 +11,12 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import Comparison, NumericsVerdict, Timing, VariantName, Verdict
+from regional_explorer.record.benchmark import Comparison, NumericsVerdict, Timing, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
 from regional_explorer.record.regions import RegionTiming
+from regional_explorer.record.speeds import WORDS
 from regional_explorer.style.element import SHORT, clean
 
 NONE = "–"
@@ -31,12 +32,7 @@ STATE_GLYPHS = {
 }
 """The sign of each state of a region or partition; shown beside the word."""
 
-_WORDS: Mapping[str, str] = {
-    VariantName.AOT_EAGER: "traced",
-    VariantName.REGIONAL: "your plan",
-    VariantName.FULL: "torch.compile",
-    State.STALE: "not compiled",
-}
+_WORDS: Mapping[str, str] = {**WORDS, State.STALE: "not compiled"}
 
 
 def word(name: StrEnum | str) -> str:
