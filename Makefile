@@ -72,13 +72,14 @@ $(NODE_STAMP): $(STAMP) package.json package-lock.json
 	$(NODE) npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
-lint: $(STAMP) $(NODE_STAMP) ## ruff, mypy, import-linter; eslint, prettier and tsc for JavaScript
+lint: $(STAMP) $(NODE_STAMP) cxx ## ruff, mypy, import-linter; eslint, prettier, tsc for JavaScript; the budget of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
 	$(BIN)/python scripts/check_notebooks.py
 	$(BIN)/lint-imports
 	$(NODE) npm run --silent lint
+	$(BIN)/python -m scripts.budget
 
 # Their lines come as they are printed: who waits sees the progress of all four.
 test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the slow ones, side by side

@@ -1,8 +1,6 @@
-"""Counts the package and its tests: files, lines, code and statements, and with ``--paths`` the files executed.
+"""Counts the package and its tests: files, lines, code and statements.
 
-Code is lines that are neither blank, comment nor docstring; statements are those of Python's grammar. A path executes a
-file if one of its functions runs: ``--paths`` runs six actions of a user, and prints how many files of the package each
-executes.
+Code is lines that are neither blank, comment nor docstring; statements are those of Python's grammar.
 """
 
 from __future__ import annotations
@@ -10,20 +8,14 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-import sys
-import threading
-import time
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "regional_explorer"
-CELL = "-r r=ops:aten.s* --budget 0.1 call(x)"
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -92,72 +84,7 @@ def print_sizes(root: Path) -> None:
     print(f"{'JavaScript and CSS':28}{lines:8,}{code:8,}")
 
 
-@contextmanager
-def recording_files() -> Iterator[set[str]]:
-    """Collect the files of the package in which a function runs in the block, on this thread or a new one."""
-    folder, files = str(ROOT / PACKAGE), set[str]()
-
-    def notice(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>" and frame.f_code.co_filename.startswith(folder):
-            files.add(frame.f_code.co_filename)
-
-    threading.setprofile(notice)
-    sys.setprofile(notice)
-    try:
-        yield files
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-
-def print_paths() -> None:
-    """Run actions of a user, and print how many files of the package each executes."""
-    import torch
-    from IPython.core.interactiveshell import InteractiveShell
-
-    import regional_explorer as rx
-    from regional_explorer.ui.control import control_of
-    from regional_explorer.ui.panel import Panel
-
-    def call(x: torch.Tensor) -> torch.Tensor:
-        return (x.sin() * 2).softmax(-1).sum()
-
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", PACKAGE)
-    shell.user_ns |= {"call": call, "x": torch.ones(64, 64, requires_grad=True)}
-    ex = rx.explore(call, (shell.user_ns["x"],)).mark("r", ops="aten.s*")
-    ex.benchmark(budget_s=0.1)
-    control = control_of(ex)
-    panel = Panel(control)
-
-    def edit() -> None:
-        panel.press("open", "r")
-        panel.press("set", "max_fusion_size", value="8")
-        panel.press("measure")
-        while control.state.busy:
-            time.sleep(0.01)
-
-    paths: dict[str, Callable[[], object]] = {
-        "rx.explore": lambda: rx.explore(call, (shell.user_ns["x"],)),
-        "a cell to its tables": lambda: shell.run_line_magic("regional_compile", CELL),
-        "opening the panel": lambda: Panel(control),
-        "a config edit to its figure": edit,
-        "ex.diagnose": lambda: ex.diagnose("r"),
-        "reading ex.timings": lambda: ex.timings,
-    }
-    _ = ex.timings
-    for name, run in paths.items():
-        with recording_files() as files:
-            run()
-        print(f"{name:32}{len(files):4}")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="another checkout to count")
-    parser.add_argument("--paths", action="store_true", help="count the files that actions of a user execute")
-    options = parser.parse_args()
-    if options.paths:
-        print_paths()
-    else:
-        print_sizes(options.root)
+    print_sizes(parser.parse_args().root)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -27,6 +29,12 @@ LINKERS = "COMPILER_PATH"
 ReplaceBenchmark = Callable[[Callable[..., object]], None]
 
 OWN_CACHE = pytest.StashKey[Path]()
+
+SLOWEST = Path(__file__).resolve().parent.parent / "build" / "test-seconds.json"
+"""Where a run leaves the seconds of its slowest tests, for ``scripts.budget``."""
+
+A_RUN_OF_MANY = 1000
+"""A run with fewer tests was chosen by hand, and says nothing of the slowest."""
 
 # OpenMP's threads sleep while they wait, or threads of several processes would spin against each other. OpenMP reads
 # this when torch is imported, which the conftest.py of a folder may do before ``pytest_configure`` is called.
@@ -84,6 +92,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "compiles" in item.keywords:
             item.add_marker(skip)
+
+
+def cpu_seconds() -> float:
+    """Return the processor time of this process and of the compilers it has waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Note the processor time of a test: other work on the machine does not change it."""
+    start_s = cpu_seconds()
+    try:
+        yield
+    finally:
+        item.user_properties.append(("cpu_s", round(cpu_seconds() - start_s, 1)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the processor times of the slowest tests of a run of many."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    seconds = {report.nodeid: dict(report.user_properties).get("cpu_s", 0.0) for report in reports}
+    if len(seconds) >= A_RUN_OF_MANY:
+        SLOWEST.parent.mkdir(exist_ok=True)
+        slowest = sorted(seconds.items(), key=lambda item: -item[1])[:20]
+        SLOWEST.write_text(json.dumps(dict(slowest), indent=1), encoding="utf-8")
 
 
 @pytest.fixture(scope="module", autouse=True)
