@@ -309,8 +309,8 @@ class Exploration(Edits, Results):
         """Compile stale partitions, check the numerics, measure, and return ``timings``.
 
         With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
-        from the call: see ``region_timings``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for
-        how the regions add up to the whole. That takes half of the budget in addition, divided among the distinct
+        from the call: see ``regions``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for how
+        the regions add up to the whole. That takes half of the budget in addition, divided among the distinct
         partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
         each variant.
 

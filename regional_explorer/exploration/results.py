@@ -62,6 +62,7 @@ from regional_explorer.tables.code import (
 from regional_explorer.tables.frame import ShownFrame, table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
+from regional_explorer.tables.regions import regions_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import SuggestionList, search_sentences, tries_table, tuning_table
@@ -119,10 +120,9 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
-    regions = result_table(benchmark_tables.regions_table)
+    regions = result_table(regions_table)
     partitions = result_table(partitions_table)
     timings = result_table(benchmark_tables.timings_table)
-    region_timings = result_table(benchmark_tables.region_timings_table)
     partition_timings = result_table(benchmark_tables.partition_timings_table)
     reconciliation = result_table(benchmark_tables.reconciliation_table)
     memory = result_table(benchmark_tables.memory_table)

@@ -33,7 +33,6 @@ from regional_explorer.style.formats import (
 )
 from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
-from regional_explorer.tables.table import head as table_head
 
 MOST_BREAKS = 20
 MOST_KEPT = 8
@@ -207,6 +206,7 @@ class ComparedSession(NamedTuple):
     ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
     """
 
+    number: int
     session: Session
     differs: Sequence[str]
     first: Session
@@ -243,12 +243,14 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
     return Table(
         "Measured plans",
         (
+            Column("", lambda run: run.number, "plan", nodes=lambda run: [node("b", run.number)], class_="rxt-name"),
+            Column("", lambda run: "; ".join(run.differs), "differences", nodes=_differences),
             Column("title", lambda run: run.session.title),
             Column("differs", lambda run: "; ".join(run.differs)),
             Column("same_code_as", lambda run: run.same_code),
             Column("changed", lambda run: "; ".join(session_changes(run.first, run.session))),
             *map(_variant_column, variants),
-            replace(of_plan[0], head="your plan: speedup", drawn=lambda _runs: _drawn_speedup),
+            replace(of_plan[0], head="your plan: speedup", nodes=_drawn_speedup),
             *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
             *bound_columns("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
@@ -259,10 +261,11 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("compile_s", lambda run: measured_once(run.session.compile_s), "new code"),
         ),
         [
-            ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
-            for number, (session, differs) in enumerate(zip(sessions, differences, strict=True))
+            ComparedSession(number, session, differs, sessions[0], _plan_of_same_code(session, sessions[: number - 1]))
+            for number, (session, differs) in enumerate(zip(sessions, differences, strict=True), 1)
         ],
         heads=(
+            *("plan", "differences"),
             *([word(VariantName.REGIONAL)] if VariantName.REGIONAL in variants else []),
             *("your plan: speedup", "CI", "against plan 1", "new code", "numerics"),
         ),
@@ -289,13 +292,20 @@ def _variant_column(variant: str) -> Column[ComparedSession]:
     )
 
 
-def _drawn_speedup(run: ComparedSession) -> Node | None:
+def _differences(run: ComparedSession) -> list[Node]:
+    more = f"and {len(run.differs) - MAX_DIFFERENCES} more" if len(run.differs) > MAX_DIFFERENCES else ""
+    code = f"same code as {run.same_code}" if run.same_code else ""
+    chips = [node("span", text, class_="rx-key") for text in run.differs[:MAX_DIFFERENCES]] or [node("span", NONE)]
+    return [*chips, *(node("span", text, class_="rx-quiet") for text in (more, code) if text)]
+
+
+def _drawn_speedup(run: ComparedSession) -> list[Node]:
     if run.regional is None:
-        return None
+        return []
     if is_withheld(run.regional):
-        return toned(run.regional.verdict, "bad")
+        return [toned(run.regional.verdict, "bad")]
     tone = TONES.get(run.regional.verdict, "quiet")
-    return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
+    return [toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))]
 
 
 MIN_PLANS = 2
@@ -326,45 +336,14 @@ def measured_plans(
     if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
     table = runs_table(sessions)
-    cells_of = list(zip(*table.cells(), strict=True))
-    shown = [place for place, cells in enumerate(cells_of) if any(cell != [NONE] for cell in cells)]
-    columns = [table.shown_columns[place] for place in shown]
-    classes = ["rx-figure" if column.right else None for column in columns]
-    heads = (table_head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
-    rows = []
-    for number, (run, cells) in enumerate(zip(table.rows, table.cells(), strict=True)):
-        chips = [node("span", text, class_="rx-key") for text in run.differs[:MAX_DIFFERENCES]]
-        code = f"same code as {run.same_code}" if run.same_code else ""
-        more = f"and {len(run.differs) - MAX_DIFFERENCES} more" if len(run.differs) > MAX_DIFFERENCES else ""
-        figures = (
-            node("td", *cell, class_=class_, data_head=column.title)
-            for column, class_, cell in zip(columns, classes, (cells[place] for place in shown), strict=True)
-        )
-        rows.append(
-            node(
-                "tr",
-                node("td", node("b", str(number + 1)), class_="rxt-name"),
-                node(
-                    "td",
-                    *(chips or [node("span", NONE)]),
-                    *(node("span", text, class_="rx-quiet") for text in (more, code) if text),
-                ),
-                *figures,
-                node(
-                    "td",
-                    _CURRENT_PLAN
-                    if number == current_number
-                    else _BEFORE_A_CHANGE
-                    if same_plan[number]
-                    else use(number),
-                    _CODE_OF_CURRENT_PLAN if has_its_code[number] else None,
-                    class_="rxt-last",
-                ),
-            )
-        )
-    head = node("tr", table_head("plan"), table_head("differences"), *heads, node("th", ""))
-    drawn = node("table", node("thead", head), node("tbody", *rows), aria_label=table.title)
-    return [node("h4", table.title), drawn]
+
+    def last(run: ComparedSession) -> list[Node]:
+        place = run.number - 1
+        here = _CURRENT_PLAN if place == current_number else _BEFORE_A_CHANGE if same_plan[place] else use(place)
+        return list(filter(None, (here, _CODE_OF_CURRENT_PLAN if has_its_code[place] else None)))
+
+    heads = [one.title for one in table.shown_columns if any(one.content(run) != [NONE] for run in table.rows)]
+    return [node("h4", table.title), table.edited(heads, {}, last).grid(aria_label=table.title)]
 
 
 MOST_PLACES = 3

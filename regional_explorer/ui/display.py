@@ -25,9 +25,10 @@ from regional_explorer.record.answer import answer_of
 from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
-from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
+from regional_explorer.tables.benchmark import numerics_table, timings_table
 from regional_explorer.tables.plan import measured_plans, partitions_table
 from regional_explorer.tables.profile import profile_tables
+from regional_explorer.tables.regions import regions_table
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.job_events import compare_in_background, start_job
 from regional_explorer.ui.jobs import LatestWorkRunner

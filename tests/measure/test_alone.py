@@ -93,14 +93,12 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     for timing in ex.session.partition_timings:
         assert bool(timing.eager.samples_s) is bool(timing.compiled.samples_s) is (timing.measured_as is None)
 
-    for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.region_timings, ex.reconciliation, alone):
+    for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.regions, ex.reconciliation, alone):
         assert not any(isinstance(value, Enum) for value in table.to_numpy().flat), "plain text, to copy anywhere"
-    regions = ex.region_timings.set_index("phase")
-    assert list(regions.index) == ["forward", "backward", "step"]
-    assert regions.eager_us["step"] == pytest.approx(regions.eager_us["forward"] + regions.eager_us["backward"])
-    assert regions.compile_s["step"] == pytest.approx(ex.session.compile_s)
-    assert regions.compile_s["step"] <= ex.partitions.compile_s.sum()
-    assert ex.regions.eager_us[0] == regions.eager_us["step"]
+    (region,) = ex.regions.itertuples()
+    assert region.eager_us == pytest.approx((alone.eager_us * alone.runs).sum())
+    assert region.compile_s == pytest.approx(ex.session.compile_s)
+    assert region.compile_s <= ex.partitions.compile_s.sum()
     assert set(ex.region_numerics.partition) == set(alone[alone.measured_as.isna()].partition)
 
     takes_us = {"forward": 30.0, "backward": 30.0, "step": 60.0}
@@ -125,7 +123,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     assert list(ex.memory.variant) == ["eager", "aot_eager", "regional"]
 
     ex.configure("layers", {"size_asserts": False}).compile()  # other code of the same kernels
-    assert ex.region_timings.empty, "figures of artifacts that no longer run"
+    assert ex.regions.eager_us.isna().all(), "figures of artifacts that no longer run"
 
 
 def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions, monkeypatch):
@@ -218,7 +216,7 @@ def test_disabled_region_is_measured_eagerly(two_regions):
     assert ex.partition_timings.empty
     assert ex.reconciliation.empty
     ex.benchmark(variants=("regional",), budget_s=0.3)
-    row = ex.region_timings.set_index("region").loc["first"]
+    row = ex.regions.set_index("region").loc["first"]
     assert row.eager_us > 0
     assert row[["compiled_us", "speedup", "pays_off_after_calls"]].isna().all()
 
@@ -237,7 +235,7 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two_regions):
     program.apply_artifacts()
     with timed_by(TickingClock()):
         ex.benchmark(variants=("regional",), budget_s=0.5)
-    rows = ex.region_timings.set_index("region")
+    rows = ex.regions.set_index("region")
     assert rows.numerics["first"] == "failed"
     assert rows.worst_tensor["first"] in switch.piece.outputs
     assert rows.speedup.isna()["first"]
@@ -343,7 +341,7 @@ def test_python_between_graphs_may_write_recorded_inputs():
     x = torch.ones(4)
     ex.benchmark(variants=("regional",), budget_s=0.2)
     assert torch.equal(x, torch.ones(4))
-    assert set(ex.region_timings.region) == {"r", "s"}
+    assert set(ex.regions.dropna(subset="eager_us").region) == {"r", "s"}
 
 
 def test_buffers_and_version_counters_are_unchanged():
@@ -370,7 +368,7 @@ def test_autocast_casts_are_timed_and_nothing_is_retraced():
         ex.benchmark(variants=("regional",), budget_s=0.1)
     assert casts[0] == casts[1] == casts[2] >= 2  # of the input, and of the weights
     assert len(ex.live.capture.frames) == frames
-    assert set(ex.region_timings.numerics) == {"ok"}
+    assert set(ex.regions.numerics) == {"ok"}
 
 
 def cond_of_two_branches(x):
