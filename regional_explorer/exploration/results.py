@@ -50,9 +50,7 @@ from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import (
-    caches_table,
     compile_costs_table,
-    compile_times_table,
     kernel_times_table,
     kernels_table,
     patterns_table,
@@ -123,15 +121,12 @@ class Results:
     regions = result_table(regions_table)
     partitions = result_table(partitions_table)
     timings = result_table(benchmark_tables.timings_table)
-    partition_timings = result_table(benchmark_tables.partition_timings_table)
     reconciliation = result_table(benchmark_tables.reconciliation_table)
     memory = result_table(benchmark_tables.memory_table)
     kept = result_table(kept_table)
     numerics = result_table(benchmark_tables.numerics_table)
     region_numerics = result_table(benchmark_tables.region_numerics_table)
     compile_costs = result_table(compile_costs_table)
-    caches = result_table(caches_table)
-    compile_times = result_table(compile_times_table)
     patterns = result_table(patterns_table)
     op_times = result_table(op_times_table)
     tuning = result_table(tuning_table)

@@ -35,7 +35,7 @@ from regional_explorer.tables.benchmark import (
     reconciliation_table,
     run_time_tables,
 )
-from regional_explorer.tables.code import caches_table, compile_costs_table, compile_times_table, patterns_table
+from regional_explorer.tables.code import compile_tables, patterns_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.regions import regions_alone_table, regions_table
@@ -64,7 +64,6 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
     )
 
 
-COMPILING = (compile_costs_table, compile_times_table, caches_table, patterns_table)
 REGIONS, PROFILE = "Regions", "Where the time goes"
 """The sections that a panel has elsewhere."""
 
@@ -80,7 +79,7 @@ def _sections(session: Session) -> Mapping[str, Sequence[Table[Any]]]:
         REGIONS: [regions_alone_table(session), regions_table(session)],
         PROFILE: profile_tables(session),
         "Pieces and their results": [partitions_table(session), numerics_table(session)],
-        "Compiling": [table(session) for table in COMPILING],
+        "Compiling": [*compile_tables(session), patterns_table(session)],
         "Memory and graph breaks": [memory_table(session), kept_table(session), breaks_table(session)],
     }
 

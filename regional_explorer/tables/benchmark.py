@@ -16,7 +16,6 @@ from regional_explorer.record.benchmark import (
     MemoryPeak,
     Numerics,
     NumericsVerdict,
-    PartitionTiming,
     Phase,
     ReconciliationRow,
     Timing,
@@ -196,34 +195,6 @@ def _detectable(difference: float | None) -> str:
     if difference > MOST_DETECTABLE:
         return f"even differences of {100 * MOST_DETECTABLE:.0f} % may be missed"
     return f"differences below {percent(difference)} may be missed"
-
-
-def partition_timings_table(session: Session) -> Table[PartitionTiming]:
-    """One row per partition that was measured alone; ``runs`` is how often one call runs it."""
-    regions = {part.id: part.region for part in session.partitions}
-    sampled = {timing.partition: timing for timing in session.partition_timings}
-    against_eager: tuple[Column[PartitionTiming], ...] = columns_of(lambda t: t.compiled, COMPARED)
-    return Table(
-        "Partitions alone",
-        (
-            Column("partition", lambda t: t.partition),
-            Column("region", lambda t: regions.get(t.partition)),
-            Column("phase", lambda t: t.eager.phase),
-            Number("eager_us", lambda t: t.eager.median_s),
-            Number("eager_iqr_us", lambda t: t.eager.iqr_s),
-            Number("compiled_us", lambda t: t.compiled and t.compiled.median_s),
-            Number("compiled_iqr_us", lambda t: t.compiled and t.compiled.iqr_s),
-            *against_eager[:-1],
-            Number("runs", lambda t: t.runs),
-            Number("samples", lambda t: len(sampled.get(t.measured_as or "", t).eager.samples_s)),
-            Column("measured_as", lambda t: t.measured_as),
-            against_eager[-1],
-            Column("bitwise", lambda t: t.bitwise),
-            Column("worst_tensor", lambda t: t.worst_tensor),
-            Column("warnings", lambda t: "; ".join(t.warnings)),
-        ),
-        session.partition_timings,
-    )
 
 
 def reconciliation_table(session: Session) -> Table[ReconciliationRow]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import ArtifactCompile
-from regional_explorer.record.benchmark import Timing, VariantName
+from regional_explorer.record.benchmark import PartitionTiming, Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, run_differences, run_same_code, session_changes, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
@@ -101,7 +101,10 @@ EqualPartitions = tuple[Partition, ...]
 
 
 def partitions_table(session: Session) -> Table[EqualPartitions]:
-    """One row per partition, with requested and applied config."""
+    """One row per partition, with requested and applied config, and its times if it was measured alone.
+
+    ``runs`` is how often one call runs it. A partition that was ``measured_as`` another one shares its artifact.
+    """
 
     def applied(partition: Partition) -> Mapping[str, Any] | None:
         return artifact.config if (artifact := session.artifact_of(partition)) else None
@@ -110,6 +113,21 @@ def partitions_table(session: Session) -> Table[EqualPartitions]:
         owner = session.owners.get(partition.artifact or "")
         return None if owner == partition.id else owner
 
+    timings = {timing.partition: timing for timing in session.partition_timings}
+    of_timing: tuple[Column[PartitionTiming], ...] = (
+        Column("phase", lambda t: t.eager.phase),
+        Number("eager_us", lambda t: t.eager.median_s),
+        Number("eager_iqr_us", lambda t: t.eager.iqr_s),
+        Number("compiled_us", lambda t: t.compiled and t.compiled.median_s),
+        Number("compiled_iqr_us", lambda t: t.compiled and t.compiled.iqr_s),
+        *columns_of(lambda t: t.compiled, COMPARED),
+        Number("runs", lambda t: t.runs, dtype="Int64"),
+        Number("samples", lambda t: len(timings.get(t.measured_as or "", t).eager.samples_s), dtype="Int64"),
+        Column("measured_as", lambda t: t.measured_as),
+        Column("bitwise", lambda t: t.bitwise),
+        Column("worst_tensor", lambda t: t.worst_tensor),
+        Column("warnings", lambda t: "; ".join(t.warnings)),
+    )
     groups = grouped((_equality_key(part, applied(part)), part) for part in session.partitions)
     region_numbers = session.plan.numbers
     return Table(
@@ -146,6 +164,7 @@ def partitions_table(session: Session) -> Table[EqualPartitions]:
             ),
             Column("cache", lambda parts: compiled.cache if (compiled := session.compile_of(parts[0])) else None),
             Column("error", lambda parts: parts[0].error),
+            *columns_of(lambda parts: timings.get(parts[0].id), of_timing),
         ),
         [(part,) for part in session.partitions],
         "No op of the regions could be cut out: ex.diagnostics says why."

@@ -417,7 +417,7 @@ ABOUT: Mapping[str, str] = {
     "answer": "The answer of Inductor's cache: hit, miss, bypass or off",
     "why": "Why the code was compiled again, or not",
     "passes before autograd": "Whether passes before autograd ran",
-    "all": "The whole compile",
+    "look-up": "Computing keys, and looking them up in caches",
     "tracing": "Tracing and graph passes",
     "lowering": "Turning ops into loops",
     "scheduling": "Deciding what is fused",

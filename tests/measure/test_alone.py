@@ -80,8 +80,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
         ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.03)
     assert torch.equal(torch.get_rng_state(), before)
 
-    alone = ex.partition_timings
-    assert set(alone.partition) == set(ex.partitions.partition)
+    alone = ex.partitions
     assert (alone.eager_us > 0).all()
     assert (alone.compiled_us > 0).all()
     assert set(alone.numerics) == {"ok"}
@@ -213,7 +212,7 @@ def test_a_slow_eager_piece_shows_up_as_a_gain(two_regions):
 def test_disabled_region_is_measured_eagerly(two_regions):
     ex = two_regions.disable("first")
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
-    assert ex.partition_timings.empty
+    assert ex.partitions.eager_us.isna().all()
     assert ex.reconciliation.empty
     ex.benchmark(variants=("regional",), budget_s=0.3)
     row = ex.regions.set_index("region").loc["first"]
@@ -390,7 +389,7 @@ def test_branch_not_taken_is_reported_not_timed(function, ops, runs):
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(function, (torch.ones(4),), grad=False).mark("r", ops=ops)
         ex.benchmark(variants=("regional",), budget_s=0.2)
-    assert sorted(ex.partition_timings.runs) == runs
+    assert sorted(ex.partitions.runs) == runs
 
 
 def test_cancel_keeps_results(two_regions):
@@ -402,15 +401,15 @@ def test_cancel_keeps_results(two_regions):
 
     benchmark_until("alone (2 of")
     assert len(ex.timings) == 2
-    assert len(ex.partition_timings) == 1
+    assert ex.partitions.eager_us.notna().sum() == 1
     fractions = [fraction for _, fraction in steps]
     assert fractions == sorted(fractions), "a bar never goes back"
-    measured, alone = ex.timings, ex.partition_timings
+    measured, alone = ex.timings, ex.partitions
     steps.clear()
     benchmark_until("numerics")
     assert any("numerics" in doing for doing, _ in steps)
     assert ex.timings.equals(measured)
-    assert ex.partition_timings.equals(alone)
+    assert ex.partitions.equals(alone)
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
@@ -426,7 +425,7 @@ def test_interrupt_keeps_results_and_is_raised(two_regions, at, budget_s, measur
         ex.benchmark(("regional",), budget_s, run=run)
     assert at in tasks[-1], "no step comes after it"
     assert len(ex.timings) == 2
-    assert len(ex.partition_timings) == measured
+    assert ex.partitions.eager_us.notna().sum() == measured
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 

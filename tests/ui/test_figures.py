@@ -371,7 +371,7 @@ class Editor:
         self.ex.benchmark(variants=("regional",), budget_s=0.05)
         session = self.ex.session
         self.compiled |= {self.compile_request(part) for part in session.partitions if part.artifact is not None}
-        frame = self.ex.partition_timings.set_index("partition")
+        frame = self.ex.partitions.dropna(subset="eager_us").set_index("partition")
         mine = {partition_content(part): figures_of(frame, part.id) for part in session.partitions}
         self.alone |= mine
         self.own[plan_content(session.partitions)] = mine
@@ -384,7 +384,7 @@ class Editor:
     def check(self) -> None:
         """Assert that shown figures are the measured ones, and that all views have the same rows."""
         session = self.ex.session
-        frame = self.ex.partition_timings.set_index("partition")
+        frame = self.ex.partitions.dropna(subset="eager_us").set_index("partition")
         known = {**self.alone, **self.own.get(plan_content(session.partitions), {})}
         for part in session.partitions:
             if self.compile_request(part) in self.compiled and self.ex.plan[part.region].enabled:
