@@ -233,7 +233,7 @@ class NotebookDisplay:
 
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
-        display(_note_bundle(note), raw=True)
+        display({"text/plain": note, "text/html": f"<div>{markup(note)}</div>"}, raw=True)
 
     def finish(self) -> None:
         """Remember that the results are displayed."""
@@ -366,7 +366,3 @@ def _running_cell_ids() -> tuple[str, str]:
     parent_message = kernel.get_parent() if kernel is not None else {}
     header, metadata = parent_message.get("header", {}), parent_message.get("metadata", {})
     return str(metadata.get("cellId", "")), str(header.get("msg_id", ""))
-
-
-def _note_bundle(text: str) -> dict[str, str]:
-    return {"text/plain": text, "text/html": f"<div>{markup(text)}</div>"}
