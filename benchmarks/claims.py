@@ -28,7 +28,8 @@ from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.session import Session
-from regional_explorer.tables.benchmark import region_timings_table, timings_table
+from regional_explorer.tables.benchmark import timings_table
+from regional_explorer.tables.regions import regions_table
 from tests.shared.claims import BOUND, Claim, claims_of, table_claims, text_claims
 from tests.shared.models import explore
 from tests.shared.work import torch_threads
@@ -202,10 +203,10 @@ GIVEN = (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
 
 def verdicts(session: Session) -> dict[str, str]:
     """Return the verdicts on the whole call and on its regions, by variant or region."""
-    whole, regions = timings_table(session).dataframe(), region_timings_table(session).dataframe()
-    rows = [*zip(whole.variant, whole.phase, whole.verdict, strict=True)]
-    rows += [*zip(regions.region, regions.phase, regions.verdict, strict=True)]
-    return {name: verdict for name, phase, verdict in rows if phase == session.whole_phase and verdict in GIVEN}
+    whole, regions = timings_table(session).dataframe(), regions_table(session).dataframe()
+    whole = whole[whole.phase == session.whole_phase]
+    rows = [*zip(whole.variant, whole.verdict, strict=True), *zip(regions.region, regions.verdict, strict=True)]
+    return {name: verdict for name, verdict in rows if verdict in GIVEN}
 
 
 def model_rows(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) -> Iterator[str]:

@@ -51,10 +51,11 @@ class ThisPython(KernelSpecManager):
 def print_tables(session: Any) -> None:
     """Print a session's regions, timings, diagnostics and search; runs in the kernel of the notebook."""
     from regional_explorer.page.report import diagnostics_text
-    from regional_explorer.tables.benchmark import region_timings_table, regions_table, timings_table
+    from regional_explorer.tables.benchmark import timings_table
+    from regional_explorer.tables.regions import regions_alone_table, regions_table
     from regional_explorer.tables.tuning import tuning_table
 
-    for table in (regions_table, timings_table, region_timings_table):
+    for table in (regions_table, timings_table, regions_alone_table):
         print(table(session).text(), end="\n\n")
     print(diagnostics_text(session), end="\n\n")
     print(tuning_table(session).text())

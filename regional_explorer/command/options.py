@@ -82,10 +82,6 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _parse_plan(text: str) -> Path | str:
-    return text if text.startswith("{") else Path(text)
-
-
 def _parse_variable_name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise ArgumentTypeError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
@@ -155,7 +151,7 @@ OPTIONS = (
         "FILE",
         "use the regions of a saved plan, or of a plan copied from the panel, instead of the marks in the source",
         "--plan plan.json",
-        {"type": _parse_plan},
+        {"type": lambda text: text if text.startswith("{") else Path(text)},
     ),
     Option(
         ("-o", "--output"),

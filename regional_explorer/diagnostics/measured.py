@@ -39,7 +39,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import plan_speed, ratio_text
 from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration, pattern_text, with_interval
-from regional_explorer.tables.benchmark import trace_note
+from regional_explorer.tables.regions import trace_note
 
 MOST_ADVISED = 6
 
@@ -84,7 +84,7 @@ def _slower_remedy(session: Session, against: str) -> str | Advice:
         disable = ("Or ", disable_action(session.partitions[0].region), ".") if Verdict.SLOWER in verdicts else ""
         return in_sentences(f"{ONE_REGION[0].upper()}{ONE_REGION[1:]}", _cost_around(session, against), disable)
     if Verdict.SLOWER in verdicts:
-        return SLOWER_REMEDY, " ", show_table_action("region_timings"), " and ", RECONCILIATION, " say which."
+        return SLOWER_REMEDY, " ", show_table_action("regions"), " and ", RECONCILIATION, " say which."
     if verdicts and verdicts <= {Verdict.FASTER, Verdict.SAME}:
         return "Mark larger regions: none is slower alone, but the code around each costs time, too."
     return SLOWER_REMEDY

@@ -263,8 +263,8 @@ class Exploration(Edits, Results):
 
         A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
         before an interrupt are kept. Compiles on other threads finish first: torch allows one at a time per process.
-        ``caches`` has the cache hits and misses, ``compile_times`` the compile time by phase, ``patterns`` the number
-        of matches of each pattern of Inductor's passes.
+        ``compile_costs`` has the time by phase and what Inductor's cache answered, ``patterns`` how often each pattern
+        of its passes matched.
 
         Args:
             cold: compile every partition with empty caches, even if it is compiled already, to see what the first
@@ -309,8 +309,8 @@ class Exploration(Edits, Results):
         """Compile stale partitions, check the numerics, measure, and return ``timings``.
 
         With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
-        from the call: see ``region_timings``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for
-        how the regions add up to the whole. That takes half of the budget in addition, divided among the distinct
+        from the call: see ``regions``, ``partitions``, ``region_numerics``, and ``reconciliation`` for how the
+        regions add up to the whole. That takes half of the budget in addition, divided among the distinct
         partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
         each variant.
 

@@ -50,9 +50,7 @@ from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import (
-    caches_table,
     compile_costs_table,
-    compile_times_table,
     kernel_times_table,
     kernels_table,
     patterns_table,
@@ -62,6 +60,7 @@ from regional_explorer.tables.code import (
 from regional_explorer.tables.frame import ShownFrame, table_csv
 from regional_explorer.tables.plan import kept_table, measured_plans, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
+from regional_explorer.tables.regions import regions_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import SuggestionList, search_sentences, tries_table, tuning_table
@@ -119,19 +118,15 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
-    regions = result_table(benchmark_tables.regions_table)
+    regions = result_table(regions_table)
     partitions = result_table(partitions_table)
     timings = result_table(benchmark_tables.timings_table)
-    region_timings = result_table(benchmark_tables.region_timings_table)
-    partition_timings = result_table(benchmark_tables.partition_timings_table)
     reconciliation = result_table(benchmark_tables.reconciliation_table)
     memory = result_table(benchmark_tables.memory_table)
     kept = result_table(kept_table)
     numerics = result_table(benchmark_tables.numerics_table)
     region_numerics = result_table(benchmark_tables.region_numerics_table)
     compile_costs = result_table(compile_costs_table)
-    caches = result_table(caches_table)
-    compile_times = result_table(compile_times_table)
     patterns = result_table(patterns_table)
     op_times = result_table(op_times_table)
     tuning = result_table(tuning_table)

@@ -84,7 +84,11 @@ class Float64:
             )
 
     def _float64_implementation(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
-        written_inputs = _written_inputs(live.gm)
+        written_inputs = [
+            index
+            for index, node in enumerate(live.gm.graph.find_nodes(op="placeholder"))
+            if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
+        ]
         dtypes = [_traced_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
         run_float64 = boxed(to_float64(live.gm))
 
@@ -121,15 +125,6 @@ class Float64:
         self._exact_values[_memory_place(rounded)] = value
         self._kept_alive.append(rounded)  # so that no other value takes its place in memory
         return rounded
-
-
-def _written_inputs(gm: fx.GraphModule) -> list[int]:
-    """Return the positions of the inputs that a graph writes to, by copies at its end."""
-    return [
-        index
-        for index, node in enumerate(gm.graph.find_nodes(op="placeholder"))
-        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
-    ]
 
 
 def _memory_place(tensor: torch.Tensor) -> tuple[Any, ...]:

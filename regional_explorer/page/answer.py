@@ -142,10 +142,13 @@ def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
     """
     first = "".join(text for text, _ in headline(answer))
     results, reasons = _results(answer), _reasons(answer)
+    others = [change for change in answer.outdated_by if change != "the plan"]
+    now = f"Now there is {listing(others, joint=' and ')}." if others else ""
+    plan = f"The figures are of {EARLIER_PLAN}." if answer.of_earlier_plan else ""
     yield from filter(
         None,
         (
-            _outdated(answer),
+            " ".join(filter(None, (plan, now))),
             first,
             "" if reasons in first else reasons if reasons.startswith("torch") else reasons[:1].upper() + reasons[1:],
             _times(answer) if with_times else "",
@@ -155,14 +158,6 @@ def sentences(answer: Answer, *, with_times: bool = True) -> Iterator[str]:
             _regions(answer),
         ),
     )
-
-
-def _outdated(answer: Answer) -> str:
-    """Return whose figures these are, if not of the present state."""
-    others = [change for change in answer.outdated_by if change != "the plan"]
-    now = f"Now there is {listing(others, joint=' and ')}." if others else ""
-    plan = f"The figures are of {EARLIER_PLAN}." if answer.of_earlier_plan else ""
-    return " ".join(filter(None, (plan, now)))
 
 
 def _call(answer: Answer) -> str:
@@ -289,15 +284,13 @@ def _regions(answer: Answer) -> str:
     over = ", against traced ops that are slower than the program's own" if answer.over_trace else ""
     clauses = [f"Measured alone, {' and '.join(alone)} compiled{over}."] if alone else []
     if answer.failed:
-        clauses.append(f"{_region_list(answer.failed)} cannot be compiled and {_runs(len(answer.failed))} eagerly.")
+        clauses.append(
+            f"{_region_list(answer.failed)} cannot be compiled and {'run' if answer.failed[1:] else 'runs'} eagerly."
+        )
     if answer.not_compiled:
         yet = " yet" if answer.state is AnswerState.TRACED else ""
         clauses.append(f"{count(answer.not_compiled, 'piece')} {_is_or_are(answer.not_compiled)} not compiled{yet}.")
     return " ".join(clauses)
-
-
-def _runs(number: int) -> str:
-    return "runs" if number == 1 else "run"
 
 
 def _is_or_are(number: int) -> str:

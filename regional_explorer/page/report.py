@@ -33,13 +33,12 @@ from regional_explorer.tables.benchmark import (
     memory_table,
     numerics_table,
     reconciliation_table,
-    region_timings_table,
-    regions_table,
     run_time_tables,
 )
-from regional_explorer.tables.code import caches_table, compile_costs_table, compile_times_table, patterns_table
+from regional_explorer.tables.code import compile_tables, patterns_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
+from regional_explorer.tables.regions import regions_alone_table, regions_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import tuning_table
 
@@ -65,7 +64,6 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
     )
 
 
-COMPILING = (compile_costs_table, compile_times_table, caches_table, patterns_table)
 REGIONS, PROFILE = "Regions", "Where the time goes"
 """The sections that a panel has elsewhere."""
 
@@ -78,10 +76,10 @@ def _sections(session: Session) -> Mapping[str, Sequence[Table[Any]]]:
         "Forward and backward": phases,
         "Plans tried": [tuning_table(session)],
         "How it adds up": [reconciliation_table(session)],
-        REGIONS: [region_timings_table(session), regions_table(session)],
+        REGIONS: [regions_alone_table(session), regions_table(session)],
         PROFILE: profile_tables(session),
         "Pieces and their results": [partitions_table(session), numerics_table(session)],
-        "Compiling": [table(session) for table in COMPILING],
+        "Compiling": [*compile_tables(session), patterns_table(session)],
         "Memory and graph breaks": [memory_table(session), kept_table(session), breaks_table(session)],
     }
 

@@ -88,7 +88,8 @@ def scopes(graph: Graph) -> dict[str, Chain]:
     wrapper_depth = _wrapper_depth([node.stack for node in ops if node.stack])
     chains: dict[str, Chain] = {}
     for node in ops:
-        common = _common_scopes(chains.get(name, ()) for name in node_sources[node.name])
+        first, *rest = [chains.get(name, ()) for name in node_sources[node.name]] or [()]
+        common = first[: min((shared_scopes(first, other) for other in rest), default=len(first))]
         is_sum = node.origin is None and not node.modules
         chains[node.name] = (is_sum and common) or tuple(_node_chain(node, wrapper_depth))
     return _with_runs(chains)
@@ -117,11 +118,6 @@ def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
         # A comprehension has a frame of its own, on the line that contains it.
         if (caller.file, caller.line) != (line.file, line.line):
             yield Scope(FoldKind.FUNCTION, line.scope or line.function, str(caller))
-
-
-def _common_scopes(chains: Iterable[Chain]) -> Chain:
-    first, *rest = [*chains] or [()]
-    return first[: min((shared_scopes(first, other) for other in rest), default=len(first))]
 
 
 def shared_scopes(chain: Chain, other: Chain) -> int:

@@ -182,7 +182,8 @@ class TimeShares:
         classes = {call.path: call.class_name for node in self._nodes_by_key.values() for call in node.modules}
         for equal_rows in grouped(((layer_glob(row.name), classes.get(row.name)), row) for row in rows).values():
             paths = tuple(row.name for row in equal_rows)
-            glob = _common_glob(paths)
+            levels = zip(*(path.split(".") for path in paths), strict=True)
+            glob = ".".join(level[0] if len(set(level)) == 1 else "*" for level in levels)
             # If modules of another class also have paths of that form, the glob would select them too.
             exact = sum(_glob_matches(glob, row.name) for row in rows) == len(paths)
             selector = Selector(SelectorKind.MODULES, (glob,) if exact else paths)
@@ -228,12 +229,6 @@ class TimeShares:
         for (_, origin), keys in in_graph.items():
             seconds[max(keys, key=self.own_seconds)] += sum(by_origin[origin]) - sum(map(self.own_seconds, keys))
         return seconds
-
-
-def _common_glob(paths: Sequence[str]) -> str:
-    """Return paths of the same form as a glob: ``layers.*.ffn.0`` for ``layers.0.ffn.0`` and ``layers.1.ffn.0``."""
-    levels = zip(*(path.split(".") for path in paths), strict=True)
-    return ".".join(level[0] if len(set(level)) == 1 else "*" for level in levels)
 
 
 def _glob_matches(glob: str, path: str) -> bool:

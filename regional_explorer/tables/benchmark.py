@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isinf, log
+from math import log
 from typing import Any
 
 from regional_explorer.errors import count, listing
@@ -16,24 +16,15 @@ from regional_explorer.record.benchmark import (
     MemoryPeak,
     Numerics,
     NumericsVerdict,
-    PartitionTiming,
     Phase,
     ReconciliationRow,
     Timing,
     VariantName,
     Verdict,
 )
-from regional_explorer.record.figure import measured_once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
-    RegionSummary,
     RegionTiming,
-    call_parts,
-    gain_alone_s,
-    region_summaries,
-    region_timings,
-    region_timings_of_whole_call,
-    tracing_cost_s,
 )
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import LIGHT, TONES
@@ -46,12 +37,10 @@ from regional_explorer.style.formats import (
     interval,
     is_withheld,
     percent,
-    region_config_text,
     signed,
     significant,
     size,
     speedup,
-    with_interval,
     word,
 )
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
@@ -75,32 +64,6 @@ def _interval_text(timing: Compared) -> str:
     if timing.speedup is None or is_withheld(timing) or timing.verdict is Verdict.BASELINE:
         return NONE
     return interval(timing.speedup) or NONE
-
-
-def trace_note(session: Session) -> str:
-    """Return a note if tracing is slower than the program: on regions' speedups, else on its cost; empty if neither.
-
-    The note names each region whose traced ops, run eagerly, take longer than the program's own call. If there is none,
-    the note gives the cost of tracing, if that is at least half of what the regions gain.
-    """
-    cost_s, timings = tracing_cost_s(session, session.whole_phase), list(region_timings_of_whole_call(session).values())
-    faster = [timing for timing in timings if timing.verdict is Verdict.FASTER]
-    if cost_s is None or not faster:
-        return ""
-    cost = f"{with_interval(cost_s, duration)} longer than the program's own, before anything is compiled"
-    causes = "guards, wrappers, and traced ops in place of the program's (traced − eager)"
-    if over_trace := [clean(timing.region) for timing in faster if timing.over_trace]:
-        return (
-            f"The speedup of {listing(over_trace)} is over traced ops, not over the program: run eagerly, traced ops "
-            f"take longer than the program's own call. Traced, the call takes {cost}: {causes}."
-        )
-    if (cost_s.low or 0.0) >= TRACING_MATTERS * gain_alone_s(faster):
-        return f"Traced, the call takes {cost}: {causes}. Regions have to gain that back first."
-    return ""
-
-
-TRACING_MATTERS = 0.5
-"""Tracing is mentioned if it costs at least this share of the regions' gain alone."""
 
 
 def variant(name: str) -> VariantName | str:
@@ -148,7 +111,7 @@ def timings_table(session: Session) -> Table[Timing]:
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
             *COMPARED,
             *columns_of(lambda t: t.against_trace, AGAINST_TRACE),
-            Column("", lambda _: "", "against eager", drawn=lambda timings: Scale.of(timings).chart),
+            Column("", lambda _: "", "against eager", nodes=Scale.of(rows).chart),
             Number("samples", lambda t: len(t.samples_s), text=_samples_text, tone="quiet"),
             Number("calls_per_sample", lambda t: t.calls_per_sample),
             Column("warnings", lambda t: "; ".join(t.warnings)),
@@ -232,160 +195,6 @@ def _detectable(difference: float | None) -> str:
     if difference > MOST_DETECTABLE:
         return f"even differences of {100 * MOST_DETECTABLE:.0f} % may be missed"
     return f"differences below {percent(difference)} may be missed"
-
-
-REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
-    Column("region", lambda s: s.region.name, region=lambda s: s.number),
-    Column("selector", lambda s: s.region.selection),
-    Column("enabled", lambda s: s.region.enabled),
-    Column("state", lambda s: s.state, tone=lambda s: TONES.get(s.state, "")),
-    Number("ops_forward", lambda s: s.ops_forward),
-    Number("ops_backward", lambda s: s.ops_backward),
-    Number("partitions", lambda s: len(s.partitions)),
-    Number("compile_s", lambda s: measured_once(s.compile_s)),
-    Column(
-        "config",
-        lambda s: s.region.config,
-        text=lambda s: region_config_text(s.region) or "default",
-        tone=lambda s: "" if any(config for _, config in s.region.configs) else "quiet",
-    ),
-    Column("backward_config", lambda s: s.region.backward_config),
-    Number("eager_us", lambda s: s.timing and s.timing.eager_s),
-    Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
-    *columns_of(lambda s: s.timing, COMPARED[:4]),
-    Column(
-        "numerics",
-        lambda s: s.timing and (s.numerics or ""),
-        text=lambda s: s.numerics or NONE,
-        tone=lambda s: TONES.get(s.numerics, "quiet") if s.numerics else "",
-    ),
-    Column("over_trace", lambda s: s.timing and s.timing.over_trace),
-    Number("pays_off_after_calls", lambda s: s.timing and s.timing.pays_off_after_calls),
-)
-
-
-def regions_table(session: Session) -> Table[RegionSummary]:
-    """One row per region; its times are per call (forward + backward if the call takes gradients).
-
-    The times are NaN before ``ex.benchmark(regions=True)``, and again once the region has changed.
-    """
-    summaries = region_summaries(session)
-    return Table(
-        "Regions",
-        tuple(
-            replace(column, text=lambda _: NONE) if column.name == "ops_backward" and not session.grad else column
-            for column in REGION_COLUMNS
-        ),
-        summaries,
-        'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
-        lambda: [f"{clean(s.region.name)}: {s.note}" for s in summaries if s.note],
-        heads=("region", "selector", "config", "ops forward", "ops backward", "partitions", "state"),
-    )
-
-
-def region_timings_table(session: Session) -> Table[RegionTiming]:
-    """One row per region and phase: the sum of its partitions, each measured alone, eager against compiled.
-
-    ``compile_s`` are the seconds waited for its own artifacts (``compile_cold_s`` plus ``compile_warm_s``): less than
-    the sum of their compiles if these overlap. ``pays_off_after_calls`` is the number of calls that save as much time,
-    by the part of the gain that the whole call keeps: inf if there is no such number, NaN if it is unknown or if the
-    whole call was not measured to be faster. Of its ``partitions``, ``measured`` were measured themselves; the others
-    share an artifact with a measured one. ``over_trace`` says that the speedup is over the traced ops, which are slower
-    than the program's own. Filled by ``ex.benchmark()``.
-    """
-    rows, region_numbers = region_timings(session), session.plan.numbers
-    whole = [t for t in rows if t.phase is session.whole_phase]
-
-    def notes() -> Iterator[str]:
-        phases = "Forward + backward" if session.grad else "Forward"
-        equal = " Equal partitions were measured once." if any(t.measured < t.partitions for t in whole) else ""
-        several = (
-            " The bounds of a region with several partitions assume that all of them are at their bounds at once, so "
-            "they are wider than a CI of the sum."
-        )
-        yield (
-            f"{phases}, all partitions of a region together; ex.region_timings has each phase.{equal}"
-            f"{several if any(t.partitions > 1 for t in whole) else ''}"
-        )
-        yield call_parts_text(session)
-        yield trace_note(session)
-        yield from warning_lines((t.partition, t.warnings) for t in session.partition_timings)
-
-    return Table(
-        "Regions alone",
-        (
-            Column("region", lambda t: t.region, region=lambda t: region_numbers[t.region]),
-            Column("phase", lambda t: t.phase),
-            Number("eager_us", lambda t: t.eager_s),
-            Number("compiled_us", lambda t: t.compiled_s),
-            Number("", lambda t: t.gain_of_call_s, "gain per call", write=signed),
-            *COMPARED,
-            Column("over_trace", lambda t: t.over_trace),
-            Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
-            Number(
-                "compile_s",
-                lambda t: measured_once(t.compile_s),
-                text=lambda t: f"{duration(t.compile_s)} {t.cache}" if t.compile_s else NONE,
-            ),
-            Number("compile_cold_s", lambda t: t.compile_cold_s),
-            Number("compile_warm_s", lambda t: t.compile_warm_s),
-            Column("cache", lambda t: t.cache),
-            Number("pays_off_after_calls", lambda t: t.pays_off_after_calls, "paid for after", text=pay_off_text),
-            Number("partitions", lambda t: t.partitions),
-            Number("measured", lambda t: t.measured),
-        ),
-        rows,
-        notes=notes,
-        heads=(
-            *("region", "eager", "compiled", "gain per call", "speedup", "CI", "verdict", "numerics", "worst"),
-            *("compile", "paid for after"),
-        ),
-        shown=sorted(whole, key=lambda t: -t.gain_s.value if t.gain_s else 0.0),
-    )
-
-
-def call_parts_text(session: Session) -> str:
-    """Return how the regions' gains add up to the call's: ``trace +8.6 ms, mlp −18.3 ms, …, together −10.8 ms``."""
-    parts = call_parts(session)
-    texts = [f"{clean(part.part)} {signed(part.seconds)}" for part in parts]
-    together = f"together {signed(sum(part.seconds for part in parts))} against eager"
-    return f"In each call: {', '.join([*texts, together])}." if parts else ""
-
-
-def pay_off_text(timing: RegionTiming) -> str:
-    """Return the number of calls after which a region's compile pays off: ``1,200 calls``, ``never``, or a dash."""
-    calls = timing.pays_off_after_calls
-    if calls is None or is_withheld(timing):
-        return NONE
-    return "never" if isinf(calls) else count(int(calls), "call")
-
-
-def partition_timings_table(session: Session) -> Table[PartitionTiming]:
-    """One row per partition that was measured alone; ``runs`` is how often one call runs it."""
-    regions = {part.id: part.region for part in session.partitions}
-    sampled = {timing.partition: timing for timing in session.partition_timings}
-    against_eager: tuple[Column[PartitionTiming], ...] = columns_of(lambda t: t.compiled, COMPARED)
-    return Table(
-        "Partitions alone",
-        (
-            Column("partition", lambda t: t.partition),
-            Column("region", lambda t: regions.get(t.partition)),
-            Column("phase", lambda t: t.eager.phase),
-            Number("eager_us", lambda t: t.eager.median_s),
-            Number("eager_iqr_us", lambda t: t.eager.iqr_s),
-            Number("compiled_us", lambda t: t.compiled and t.compiled.median_s),
-            Number("compiled_iqr_us", lambda t: t.compiled and t.compiled.iqr_s),
-            *against_eager[:-1],
-            Number("runs", lambda t: t.runs),
-            Number("samples", lambda t: len(sampled.get(t.measured_as or "", t).eager.samples_s)),
-            Column("measured_as", lambda t: t.measured_as),
-            against_eager[-1],
-            Column("bitwise", lambda t: t.bitwise),
-            Column("worst_tensor", lambda t: t.worst_tensor),
-            Column("warnings", lambda t: "; ".join(t.warnings)),
-        ),
-        session.partition_timings,
-    )
 
 
 def reconciliation_table(session: Session) -> Table[ReconciliationRow]:
@@ -567,14 +376,14 @@ class Scale:
         """Return the position of ``ratio``, in pixels from the left."""
         return CHART_MARGIN + log(ratio / self.low) / log(self.high / self.low) * (CHART_WIDTH - 2 * CHART_MARGIN)
 
-    def chart(self, timing: Timing) -> Node | None:
-        """Return the chart of one timing as SVG; None if it may show no speedup, or the speedup has no interval."""
+    def chart(self, timing: Timing) -> list[Node]:
+        """Return the chart of one timing as SVG; empty if it may show no speedup, or the speedup has no interval."""
         if timing.speedup is None or timing.speedup.bounds is None or is_withheld(timing):
-            return None
+            return []
         middle, (low, high) = timing.speedup.value, timing.speedup.bounds
         half = CHART_HEIGHT / 2
         ends = f"M{self.at(low):.1f} {half}H{self.at(high):.1f}M{self.at(low):.1f} 4v6M{self.at(high):.1f} 4v6"
-        return node(
+        drawn = node(
             "svg",
             node("path", d=f"M{self.at(1):.1f} 0V{CHART_HEIGHT}", stroke=LIGHT.edge, stroke_dasharray="2 2"),
             node("path", d=ends, stroke="currentColor", stroke_width="1.5"),
@@ -586,3 +395,4 @@ class Scale:
             role="img",
             aria_label=f"{speedup(timing)}, CI {interval(timing.speedup)}",
         )
+        return [drawn]

@@ -40,7 +40,7 @@ from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, pattern_text, significant, size
 from regional_explorer.tables.benchmark import variant
-from regional_explorer.tables.table import Column, Number, Table, bound_columns
+from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 # ------------------------------------------------------------------------------------------------------------- compiles
 
@@ -50,103 +50,86 @@ MOST_CHANGES = 6
 _CACHE_TONES = {CacheResult.HIT: "good", CacheResult.BYPASS: "warn"}
 
 
-def compile_costs_table(session: Session) -> Table[CompileCost]:
-    """One row per compile: its subject, its seconds, and whether the cache was cold or warm.
+class Compile(NamedTuple):
+    """A compile: its cost, and the partition and phases if it made the artifact of a partition."""
 
-    ``waited_s`` is the compile's part of the elapsed time: partitions are compiled side by side.
+    cost: CompileCost
+    partition: Partition | None = None
+    made: ArtifactCompile | None = None
+
+
+def compile_costs_table(session: Session) -> Table[Compile]:
+    """One row per compile: its subject, its seconds by phase, and what Inductor's cache answered.
+
+    ``waited_s`` is the compile's part of the elapsed time: partitions are compiled side by side. The other columns are
+    known of partitions. ``answer`` is hit, miss, bypass or off; ``why`` says why. ``changed`` lists the inputs, ops,
+    configs and settings that differ from ``nearest``, the most similar artifact that this process compiled before;
+    ``why`` gives their values too. ``pre_grad_passes`` says when the passes before autograd run, ``pre_grad_s`` how
+    long they took. The phases add up to ``compile_s``: ``tracing_s`` is AOTAutograd and the graph passes, ``code_s``
+    code generation, ``build_s`` the C++ compiler or Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the
+    time that belongs to no phase.
     """
+    parts = [
+        Compile(CompileCost(part.id, made.seconds, made.cache, made.overlapped_s), part, made)
+        for part, made in session.compiled_partitions
+    ]
+    costs = ([session.toolchain] if session.toolchain else []), session.variant_costs
+    before, after = (list(map(Compile, some)) for some in costs)
+    of_made: tuple[Column[ArtifactCompile], ...] = (
+        Column("answer", lambda made: made.answer, tone=lambda made: _CACHE_TONES.get(made.answer, "quiet")),
+        Column("why", lambda made: made.why, text=_cache_reason),
+        Column("changed", lambda made: ", ".join(change.part for change in made.changes)),
+        Column("nearest", lambda made: made.nearest),
+        Column("pre_grad_passes", lambda made: made.pre_grad_passes, "passes before autograd", tone="quiet"),
+        Number("pre_grad_s", lambda made: made.pre_grad_s),
+        *map(_phase_column, CompilePhase),
+    )
     return Table(
         "Compile time",
         (
-            Column("what", lambda cost: variant(cost.what)),
-            Number("compile_s", lambda cost: measured_once(cost.seconds), "time"),
-            Number("waited_s", lambda cost: measured_once(cost.waited_s), "waited"),
-            Column("cache", lambda cost: cost.cache),
+            Column("what", lambda row: variant(row.cost.what)),
+            Column("region", lambda row: row.partition and row.partition.region),
+            Number("compile_s", lambda row: measured_once(row.cost.seconds), "time"),
+            Number("waited_s", lambda row: measured_once(row.cost.waited_s), "waited"),
+            Column("cache", lambda row: row.cost.cache),
+            Column("artifact", lambda row: row.partition and row.partition.artifact),
+            *columns_of(lambda row: row.made, of_made),
         ),
-        (
-            *([session.toolchain] if session.toolchain else []),
-            *(
-                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
-                for part, made in session.compiled_partitions
-                if made.seconds
-            ),
-            *session.variant_costs,
-        ),
+        (*before, *parts, *after),
+        heads=("what", "time", "waited", "cache"),
+        shown=[*before, *(row for row in parts if row.cost.seconds), *after],
         fold="unless bad",
     )
 
 
-def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
-    """One row per artifact: whether Inductor's cache had it, and why.
-
-    ``answer`` is hit, miss, bypass or off. ``changed`` lists the inputs, ops, configs and settings that differ from
-    ``nearest``, the most similar artifact that this process compiled before; ``why`` gives their values too.
-    ``pre_grad_passes`` says when the passes before autograd run, ``pre_grad_s`` how long they took in this compile.
-    """
-    return Table(
-        "Caches",
-        (
-            Column("partition", lambda row: row[0].id),
-            Column("region", lambda row: row[0].region),
-            Column("answer", lambda row: row[1].answer, tone=lambda row: _CACHE_TONES.get(row[1].answer, "quiet")),
-            Column("why", lambda row: row[1].why, text=lambda row: _cache_reason(row[1])),
-            Column("changed", lambda row: ", ".join(change.part for change in row[1].changes)),
-            Column("nearest", lambda row: row[1].nearest),
-            Column("artifact", lambda row: row[0].artifact),
-            Number("compile_s", lambda row: measured_once(row[1].seconds)),
-            Column("pre_grad_passes", lambda row: row[1].pre_grad_passes, "passes before autograd", tone="quiet"),
-            Number("pre_grad_s", lambda row: row[1].pre_grad_s),
-        ),
-        tuple(session.compiled_partitions),
-        heads=("partition", "answer", "why", "passes before autograd"),
-        fold="unless bad",
-    )
+def compile_tables(session: Session) -> list[Table[Compile]]:
+    """Return the costs of all compiles, and the phases and the cache's answer for those of partitions."""
+    costs = compile_costs_table(session)
+    of_parts, phases = replace(costs, shown=[row for row in costs.rows if row.made]), map(_phase_head, CompilePhase)
+    note = "Tracing includes the graph passes; code is its generation, build the C++ compiler or Triton."
+    return [
+        costs,
+        replace(of_parts, title="Where compile time goes", heads=("what", "time", *phases), notes=lambda: [note]),
+        replace(of_parts, title="Caches", heads=("what", "answer", "why", "passes before autograd")),
+    ]
 
 
-def _cache_reason(compiled: ArtifactCompile) -> str:
-    if compiled.answer is not CacheResult.MISS or not compiled.changes or compiled.cold:
-        return clean(compiled.why, LONG_TEXT)
-    return clean(listing([str(change) for change in compiled.changes], MOST_CHANGES), LONG_TEXT)
+def _cache_reason(made: ArtifactCompile) -> str:
+    if made.answer is not CacheResult.MISS or not made.changes or made.cold:
+        return clean(made.why, LONG_TEXT)
+    return clean(listing([str(change) for change in made.changes], MOST_CHANGES), LONG_TEXT)
 
 
-RegionCompiles = tuple[str, Sequence[ArtifactCompile]]
-"""The name of a region, and the compiles of its own artifacts."""
+def _phase_head(phase: CompilePhase) -> str:
+    return "look-up" if phase is CompilePhase.CACHE else phase.name.lower()  # "cache" is whether it was cold
 
 
-def compile_times_table(session: Session) -> Table[RegionCompiles]:
-    """One row per region with its compile time by phase; the phases add up to ``compile_s``.
-
-    ``tracing_s`` is AOTAutograd and the graph passes, ``code_s`` code generation, ``build_s`` the C++ compiler or
-    Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the time that belongs to no phase.
-    """
-    region_numbers = session.plan.numbers
-    compiles = [compiled for _, compiled in session.compiled_partitions]
-    waited = duration(sum(compiled.waited_s for compiled in compiles))
-    side_by_side = any(compiled.overlapped_s for compiled in compiles)
-    return Table(
-        "Where compile time goes",
-        (
-            Column("region", lambda row: row[0], region=lambda row: region_numbers.get(row[0])),
-            Number("artifacts", lambda row: len(row[1])),
-            Number("compile_s", lambda row: measured_once(sum(compiled.seconds for compiled in row[1])), "all"),
-            *map(_phase_column, CompilePhase),
-        ),
-        tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
-        notes=lambda: [
-            "Tracing includes the graph passes; code is its generation, build the C++ compiler or Triton.",
-            "The toolchain's first start is not included.",
-            f"Partitions were compiled side by side: {waited} were waited for." if side_by_side else "",
-        ],
-        heads=("region", "all", *(phase.name.lower() for phase in CompilePhase)),
-        fold="unless bad",
-    )
-
-
-def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
+def _phase_column(phase: CompilePhase) -> Column[ArtifactCompile]:
     return Number(
         f"{phase.name.lower()}_s",
-        lambda row: sum(compiled.phases.get(phase, 0.0) for compiled in row[1]),
-        write=lambda seconds: duration(seconds or None),
+        lambda made: made.phases.get(phase, 0.0),
+        _phase_head(phase),
+        text=lambda made: duration(made.phases.get(phase) or None),
         tone="quiet",
     )
 

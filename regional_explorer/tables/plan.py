@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import ArtifactCompile
-from regional_explorer.record.benchmark import Timing, VariantName
+from regional_explorer.record.benchmark import PartitionTiming, Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, run_differences, run_same_code, session_changes, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, measured_once
@@ -33,7 +33,6 @@ from regional_explorer.style.formats import (
 )
 from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
-from regional_explorer.tables.table import head as table_head
 
 MOST_BREAKS = 20
 MOST_KEPT = 8
@@ -102,7 +101,10 @@ EqualPartitions = tuple[Partition, ...]
 
 
 def partitions_table(session: Session) -> Table[EqualPartitions]:
-    """One row per partition, with requested and applied config."""
+    """One row per partition, with requested and applied config, and its times if it was measured alone.
+
+    ``runs`` is how often one call runs it. A partition that was ``measured_as`` another one shares its artifact.
+    """
 
     def applied(partition: Partition) -> Mapping[str, Any] | None:
         return artifact.config if (artifact := session.artifact_of(partition)) else None
@@ -111,6 +113,21 @@ def partitions_table(session: Session) -> Table[EqualPartitions]:
         owner = session.owners.get(partition.artifact or "")
         return None if owner == partition.id else owner
 
+    timings = {timing.partition: timing for timing in session.partition_timings}
+    of_timing: tuple[Column[PartitionTiming], ...] = (
+        Column("phase", lambda t: t.eager.phase),
+        Number("eager_us", lambda t: t.eager.median_s),
+        Number("eager_iqr_us", lambda t: t.eager.iqr_s),
+        Number("compiled_us", lambda t: t.compiled and t.compiled.median_s),
+        Number("compiled_iqr_us", lambda t: t.compiled and t.compiled.iqr_s),
+        *columns_of(lambda t: t.compiled, COMPARED),
+        Number("runs", lambda t: t.runs, dtype="Int64"),
+        Number("samples", lambda t: len(timings.get(t.measured_as or "", t).eager.samples_s), dtype="Int64"),
+        Column("measured_as", lambda t: t.measured_as),
+        Column("bitwise", lambda t: t.bitwise),
+        Column("worst_tensor", lambda t: t.worst_tensor),
+        Column("warnings", lambda t: "; ".join(t.warnings)),
+    )
     groups = grouped((_equality_key(part, applied(part)), part) for part in session.partitions)
     region_numbers = session.plan.numbers
     return Table(
@@ -147,6 +164,7 @@ def partitions_table(session: Session) -> Table[EqualPartitions]:
             ),
             Column("cache", lambda parts: compiled.cache if (compiled := session.compile_of(parts[0])) else None),
             Column("error", lambda parts: parts[0].error),
+            *columns_of(lambda parts: timings.get(parts[0].id), of_timing),
         ),
         [(part,) for part in session.partitions],
         "No op of the regions could be cut out: ex.diagnostics says why."
@@ -207,6 +225,7 @@ class ComparedSession(NamedTuple):
     ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
     """
 
+    number: int
     session: Session
     differs: Sequence[str]
     first: Session
@@ -243,12 +262,14 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
     return Table(
         "Measured plans",
         (
+            Column("", lambda run: run.number, "plan", nodes=lambda run: [node("b", run.number)], class_="rxt-name"),
+            Column("", lambda run: "; ".join(run.differs), "differences", nodes=_differences),
             Column("title", lambda run: run.session.title),
             Column("differs", lambda run: "; ".join(run.differs)),
             Column("same_code_as", lambda run: run.same_code),
             Column("changed", lambda run: "; ".join(session_changes(run.first, run.session))),
             *map(_variant_column, variants),
-            replace(of_plan[0], head="your plan: speedup", drawn=lambda _runs: _drawn_speedup),
+            replace(of_plan[0], head="your plan: speedup", nodes=_drawn_speedup),
             *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
             *bound_columns("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
@@ -259,10 +280,11 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("compile_s", lambda run: measured_once(run.session.compile_s), "new code"),
         ),
         [
-            ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
-            for number, (session, differs) in enumerate(zip(sessions, differences, strict=True))
+            ComparedSession(number, session, differs, sessions[0], _plan_of_same_code(session, sessions[: number - 1]))
+            for number, (session, differs) in enumerate(zip(sessions, differences, strict=True), 1)
         ],
         heads=(
+            *("plan", "differences"),
             *([word(VariantName.REGIONAL)] if VariantName.REGIONAL in variants else []),
             *("your plan: speedup", "CI", "against plan 1", "new code", "numerics"),
         ),
@@ -289,13 +311,20 @@ def _variant_column(variant: str) -> Column[ComparedSession]:
     )
 
 
-def _drawn_speedup(run: ComparedSession) -> Node | None:
+def _differences(run: ComparedSession) -> list[Node]:
+    more = f"and {len(run.differs) - MAX_DIFFERENCES} more" if len(run.differs) > MAX_DIFFERENCES else ""
+    code = f"same code as {run.same_code}" if run.same_code else ""
+    chips = [node("span", text, class_="rx-key") for text in run.differs[:MAX_DIFFERENCES]] or [node("span", NONE)]
+    return [*chips, *(node("span", text, class_="rx-quiet") for text in (more, code) if text)]
+
+
+def _drawn_speedup(run: ComparedSession) -> list[Node]:
     if run.regional is None:
-        return None
+        return []
     if is_withheld(run.regional):
-        return toned(run.regional.verdict, "bad")
+        return [toned(run.regional.verdict, "bad")]
     tone = TONES.get(run.regional.verdict, "quiet")
-    return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
+    return [toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))]
 
 
 MIN_PLANS = 2
@@ -326,45 +355,14 @@ def measured_plans(
     if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
     table = runs_table(sessions)
-    cells_of = list(zip(*table.cells(), strict=True))
-    shown = [place for place, cells in enumerate(cells_of) if any(cell != [NONE] for cell in cells)]
-    columns = [table.shown_columns[place] for place in shown]
-    classes = ["rx-figure" if column.right else None for column in columns]
-    heads = (table_head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
-    rows = []
-    for number, (run, cells) in enumerate(zip(table.rows, table.cells(), strict=True)):
-        chips = [node("span", text, class_="rx-key") for text in run.differs[:MAX_DIFFERENCES]]
-        code = f"same code as {run.same_code}" if run.same_code else ""
-        more = f"and {len(run.differs) - MAX_DIFFERENCES} more" if len(run.differs) > MAX_DIFFERENCES else ""
-        figures = (
-            node("td", *cell, class_=class_, data_head=column.title)
-            for column, class_, cell in zip(columns, classes, (cells[place] for place in shown), strict=True)
-        )
-        rows.append(
-            node(
-                "tr",
-                node("td", node("b", str(number + 1)), class_="rxt-name"),
-                node(
-                    "td",
-                    *(chips or [node("span", NONE)]),
-                    *(node("span", text, class_="rx-quiet") for text in (more, code) if text),
-                ),
-                *figures,
-                node(
-                    "td",
-                    _CURRENT_PLAN
-                    if number == current_number
-                    else _BEFORE_A_CHANGE
-                    if same_plan[number]
-                    else use(number),
-                    _CODE_OF_CURRENT_PLAN if has_its_code[number] else None,
-                    class_="rxt-last",
-                ),
-            )
-        )
-    head = node("tr", table_head("plan"), table_head("differences"), *heads, node("th", ""))
-    drawn = node("table", node("thead", head), node("tbody", *rows), aria_label=table.title)
-    return [node("h4", table.title), drawn]
+
+    def last(run: ComparedSession) -> list[Node]:
+        place = run.number - 1
+        here = _CURRENT_PLAN if place == current_number else _BEFORE_A_CHANGE if same_plan[place] else use(place)
+        return list(filter(None, (here, _CODE_OF_CURRENT_PLAN if has_its_code[place] else None)))
+
+    heads = [one.title for one in table.shown_columns if any(one.content(run) != [NONE] for run in table.rows)]
+    return [node("h4", table.title), table.edited(heads, {}, last).grid(aria_label=table.title)]
 
 
 MOST_PLACES = 3

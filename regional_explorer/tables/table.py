@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 S = TypeVar("S")
 
+Cell = Callable[[R], Sequence[Node | str]]
+"""Returns the elements of a row's cell."""
+
 TEXT_WIDTH = 100
 WIDEST_CELL = 34
 LONGEST_WORD = 24
@@ -38,9 +41,9 @@ class Column(Generic[R]):
 
     ``head`` is the title in texts and pages, by default the name without unit. There ``text`` writes a row, or
     ``write`` a value that is not None; by default, the unit says how. ``tone`` is good, bad, warn or quiet. ``region``
-    is the number of the region whose letter stands before the text. ``drawn`` takes all rows that are shown, and
-    returns the function that draws a row in place of the text. ``right`` columns are aligned to the right and never
-    wrapped.
+    is the number of the region whose letter stands before the text. ``right`` columns are aligned to the right and
+    never wrapped. ``nodes`` returns the elements of a page's cell; the text is shown if there are none. ``class_`` is
+    the class of the cells in a panel. Rows are sorted by ``order``, by default the value.
     """
 
     name: str
@@ -50,9 +53,11 @@ class Column(Generic[R]):
     write: Callable[[Any], str] | None = None
     tone: str | Callable[[R], str] = ""
     region: Callable[[R], int | None] | None = None
-    drawn: Callable[[Sequence[R]], Callable[[R], Node | None]] | None = None
     right: bool = False
     dtype: str = ""
+    nodes: Cell[R] | None = None
+    class_: str = ""
+    order: Callable[[R], Any] | None = None
 
     @property
     def title(self) -> str:
@@ -87,12 +92,18 @@ class Column(Generic[R]):
         shown = self.shown_text(row)
         return word(shown) if isinstance(shown, StrEnum) else shown
 
+    def header(self) -> Node:
+        """Return the title as the head of a column, with its meaning as the tooltip."""
+        return node("th", self.title, class_="rx-figure" if self.right else None, title=ABOUT.get(self.title))
+
     def tone_of(self, row: R) -> str:
         """Return the tone of a row."""
         return self.tone if isinstance(self.tone, str) else self.tone(row)
 
     def content(self, row: R) -> list[Node | str]:
         """Return the value of a row as elements, after the letter of its region."""
+        if self.nodes is not None and (nodes := self.nodes(row)):
+            return list(nodes)
         text, tone = self.shown_text(row), self.tone_of(row)
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
@@ -124,6 +135,7 @@ def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> t
             column.write,
             tone if isinstance(tone, str) else lambda row: "quiet" if (found := part(row)) is None else tone(found),
             right=column.right,
+            dtype=column.dtype,
         )
 
     return tuple(map(of, columns))
@@ -226,33 +238,58 @@ class Table(Generic[R]):
         for why, titles in heads.items():
             yield f"Without interval: {', '.join(titles)} ({why})."
 
-    def cells(self) -> list[list[list[Node | str]]]:
-        """Return the contents of all cells that are shown, row by row."""
-        rows = self.shown_rows
-        columns = [(column, column.drawn(rows) if column.drawn else None) for column in self.shown_columns]
-        return [
-            [[drawing] if draw and (drawing := draw(row)) else column.content(row) for column, draw in columns]
-            for row in rows
-        ]
+    def edited(self, heads: Iterable[str], cells: Mapping[str, Cell[R]], last: Cell[R]) -> Table[R]:
+        """Return the table as a panel shows it: the columns ``heads``, some with other ``cells``, and a last one."""
+        columns = (replace(one, nodes=cells[one.title]) if one.title in cells else one for one in self.columns)
+        buttons: Column[R] = Column("", lambda _: "", nodes=last, class_="rxt-last")
+        return replace(self, columns=(*columns, buttons), heads=(*heads, ""))
+
+    def ordered(self, title: str, *, descending: bool) -> Table[R]:
+        """Return the table with its rows in the order of a column; those without a value come last."""
+        column = next(column for column in self.columns if column.title == title)
+        order = column.order or column.value
+        known = [row for row in self.shown_rows if order(row) not in (None, "")]
+        unknown = [row for row in self.shown_rows if order(row) in (None, "")]
+        return replace(self, shown=[*sorted(known, key=lambda r: number_of(order(r)), reverse=descending), *unknown])
+
+    def grid(
+        self,
+        *,
+        heads: Callable[[Column[R]], Node] | None = None,
+        row: Callable[[R], Mapping[str, object]] = lambda _row: {},
+        named: bool = True,
+        **attributes: object,
+    ) -> Node:
+        """Return the rows as a table element.
+
+        Args:
+            heads: Returns the head of a column, in place of its title.
+            row: Returns the attributes of a row.
+            named: Whether cells have the title and the class of their column, as in a panel.
+            attributes: Those of the table.
+        """
+
+        def cell(column: Column[R], content: Sequence[Node | str]) -> Node:
+            classes = (column.class_ * named, "rx-figure" * column.right, "rxt-none" * (named and content == [NONE]))
+            class_ = " ".join(filter(None, classes))
+            return node("td", *content, class_=class_ or None, data_head=column.title or None if named else None)
+
+        columns = self.shown_columns
+        rows = (
+            node("tr", *(cell(column, column.content(one)) for column in columns), **row(one))
+            for one in self.shown_rows
+        )
+        head = node("thead", node("tr", *map(heads or Column[R].header, columns)))
+        return node("table", head, node("tbody", *rows), **attributes)
 
     def elements(self) -> list[Node]:
         """Return title, rows and notes as HTML elements, collapsible if ``fold`` says so."""
-        columns, shown = self.shown_columns, self.shown_rows
         title = node("h4", self.full_title)
-        if not shown:
+        if not self.shown_rows:
             return [title, node("p", self.empty, class_="rx-empty")]
-        classes = ["rx-figure" if column.right else None for column in columns]
-        heads = (head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
-        rows = (
-            node("tr", *(node("td", *cell, class_=class_) for cell, class_ in zip(row, classes, strict=True)))
-            for row in self.cells()
-        )
-        drawn = node("table", node("thead", node("tr", *heads)), node("tbody", *rows))
         notes = (node("p", line, class_="rx-note") for line in self.notes() if line)
-        inside = [
-            node("div", drawn, tabindex="0", class_="rx-wide rx-outdated" if self.outdated else "rx-wide"),
-            *notes,
-        ]
+        class_ = "rx-wide rx-outdated" if self.outdated else "rx-wide"
+        inside = [node("div", self.grid(named=False), tabindex="0", class_=class_), *notes]
         if not self.fold:
             return [title, *inside]
         return [node("details", node("summary", self.full_title), *inside, open=self.opens)]
@@ -262,11 +299,6 @@ class Table(Generic[R]):
         """Whether the rows are shown at first."""
         bad = (column.tone_of(row) in {"bad", "warn"} for column in self.shown_columns for row in self.shown_rows)
         return not self.fold or (self.fold == "unless bad" and any(bad))
-
-
-def head(title: str, class_: str | None = None) -> Node:
-    """Return the head of a column, with its meaning as the tooltip."""
-    return node("th", title, class_=class_, title=ABOUT.get(title))
 
 
 def _aligned_lines(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:
@@ -355,6 +387,9 @@ ABOUT: Mapping[str, str] = {
     "artifacts": "The number of compiled callables that the pieces run: equal pieces share one",
     "eager": "Time of one call, run op by op",
     "compiled": "Time of one call, compiled",
+    "eager → compiled": "Medians of the region's eager and compiled time in each call; the speedup with its interval, "
+    "which compares within each round and may differ from the ratio of the medians; the state, unless it is measured",
+    "of the call": "What it saves of each call by its speedup, measured alone; a dash if that exceeds the call",
     "gain per call": "The time that compiling saves in each call by the speedup, measured alone",
     "worst": "The tensor whose results are farthest from eager's",
     "compile": "Seconds waited for the compiles, and whether a cache had them (warm) or not (cold)",
@@ -382,7 +417,7 @@ ABOUT: Mapping[str, str] = {
     "answer": "The answer of Inductor's cache: hit, miss, bypass or off",
     "why": "Why the code was compiled again, or not",
     "passes before autograd": "Whether passes before autograd ran",
-    "all": "The whole compile",
+    "look-up": "Computing keys, and looking them up in caches",
     "tracing": "Tracing and graph passes",
     "lowering": "Turning ops into loops",
     "scheduling": "Deciding what is fused",

@@ -220,6 +220,7 @@ def suggestions_table(suggestions: Sequence[Suggestion]) -> Table[Suggestion]:
     profile. ``gain_us`` is the time that each call saves, if it was measured. ``relation`` names the other suggestions
     that contain or overlap the region.
     """
+    gain = ("gain", "CI", "paid for after") if any(row.gain_s or row.why_not for row in suggestions) else ()
     return Table(
         "Suggested regions",
         (
@@ -244,14 +245,9 @@ def suggestions_table(suggestions: Sequence[Suggestion]) -> Table[Suggestion]:
             Column("why", lambda row: row.why_not or row.why),
         ),
         suggestions,
-        heads=_heads(measured=any(row.gain_s or row.why_not for row in suggestions)),
+        heads=("name", "selector", "instances", "ops", "fusable", "share", "of it fusable", *gain, "relation", "why"),
         empty="Nothing to suggest: no op was traced.",
     )
-
-
-def _heads(*, measured: bool) -> tuple[str, ...]:
-    gain = ("gain", "CI", "paid for after") if measured else ()
-    return ("name", "selector", "instances", "ops", "fusable", "share", "of it fusable", *gain, "relation", "why")
 
 
 class SuggestionList(list[Suggestion]):

@@ -25,9 +25,10 @@ from regional_explorer.record.answer import answer_of
 from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
-from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
+from regional_explorer.tables.benchmark import numerics_table, timings_table
 from regional_explorer.tables.plan import measured_plans, partitions_table
 from regional_explorer.tables.profile import profile_tables
+from regional_explorer.tables.regions import regions_table
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.job_events import compare_in_background, start_job
 from regional_explorer.ui.jobs import LatestWorkRunner
@@ -232,7 +233,7 @@ class NotebookDisplay:
 
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
-        display(_note_bundle(note), raw=True)
+        display({"text/plain": note, "text/html": f"<div>{markup(note)}</div>"}, raw=True)
 
     def finish(self) -> None:
         """Remember that the results are displayed."""
@@ -365,7 +366,3 @@ def _running_cell_ids() -> tuple[str, str]:
     parent_message = kernel.get_parent() if kernel is not None else {}
     header, metadata = parent_message.get("header", {}), parent_message.get("metadata", {})
     return str(metadata.get("cellId", "")), str(header.get("msg_id", ""))
-
-
-def _note_bundle(text: str) -> dict[str, str]:
-    return {"text/plain": text, "text/html": f"<div>{markup(text)}</div>"}

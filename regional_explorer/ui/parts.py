@@ -73,6 +73,16 @@ def tool_bar(shown: Shown) -> list[Node]:
     """Return the tool bar: buttons, disabled where they do not apply, the options, and the columns."""
     state, busy, job = shown.state, shown.state.busy, shown.state.job
     stoppable = job is not None and not job.cancelling
+    buttons = (
+        button(
+            title,
+            "column",
+            name,
+            title=f"Show or hide the column of the {title.lower()}",
+            aria_pressed=str(name in state.columns).lower(),
+        )
+        for name, title in _COLUMN_TITLES.items()
+    )
     return [
         button(
             "▶ Compile & measure",
@@ -88,7 +98,7 @@ def tool_bar(shown: Shown) -> list[Node]:
         button("Undo", "undo", title="Undo the last change of the plan", disabled=busy or not state.past),
         button("Redo", "redo", title="Redo the change", disabled=busy or not state.future),
         _options(state, busy=busy),
-        _column_buttons(state.columns),
+        node("div", *buttons, class_="rx-toggles", role="group", aria_label="Columns"),
     ]
 
 
@@ -109,20 +119,6 @@ def _options(state: PanelState, *, busy: bool) -> Node:
 
 
 _COLUMN_TITLES = {GRAPH: "Graph", SOURCE: "Source", BESIDE: "Details"}
-
-
-def _column_buttons(shown: Collection[str]) -> Node:
-    buttons = (
-        button(
-            title,
-            "column",
-            name,
-            title=f"Show or hide the column of the {title.lower()}",
-            aria_pressed=str(name in shown).lower(),
-        )
-        for name, title in _COLUMN_TITLES.items()
-    )
-    return node("div", *buttons, class_="rx-toggles", role="group", aria_label="Columns")
 
 
 def header(shown: Shown) -> list[Node]:

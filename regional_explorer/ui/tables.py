@@ -3,142 +3,97 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.errors import count
-from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.diagnostic import DiagnosticCode
-from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.profile import ProfileKind, TimeShare, TimeShares
-from regional_explorer.record.regions import RegionSummary, RegionTiming, gain_alone_s, region_summaries
+from regional_explorer.record.regions import RegionSummary
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import disagreement
 from regional_explorer.regions.edit import selection_text
-from regional_explorer.style.css import TONES, TRENDS, toned
+from regional_explorer.style.css import TONES
 from regional_explorer.style.element import LONG, SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, duration, interval, is_withheld, percent, signed, size, speedup
+from regional_explorer.style.formats import NONE, duration, interval, percent, size
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
-from regional_explorer.tables.table import chip
+from regional_explorer.tables.regions import regions_table
+from regional_explorer.tables.table import ABOUT, Cell, Column, Table, chip
 from regional_explorer.ui.answer import suggestion_row
 from regional_explorer.ui.parts import alert, button, pieces_text
-from regional_explorer.ui.state import CONFIG, SELECTOR, InvalidInput, Shown, Sort
+from regional_explorer.ui.state import CONFIG, SELECTOR, PanelState, Shown, Sort
 
 MOST_CONFIG_CHIPS = 4
 SORT_ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
-class PanelColumn(NamedTuple):
-    """A column of the region table: its key, head and meaning, the value it is sorted by, and its cells."""
-
-    key: str
-    head: str
-    about: str
-    value: Callable[[RegionSummary], Any]
-    cell: Callable[[RegionRow], Sequence[Node | str]]
-    right: bool = False
+REGION_HEADS = ("region", "selector", "eager → compiled", "of the call", "config", "numerics")
 
 
-class RegionRow(NamedTuple):
-    """A row of the region table: the region, the regions' total gain, and its invalid selector text, if any."""
-
-    summary: RegionSummary
-    gain_alone_s: float
-    invalid: InvalidInput | None
-    opened: bool
-    busy: bool
-
-
-def sorted_summaries(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
-    """Return ``summaries`` in the order of ``sort``; regions without a value in its column come last."""
-    if sort is None:
-        return list(summaries)
-    key = next(column.value for column in PANEL_COLUMNS if column.key == sort.column)
-    with_value = [summary for summary in summaries if key(summary) not in (None, "")]
-    return [
-        *sorted(with_value, key=key, reverse=sort.descending),
-        *(summary for summary in summaries if key(summary) in (None, "")),
-    ]
+def sorted_regions(session: Session, sort: Sort | None) -> Table[RegionSummary]:
+    """Return the table of the regions in the order of ``sort``."""
+    table = regions_table(session)
+    return table if sort is None else table.ordered(sort.column, descending=sort.descending)
 
 
 def region_table(shown: Shown) -> list[Node]:
     """Return the table of the regions; without regions, suggested regions."""
-    state, summaries = shown.state, region_summaries(shown.session)
-    if not summaries:
+    state, table = shown.state, sorted_regions(shown.session, shown.state.sort)
+    if not table.rows:
         return suggestion_row(shown)
-    gain_s = gain_alone_s(timing for summary in summaries if (timing := summary.timing))
-    head = node("thead", node("tr", *(_column_head(column, state.sort) for column in PANEL_COLUMNS), node("th", "")))
-    rows = [
-        _region_row(
-            RegionRow(
-                summary,
-                gain_s,
-                state.invalid_inputs.get((summary.region.name, None, SELECTOR)),
-                opened=summary.region.name == state.opened and state.shows(CONFIG),
-                busy=state.busy,
-            ),
-            is_selected=summary.region.name in state.selected_rows,
-        )
-        for summary in sorted_summaries(summaries, state.sort)
-    ]
-    body = node("tbody", *rows)
+
+    def head(column: Column[RegionSummary]) -> Node:
+        if not column.title:
+            return node("th", "")
+        descending = state.sort.descending if state.sort is not None and state.sort.column == column.title else None
+        order = {None: "none", False: "ascending", True: "descending"}[descending]
+        text, class_ = column.title + SORT_ARROWS[descending], f"{column.class_}{' rx-figure' if column.right else ''}"
+        return node("th", button(text, "sort", column.title, title=ABOUT[column.title]), aria_sort=order, class_=class_)
+
+    def row(summary: RegionSummary) -> dict[str, object]:
+        name = summary.region.name
+        selected = str(name in state.selected_rows).lower()
+        events = {"data_do": "pick", "data_of": name}
+        return {**events, "tabindex": "-1", "aria_selected": selected, "aria_label": clean(name)}
+
+    cells: dict[str, Cell[RegionSummary]] = {
+        "region": partial(_name_cell, state),
+        "selector": partial(_selector_cell, state),
+        "config": partial(_config_cell, state),
+    }
     label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
-    return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
+    edited = table.edited(REGION_HEADS, cells, partial(_row_buttons, state))
+    return [edited.grid(heads=head, row=row, role="grid", aria_multiselectable="true", aria_label=label)]
 
 
-def _column_head(column: PanelColumn, sort: Sort | None) -> Node:
-    descending = sort.descending if sort is not None and sort.column == column.key else None
-    order = {None: "none", False: "ascending", True: "descending"}[descending]
-    sort_button = button(column.head + SORT_ARROWS[descending], "sort", column.key, title=column.about)
-    return node("th", sort_button, aria_sort=order, class_=_class_of(column))
-
-
-def _class_of(column: PanelColumn) -> str:
-    return f"rxt-{column.key}{' rx-figure' if column.right else ''}"
-
-
-def _region_row(row: RegionRow, *, is_selected: bool) -> Node:
-    name, clean_name = row.summary.region.name, clean(row.summary.region.name)
-    worst, number = row.summary.worst, len(row.summary.diagnostics)
+def _row_buttons(state: PanelState, summary: RegionSummary) -> list[Node]:
+    name, clean_name = summary.region.name, clean(summary.region.name)
+    worst, number = summary.worst, len(summary.diagnostics)
     tone, title = f"rx-{TONES[worst]}" if worst else None, f"Why {clean_name} is as fast as it is, and its diagnostics"
     why = button(f"Why {number or ''}".strip(), "why", name, class_=tone, title=title)
     label, title = f"Remove {clean_name} from the plan", f"Remove the region {clean_name} from the plan"
-    remove = button("×", "remove", name, disabled=row.busy, aria_label=label, title=title, class_="rxt-small")
-    cells = ((column, column.cell(row), _class_of(column)) for column in PANEL_COLUMNS)
-    return node(
-        "tr",
-        *(
-            node("td", *cell, class_=f"{class_} rxt-none" if list(cell) == [NONE] else class_, data_head=column.head)
-            for column, cell, class_ in cells
-        ),
-        node("td", why, remove, class_="rxt-last"),
-        data_do="pick",
-        data_of=name,
-        tabindex="-1",
-        aria_selected=str(is_selected).lower(),
-        aria_label=clean_name,
-    )
+    return [why, button("×", "remove", name, disabled=state.busy, aria_label=label, title=title, class_="rxt-small")]
 
 
-def _name_cell(row: RegionRow) -> list[Node]:
-    clean_name = clean(row.summary.region.name)
+def _name_cell(state: PanelState, summary: RegionSummary) -> list[Node]:
+    clean_name = clean(summary.region.name)
     checkbox = node(
         "input",
         type="checkbox",
-        checked=row.summary.region.enabled,
-        disabled=row.busy,
+        checked=summary.region.enabled,
+        disabled=state.busy,
         data_do="enable",
-        data_of=row.summary.region.name,
+        data_of=summary.region.name,
         aria_label=f"Compile {clean_name}",
         title=f"Compile {clean_name}; when off it runs eagerly",
     )
-    return [checkbox, chip(row.summary.number), node("b", clean_name, title=clean_name)]
+    return [checkbox, chip(summary.number), node("b", clean_name, title=clean_name)]
 
 
-def _picks_cell(row: RegionRow) -> list[Node | str]:
-    summary, region, invalid = row.summary, row.summary.region, row.invalid
+def _selector_cell(state: PanelState, summary: RegionSummary) -> list[Node | str]:
+    region = summary.region
+    invalid = state.invalid_inputs.get((region.name, None, SELECTOR))
     forward, backward = summary.ops_forward, summary.ops_backward
     pieces = node(
         "span",
@@ -156,7 +111,7 @@ def _picks_cell(row: RegionRow) -> list[Node | str]:
         value=invalid.text if invalid else text,
         data_do="repick",
         data_of=region.name,
-        disabled=row.busy,
+        disabled=state.busy,
         class_="rx-wrong" if invalid else None,
         aria_label=f"What {clean(region.name)} picks",
         title="The ops of the region: modules, lines, ops, nodes or subgraphs, and a pattern. Press Enter to change it",
@@ -165,75 +120,16 @@ def _picks_cell(row: RegionRow) -> list[Node | str]:
     return [editable, pieces, *alert(invalid.error if invalid else "")]
 
 
-def _time_cell(row: RegionRow) -> list[Node | str]:
-    summary, timing = row.summary, row.summary.timing
-    compiled = "" if summary.compile_s is None else f"compiled in {duration(summary.compile_s)}"
-    state_about = "; ".join(filter(None, (summary.note, compiled)))
-    state = [toned(summary.state, TONES.get(summary.state, ""))]
-    if state_about:
-        state[0][1]["title"] = state_about
-    if timing is None:
-        return list(state)
-    if summary.state is State.MEASURED:
-        state = []
-    before = duration(timing.eager_s.value)
-    if timing.compiled_s is None:
-        return [*state, node("span", before, title=f"eager {before} in each call")]
-    after = duration(timing.compiled_s.value)
-    unit = after.partition(" ")[2]
-    unsure = timing.eager_s.why or timing.compiled_s.why
-    title = "; ".join(filter(None, (f"medians in each call: eager {before}, compiled {after}", compiled, unsure)))
-    if unsure and timing.exceeds_call:
-        return [*state, toned("noisy", "warn", title=f"{title}: alone it took longer than the whole call")]
-    class_ = "rx-quiet" if unsure else None
-    times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=title, class_=class_)
-    return [*state, times, *speedup_nodes(timing)]
-
-
-def speedup_nodes(timing: RegionTiming) -> list[Node | str]:
-    """Return the speedup of a region with its interval; empty without a speedup."""
-    if is_withheld(timing):
-        return [toned(timing.verdict, "bad", title=f"numerics {timing.numerics}")]
-    if timing.speedup is None:
-        return []
-    tone = TONES.get(timing.verdict, "quiet") if timing.speedup.bounds else "quiet"
-    bounds_text = "with its CI" if timing.partitions == 1 else "with all its partitions at their bounds at once"
-    if timing.speedup.bounds is None:
-        bounds_text = f"without CI ({timing.speedup.why})"
-    title = f"eager ÷ compiled of the same rounds, {bounds_text}: {timing.verdict}"
-    if timing.over_trace:
-        title += "; here eager means the traced ops, which are slower than the program's own"
-    # The times beside the speedup are sums of medians, the speedup is the median over rounds.
-    of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
-    disagrees = disagreement(of_medians, timing.speedup)
-    noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
-    between = node("small", interval(timing.speedup).removesuffix("×"))
-    return [toned(speedup(timing), tone, TRENDS, title=title), between, *noisy]
-
-
-def _gain_cell(row: RegionRow) -> list[Node | str]:
-    timing = row.summary.timing
-    gain = None if timing is None else timing.gain_of_call_s
-    if timing is None or gain is None or is_withheld(timing) or gain.bounds is None:
-        return [NONE]
-    least, most = sorted(gain.bounds)
-    bounds = f"{signed(-most)} to {signed(-least)} in each call by the speedup, measured alone"
-    if timing.verdict is not Verdict.FASTER:
-        return [toned(signed(-gain.value), TONES.get(timing.verdict, "quiet"), {}, title=bounds)]
-    share = f"{percent(gain.value / row.gain_alone_s)} of what the regions gain alone"
-    kept_share = "" if timing.kept_share is None else f"; the call keeps {percent(timing.kept_share)} of that"
-    return [toned(signed(-gain.value), "good", {}, title=f"{bounds}: {share}{kept_share}")]
-
-
-def _config_cell(row: RegionRow) -> list[Node]:
-    entries, region = catalogue(), row.summary.region
+def _config_cell(state: PanelState, summary: RegionSummary) -> list[Node]:
+    entries, region = catalogue(), summary.region
+    opened = region.name == state.opened and state.shows(CONFIG)
 
     def is_default(key: str, value: object) -> bool:
         return key in entries and value == entries[key].default  # a plan may have keys that this torch does not know
 
     inert = {
         (action.options.get("direction"), key): clean(found.message, LONG)
-        for found in row.summary.diagnostics
+        for found in summary.diagnostics
         if found.code is DiagnosticCode.CONFIG_INERT
         for action in found.actions
         for key in action.unset
@@ -262,57 +158,10 @@ def _config_cell(row: RegionRow) -> list[Node]:
             data_do="open",
             data_of=region.name,
             class_="rx-flat",
-            aria_expanded=str(row.opened).lower(),
-            title=f"{'Close' if row.opened else 'Show and change'} the config of {clean(region.name)}",
+            aria_expanded=str(opened).lower(),
+            title=f"{'Close' if opened else 'Show and change'} the config of {clean(region.name)}",
         )
     ]
-
-
-def _results_cell(row: RegionRow) -> list[Node | str]:
-    numerics = row.summary.numerics
-    return [NONE if numerics is None else toned(numerics, TONES.get(numerics, "quiet"))]
-
-
-PANEL_COLUMNS = (
-    PanelColumn(
-        "name",
-        "region",
-        "The name; ticked regions are compiled, others run eagerly",
-        lambda s: s.region.name,
-        _name_cell,
-    ),
-    PanelColumn(
-        "picks",
-        "picks",
-        "The selectors of the region, and the number of its ops; sorted by that number",
-        lambda s: s.ops_forward + s.ops_backward,
-        _picks_cell,
-    ),
-    PanelColumn(
-        "time",
-        "eager → compiled",
-        "Medians of the region's eager and compiled time in each call; the speedup with its interval, which compares "
-        "within each round and may differ from the ratio of the medians; the state, unless it is measured",
-        lambda s: s.timing and s.timing.eager_s.value,
-        _time_cell,
-    ),
-    PanelColumn(
-        "gain",
-        "of the call",
-        "What it saves of each call by its speedup, measured alone; a dash if that is more than the call takes",
-        lambda s: s.timing and s.timing.gain_of_call_s and s.timing.gain_of_call_s.value,
-        _gain_cell,
-        right=True,
-    ),
-    PanelColumn(
-        "config",
-        "config",
-        "Inductor config keys that differ from their defaults",
-        lambda s: sum(len(config) for _, config in s.region.configs),
-        _config_cell,
-    ),
-    PanelColumn("results", "results", "The results compared with eager's", lambda s: s.numerics, _results_cell),
-)
 
 
 MOST_TIME_ROWS = 15

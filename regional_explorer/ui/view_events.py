@@ -9,11 +9,10 @@ from regional_explorer.page.panes import COLUMNS
 from regional_explorer.picture.folds import FoldKind
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.ui.control import Control, Event, EventKind, are_names, numbers_of, one_of, region_of
 from regional_explorer.ui.job_events import start_job
 from regional_explorer.ui.state import CODE, CONFIG, PANES, WHY, Sort
-from regional_explorer.ui.tables import PANEL_COLUMNS, sorted_summaries, time_share
+from regional_explorer.ui.tables import REGION_HEADS, sorted_regions, time_share
 from regional_explorer.ui.why import is_unexplained
 
 
@@ -73,7 +72,7 @@ def _select_row(control: Control, event: Event) -> None:
     state, name = control.state, event.of
     names = [name]
     if event.shift:
-        order = [summary.region.name for summary in sorted_summaries(region_summaries(control.session), state.sort)]
+        order = [summary.region.name for summary in sorted_regions(control.session, state.sort).shown_rows]
         first = state.selected_rows[0] if state.selected_rows and state.selected_rows[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
@@ -124,7 +123,7 @@ VIEW_EVENTS: Mapping[str, EventKind] = {
     "show": EventKind(_show_diagnostic, one_of(lambda control: numbers_of(control.session.diagnostics))),
     "show time": EventKind(_show_time_row, existing_time_row),
     # rows of the region table
-    "sort": EventKind(_sort_rows, one_of(lambda _: [column.key for column in PANEL_COLUMNS])),
+    "sort": EventKind(_sort_rows, one_of(lambda _: REGION_HEADS)),
     "pick": EventKind(_select_row, region_of),
     "clear": EventKind(
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))

@@ -16,10 +16,10 @@ from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, interval, region_config_text
 from regional_explorer.tables.code import TimedRow, kernel_times_table, kernels_table
 from regional_explorer.tables.plan import diagnostics_nodes
+from regional_explorer.tables.regions import speedup_nodes
 from regional_explorer.tables.table import chip
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
-from regional_explorer.ui.tables import speedup_nodes
 
 HINT = "Press Why in the row of a region to see its kernels, its recomputed ops, and the configs that were tried."
 

@@ -15,7 +15,7 @@ from regional_explorer.record.changes import plan_differences
 from regional_explorer.record.files import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import CutRule, Direction, Region, config_of, with_config
 from regional_explorer.record.plan_file import PLAN_FORMAT
-from regional_explorer.tables.benchmark import regions_table
+from regional_explorer.tables.regions import regions_table
 from tests.shared import programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells

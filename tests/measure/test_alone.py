@@ -80,8 +80,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
         ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.03)
     assert torch.equal(torch.get_rng_state(), before)
 
-    alone = ex.partition_timings
-    assert set(alone.partition) == set(ex.partitions.partition)
+    alone = ex.partitions
     assert (alone.eager_us > 0).all()
     assert (alone.compiled_us > 0).all()
     assert set(alone.numerics) == {"ok"}
@@ -93,14 +92,12 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     for timing in ex.session.partition_timings:
         assert bool(timing.eager.samples_s) is bool(timing.compiled.samples_s) is (timing.measured_as is None)
 
-    for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.region_timings, ex.reconciliation, alone):
+    for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.regions, ex.reconciliation, alone):
         assert not any(isinstance(value, Enum) for value in table.to_numpy().flat), "plain text, to copy anywhere"
-    regions = ex.region_timings.set_index("phase")
-    assert list(regions.index) == ["forward", "backward", "step"]
-    assert regions.eager_us["step"] == pytest.approx(regions.eager_us["forward"] + regions.eager_us["backward"])
-    assert regions.compile_s["step"] == pytest.approx(ex.session.compile_s)
-    assert regions.compile_s["step"] <= ex.partitions.compile_s.sum()
-    assert ex.regions.eager_us[0] == regions.eager_us["step"]
+    (region,) = ex.regions.itertuples()
+    assert region.eager_us == pytest.approx((alone.eager_us * alone.runs).sum())
+    assert region.compile_s == pytest.approx(ex.session.compile_s)
+    assert region.compile_s <= ex.partitions.compile_s.sum()
     assert set(ex.region_numerics.partition) == set(alone[alone.measured_as.isna()].partition)
 
     takes_us = {"forward": 30.0, "backward": 30.0, "step": 60.0}
@@ -125,7 +122,7 @@ def test_distinct_partitions_are_measured_once_and_parts_add_up(stack):
     assert list(ex.memory.variant) == ["eager", "aot_eager", "regional"]
 
     ex.configure("layers", {"size_asserts": False}).compile()  # other code of the same kernels
-    assert ex.region_timings.empty, "figures of artifacts that no longer run"
+    assert ex.regions.eager_us.isna().all(), "figures of artifacts that no longer run"
 
 
 def test_measuring_more_adds_rounds_of_the_same_code_and_settings(two_regions, monkeypatch):
@@ -215,10 +212,10 @@ def test_a_slow_eager_piece_shows_up_as_a_gain(two_regions):
 def test_disabled_region_is_measured_eagerly(two_regions):
     ex = two_regions.disable("first")
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
-    assert ex.partition_timings.empty
+    assert ex.partitions.eager_us.isna().all()
     assert ex.reconciliation.empty
     ex.benchmark(variants=("regional",), budget_s=0.3)
-    row = ex.region_timings.set_index("region").loc["first"]
+    row = ex.regions.set_index("region").loc["first"]
     assert row.eager_us > 0
     assert row[["compiled_us", "speedup", "pays_off_after_calls"]].isna().all()
 
@@ -237,7 +234,7 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two_regions):
     program.apply_artifacts()
     with timed_by(TickingClock()):
         ex.benchmark(variants=("regional",), budget_s=0.5)
-    rows = ex.region_timings.set_index("region")
+    rows = ex.regions.set_index("region")
     assert rows.numerics["first"] == "failed"
     assert rows.worst_tensor["first"] in switch.piece.outputs
     assert rows.speedup.isna()["first"]
@@ -343,7 +340,7 @@ def test_python_between_graphs_may_write_recorded_inputs():
     x = torch.ones(4)
     ex.benchmark(variants=("regional",), budget_s=0.2)
     assert torch.equal(x, torch.ones(4))
-    assert set(ex.region_timings.region) == {"r", "s"}
+    assert set(ex.regions.dropna(subset="eager_us").region) == {"r", "s"}
 
 
 def test_buffers_and_version_counters_are_unchanged():
@@ -370,7 +367,7 @@ def test_autocast_casts_are_timed_and_nothing_is_retraced():
         ex.benchmark(variants=("regional",), budget_s=0.1)
     assert casts[0] == casts[1] == casts[2] >= 2  # of the input, and of the weights
     assert len(ex.live.capture.frames) == frames
-    assert set(ex.region_timings.numerics) == {"ok"}
+    assert set(ex.regions.numerics) == {"ok"}
 
 
 def cond_of_two_branches(x):
@@ -392,7 +389,7 @@ def test_branch_not_taken_is_reported_not_timed(function, ops, runs):
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(function, (torch.ones(4),), grad=False).mark("r", ops=ops)
         ex.benchmark(variants=("regional",), budget_s=0.2)
-    assert sorted(ex.partition_timings.runs) == runs
+    assert sorted(ex.partitions.runs) == runs
 
 
 def test_cancel_keeps_results(two_regions):
@@ -404,15 +401,15 @@ def test_cancel_keeps_results(two_regions):
 
     benchmark_until("alone (2 of")
     assert len(ex.timings) == 2
-    assert len(ex.partition_timings) == 1
+    assert ex.partitions.eager_us.notna().sum() == 1
     fractions = [fraction for _, fraction in steps]
     assert fractions == sorted(fractions), "a bar never goes back"
-    measured, alone = ex.timings, ex.partition_timings
+    measured, alone = ex.timings, ex.partitions
     steps.clear()
     benchmark_until("numerics")
     assert any("numerics" in doing for doing, _ in steps)
     assert ex.timings.equals(measured)
-    assert ex.partition_timings.equals(alone)
+    assert ex.partitions.equals(alone)
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
@@ -428,7 +425,7 @@ def test_interrupt_keeps_results_and_is_raised(two_regions, at, budget_s, measur
         ex.benchmark(("regional",), budget_s, run=run)
     assert at in tasks[-1], "no step comes after it"
     assert len(ex.timings) == 2
-    assert len(ex.partition_timings) == measured
+    assert ex.partitions.eager_us.notna().sum() == measured
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 

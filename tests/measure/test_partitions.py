@@ -39,7 +39,7 @@ from regional_explorer.record.regions import (
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
 from regional_explorer.style.formats import speedup
-from regional_explorer.tables.benchmark import region_timings_table
+from regional_explorer.tables.regions import regions_alone_table
 from tests.shared.sessions import measured, measured_alone, partition_timing, timing
 
 
@@ -153,7 +153,7 @@ def test_verdict_of_a_sum_with_a_slower_part(speedup: Figure, verdict: Verdict, 
 def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
     eager = replace(timing("eager", 1e-4, None), median_s=Figure(1e-4, why="too few"))
     session = session_with_timing(replace(FIRST, eager=eager))
-    whole, table = step_timing(session), region_timings_table(session)
+    whole, table = step_timing(session), regions_alone_table(session)
     assert (whole.eager_s.bounds, whole.eager_s.why) == (None, "too few")
     assert table.text().count("Without interval: eager (too few).") == 1
     assert 'title="too few"' in to_html(*table.elements())
@@ -373,7 +373,7 @@ def test_a_speedup_over_a_slow_trace_says_so() -> None:
     over = session_with_slow_trace(1.25, Verdict.FASTER, eager_s=5e-4)  # its regions take 600 µs eagerly, alone
     assert step_timing(over).over_trace
     assert speedup(step_timing(over)) == "2.00× over the trace"
-    table = region_timings_table(over)
+    table = regions_alone_table(over)
     assert "2.00× over the trace" in table.text()
     assert "The speedup of mlp is over traced ops, not over the program" in " ".join(table.text().split())
     (found,) = region_diagnostics(over)
@@ -385,7 +385,7 @@ def test_cost_of_tracing_is_reported_when_it_eats_the_gain() -> None:
     costly = session_with_slow_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
     assert not step_timing(costly).over_trace
     note = "Traced, the call takes 200 µs (200 µs to 200 µs) longer than the program's own"
-    assert note in " ".join(region_timings_table(costly).text().split())
+    assert note in " ".join(regions_alone_table(costly).text().split())
     assert note in region_diagnostics(costly)[0].message
 
 
@@ -399,7 +399,7 @@ def test_parts_of_the_call_add_up_to_the_difference_that_is_shown() -> None:
     gain_s = step_timing(session).gain_of_call_s
     assert gain_s
     assert parts[1].seconds == -gain_s.value, "as in the region's row"
-    text = " ".join(region_timings_table(session).text().split())
+    text = " ".join(regions_alone_table(session).text().split())
     assert "In each call: trace +200 µs, mlp −300 µs, everything else" in text
     assert "against eager." in text
     assert [part.part for part in call_parts(replace(session, timings=(eager, regional)))] == [
@@ -421,7 +421,7 @@ def test_a_trace_without_cost_is_not_mentioned(why: str) -> None:
         "of another plan": replace(session, conditions=replace(conditions(), outdated=True)),
         "no region gains": replace(session, partition_timings=measured_alone(verdict=Verdict.SAME).partition_timings),
     }[why]
-    assert "Traced" not in region_timings_table(session).text()
+    assert "Traced" not in regions_alone_table(session).text()
     assert not step_timing(session).over_trace
     assert speedup(step_timing(session)) == "2.00×"
 

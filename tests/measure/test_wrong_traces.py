@@ -311,7 +311,7 @@ def test_a_nondeterministic_call_is_not_comparable():
     assert set(timings.numerics) == {NOT_COMPARABLE}
     assert set(ex.numerics.verdict) == {NOT_COMPARABLE}
     assert "call-nondeterministic" in codes(ex)
-    assert set(ex.region_timings.numerics) == {"failed"}, "a region alone, on recorded inputs, does repeat itself"
+    assert set(ex.regions.numerics) == {"failed"}, "a region alone, on recorded inputs, does repeat itself"
     for row in cells(timings_table(ex.session)):
         shown = row[4]
         assert shown == "–" or shown.endswith(NOT_COMPARABLE)

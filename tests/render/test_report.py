@@ -28,11 +28,10 @@ from regional_explorer.tables.benchmark import (
     Scale,
     memory_table,
     numerics_table,
-    region_timings_table,
-    regions_table,
     timings_table,
 )
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans, partitions_table
+from regional_explorer.tables.regions import regions_alone_table, regions_table
 from tests.shared import sessions
 from tests.shared.pages import Page
 from tests.shared.sessions import cells, measured_alone, notes_text
@@ -46,7 +45,7 @@ def test_failed_numerics_have_no_speedup() -> None:
     assert "1.24" not in session_text(session)
     assert "1.24" not in session_html(session)
     assert "faster" not in text
-    assert Scale.of(session.timings).chart(session.timings[2]) is None
+    assert Scale.of(session.timings).chart(session.timings[2]) == []
 
 
 def test_shared_warning_is_shown_once() -> None:
@@ -268,13 +267,13 @@ def test_whiskers_of_one_table_share_a_scale_that_includes_one() -> None:
     scale = Scale.of(timings)
     assert scale.low < 0.72
     assert scale.high > 1.27
-    slower, faster = (to_html(scale.chart(timing) or "") for timing in timings[1:3])
+    slower, faster = (to_html(*scale.chart(timing)) for timing in timings[1:3])
     assert "rx-bad" in slower
     assert "rx-good" in faster
     assert 'aria-label="1.24×, CI 1.21–1.27×"' in faster
     assert scale.at(0.75) < scale.at(1) < scale.at(1.24)
     unsure = replace(timings[2], speedup=Figure(9.0, why="the machine was too busy"))
-    assert scale.chart(unsure) is None
+    assert scale.chart(unsure) == []
     assert Scale.of([*timings, unsure]) == scale
     assert scale.at(1) - scale.at(0.8) == pytest.approx(scale.at(1.25) - scale.at(1)), "a log axis"
 
@@ -298,14 +297,14 @@ def test_phases_come_in_their_order() -> None:
 
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:
     session = measured_alone(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
-    (row,) = cells(region_timings_table(session))
+    (row,) = cells(regions_alone_table(session))
     assert row[3:9] == ["–", "–", "–", "withheld", "failed", "mm1"]
     assert row[-1] == "–"
 
 
 def test_useless_compile_never_pays_off() -> None:
     fields = {"verdict": Verdict.SLOWER, "speedup": Figure(0.5, 0.4, 0.6), "warnings": ("busy machine: very",)}
-    found = region_timings_table(measured_alone(**fields))
+    found = regions_alone_table(measured_alone(**fields))
     (row,) = cells(found)
     assert (row[3], row[-1]) == ("−600 µs", "never")
     assert notes_text(found).count("busy machine") == 1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from regional_explorer.page.report import report, session_html, session_text
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.session import Session
-from regional_explorer.tables.benchmark import partition_timings_table, region_timings_table, timings_table
+from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.profile import op_times_table
 
@@ -34,10 +34,7 @@ class Claim(NamedTuple):
 def claims_of(session: Session) -> Iterator[Claim]:
     """Yield the statements of a session that can be checked."""
     times = [kernel_times_table(session, region.name) for region in session.plan.regions]
-    for table in (
-        *(*report(session), *times, op_times_table(session)),
-        *(region_timings_table(session), partition_timings_table(session)),
-    ):
+    for table in (*report(session), *times, op_times_table(session)):
         yield from table_claims(table.title, table.dataframe())
     yield from _sum_claims(session)
     for text in (session_text(session), words(session_html(session)), *map(str, session.diagnostics)):

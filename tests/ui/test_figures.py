@@ -29,9 +29,9 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import Node, to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup, times
 from regional_explorer.style.formats import word as word_for
-from regional_explorer.tables.benchmark import regions_table
+from regional_explorer.tables.regions import regions_table
 from regional_explorer.ui.state import PanelState, Shown, Sort
-from regional_explorer.ui.tables import region_table, sorted_summaries
+from regional_explorer.ui.tables import region_table, sorted_regions
 from tests.shared import programs, sessions
 from tests.shared.panel import elements
 from tests.shared.random_sessions import random_measurement
@@ -92,7 +92,7 @@ def panel_rows(session: Session) -> list[Row]:
         state = next((text.split(" ", 1) for text, _ in parts if text[0] in STATE_GLYPHS.values()), ["✓", "measured"])
         (name,) = (one for one in State if word_for(one) == state[1])
         assert state[0] == STATE_GLYPHS[name]
-        pieces = cells["picks"][-1]
+        pieces = cells["selector"][-1]
         forward, backward = re.findall(r"(\d+)(?: ops?)? in", pieces[1]["title"])
         counts = int(forward), int(backward), int(words(pieces).split()[0])
         about = " ".join(title for _, title in parts if "÷" not in title)
@@ -101,7 +101,7 @@ def panel_rows(session: Session) -> list[Row]:
         figures = (
             *(times.get(head) for head in ("eager", "compiled")),
             re.sub("^[▲▼] ", "", speedups[0]) if speedups else None,
-            None if words(cells["results"]) == NONE else words(cells["results"]).strip("✓✗! "),
+            None if words(cells["numerics"]) == NONE else words(cells["numerics"]).strip("✓✗! "),
             times.get("compiled in"),
         )
         return row[1]["data-of"], str(name), *counts, *figures
@@ -158,12 +158,16 @@ def measured() -> Session:
 
 def test_rows_without_a_figure_come_last(measured: Session) -> None:
     regions = (sessions.region("other"), *measured.plan.regions)
-    facts = region_summaries(replace(measured, plan=replace(measured.plan, regions=regions)))
-    assert [one.region.name for one in facts] == ["other", "mlp"]
+    session = replace(measured, plan=replace(measured.plan, regions=regions))
+
+    def order(sort: Sort | None) -> list[str]:
+        return [row.region.name for row in sorted_regions(session, sort).shown_rows]
+
+    assert order(None) == ["other", "mlp"]
     for descending in (False, True):
-        assert [one.region.name for one in sorted_summaries(facts, Sort("gain", descending))] == ["mlp", "other"]
-    assert [one.region.name for one in sorted_summaries(facts, Sort("name"))] == ["mlp", "other"]
-    assert [one.region.name for one in sorted_summaries(facts, Sort("picks", descending=True))] == ["mlp", "other"]
+        assert order(Sort("of the call", descending)) == ["mlp", "other"]
+    assert order(Sort("region")) == ["mlp", "other"]
+    assert order(Sort("selector", descending=True)) == ["mlp", "other"]
 
 
 def pieces_of(session: Session) -> list[Any]:
@@ -367,7 +371,7 @@ class Editor:
         self.ex.benchmark(variants=("regional",), budget_s=0.05)
         session = self.ex.session
         self.compiled |= {self.compile_request(part) for part in session.partitions if part.artifact is not None}
-        frame = self.ex.partition_timings.set_index("partition")
+        frame = self.ex.partitions.dropna(subset="eager_us").set_index("partition")
         mine = {partition_content(part): figures_of(frame, part.id) for part in session.partitions}
         self.alone |= mine
         self.own[plan_content(session.partitions)] = mine
@@ -380,7 +384,7 @@ class Editor:
     def check(self) -> None:
         """Assert that shown figures are the measured ones, and that all views have the same rows."""
         session = self.ex.session
-        frame = self.ex.partition_timings.set_index("partition")
+        frame = self.ex.partitions.dropna(subset="eager_us").set_index("partition")
         known = {**self.alone, **self.own.get(plan_content(session.partitions), {})}
         for part in session.partitions:
             if self.compile_request(part) in self.compiled and self.ex.plan[part.region].enabled:
