@@ -73,7 +73,6 @@ class TracedGraphs:
         self.generated = GeneratedCode()
         self._next_origin = 0
         self._traced_code: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
-        self._traced_functions: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
     @property
     def failed_targets(self) -> set[Any]:
@@ -215,7 +214,6 @@ class TracedGraphs:
         # Dynamo may call a backend and discard its result (TensorifyScalarRestartAnalysis): count only what succeeded.
         self.frames.append(frame)
         self._traced_code.update(code[:1])
-        self._traced_functions.update(code)
         return compiled
 
     def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:
@@ -342,7 +340,9 @@ class Capture(TracedGraphs):
         records = record_breaks(breaks, self.names, self.outdated, hooks)
         if not self.frames:
             return records
-        untraced = untraced_ops(self.call, self.graphs, self._traced_functions, self.names, self.outdated)
+        self._looks_ahead = True  # a frame that is traced again says nothing of the first call
+        untraced = untraced_ops(self.call, self.run, self.names, self.outdated)
+        self._looks_ahead = False
         return with_untraced(records, untraced)
 
     def _run_traced(self) -> None:
@@ -375,7 +375,7 @@ class Capture(TracedGraphs):
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Record a graph that Dynamo gives to its backend; if a second call needs it, only why."""
         if self._looks_ahead:
-            self.failed_guard = recompile_reason()
+            self.failed_guard = self.failed_guard or recompile_reason()
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, "A guard failed in a second call.")
         return super().add_frame(gm, inputs)
 

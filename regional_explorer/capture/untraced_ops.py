@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,15 +19,16 @@ from regional_explorer.capture.user_lines import (
     at_line,
     is_internal,
     loaded_line,
+    original_function,
     parse_stack_trace,
     source_line,
 )
 from regional_explorer.errors import CaptureError, RefusalCode
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, UntracedOps
+from regional_explorer.record.graph import GraphBreak, ModuleCall, UntracedOps
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Tracing
-from regional_explorer.torch_api.dynamo import as_first_call, code_of, compile_isolated, running_uncompiled
-from regional_explorer.torch_api.graphs import WatchingMode
+from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
+from regional_explorer.torch_api.graphs import WatchingMode, runs_graphs
 from regional_explorer.torch_api.hidden_state import called_module
 from regional_explorer.torch_api.torch_errors import (
     innermost_torch_line,
@@ -115,43 +116,27 @@ def _identity(error: BaseException) -> tuple[type[BaseException], str]:
 
 
 def untraced_ops(
-    call: Call, graphs: Sequence[Graph], traced: Collection[CodeType], names: ModuleNames, outdated: Outdated
+    call: Call, traced: Callable[..., Any], names: ModuleNames, outdated: Outdated
 ) -> tuple[UntracedOps, ...]:
-    """Run the forward once eagerly, in a block of ``call.restoring``; return which of its ops are in no graph.
+    """Run the forward of ``traced`` once, in a block of ``call.restoring``; return the ops that run between its graphs.
 
-    Dynamo leaves a function to plain Python as a whole, or traces it up to a break and from there on. So an op runs
-    eagerly if nothing of its function, or nothing of its module, was traced. ``traced`` is the code of functions that
-    Dynamo traced, ``names`` are the module paths by ``id(module)``. The op at a break itself is not counted.
+    ``names`` are the module paths by ``id(module)``.
     """
     recorder = _OpRecorder()
     try:
-        with running_uncompiled(), recorder:
-            call.forward()
+        with recorder:
+            call.forward(traced)
     except Exception:  # noqa: BLE001 - an operator may refuse a dispatch mode; then no op is known
         return ()
-    dynamo = [node for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops]
-    lines = {(line.file, line.function, line.line) for node in dynamo for line in node.stack}
-    paths = {path for node in dynamo for module in node.modules for path in (module.path, *module.aliases)}
-
-    def is_traced(place: _Place) -> bool:
-        path = names.get(id(place.module), ("",))[0]
-        if path and path not in paths:
-            return False
-        # Ops do not record the module whose own frame they were traced in.
-        forward = None if path or place.module is None else code_of(place.module)
-        code = place.line[0] if place.in_function and place.line else forward
-        return code is None or code in traced or any((*_name(code), line) in lines for _, _, line in code.co_lines())
-
     return tuple(
         UntracedOps(
             op=op,
             count=number,
             module=_module_call(place.module, names),
             line=loaded_line(outdated, *_line_arguments(place.line)) if place.line else None,
-            function=place.line[0].co_name if place.in_function and place.line else "",
+            function=original_function(place.line[0].co_name) if place.in_function and place.line else "",
         )
         for (place, op), number in recorder.counts.items()
-        if not is_traced(place)
     )
 
 
@@ -182,13 +167,9 @@ def _module_call(module: nn.Module | None, names: ModuleNames) -> ModuleCall | N
     return None if module is None else module_call(id(module), type(module).__name__, names)
 
 
-def _name(code: CodeType) -> tuple[str, str]:
-    return code.co_filename, code.co_name
-
-
 def _line_arguments(line: tuple[CodeType, int]) -> tuple[str, int, str]:
     code, number = line
-    return code.co_filename, number, code.co_name
+    return code.co_filename, number, original_function(code.co_name)
 
 
 class _Place(NamedTuple):
@@ -199,8 +180,12 @@ class _Place(NamedTuple):
     in_function: bool
 
 
+_NOT_COUNTED = (torch.ops.aten.detach.default, torch.ops.aten._local_scalar_dense.default)  # noqa: SLF001 - ``item()``
+"""Ops that compute nothing: they let autograd save a result, and give Python a number."""
+
+
 class _OpRecorder(WatchingMode):
-    """Counts the ops that run, by place and name."""
+    """Counts the ops that run in no graph, by place and name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,14 +195,18 @@ class _OpRecorder(WatchingMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run ``func`` and count it, unless it only lets autograd save a result."""
-        if func is not torch.ops.aten.detach.default:
-            self.counts[self._place(sys._getframe(1)), str(func)] += 1  # noqa: SLF001 - Python's way to the caller
+        """Run ``func`` and count it, unless it computes nothing or a graph runs it."""
+        place = None if func in _NOT_COUNTED else self._place(sys._getframe(1))  # noqa: SLF001 - Python's way to the caller
+        if place is not None:
+            self.counts[place, str(func)] += 1
         return func(*args, **(kwargs or {}))
 
-    def _place(self, frame: FrameType | None) -> _Place:
+    def _place(self, frame: FrameType | None) -> _Place | None:
+        """Return the place of an op; None if AOTAutograd's code runs it, a graph or what is around it."""
         module, line, in_function = None, None, False
         while frame is not None and frame.f_code is not self._below and (module is None or line is None):
+            if runs_graphs(frame.f_code.co_filename):
+                return None
             if line is None and not is_internal(frame.f_code.co_filename):
                 line, in_function = (frame.f_code, frame.f_lineno), module is None
             if module is None:

@@ -81,7 +81,7 @@ def compile_stale(
                     return
                 report("compiling", wanted, index + 1, index - len(building.queue) / 2)
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
-                    if not has_lock:
+                    if not has_lock or run.cancelled():
                         return
                     current = settings_text()
                     settings = settings or current
@@ -95,7 +95,7 @@ def compile_stale(
                 if not first.compiled.builds.wait(run.cancelled):
                     return
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
-                    if not has_lock:
+                    if not has_lock or run.cancelled():
                         return
                     building.finish_next()
     except KeyboardInterrupt:

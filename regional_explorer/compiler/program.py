@@ -358,7 +358,7 @@ def recompile_diagnostics(program: Program, partitions: Sequence[Partition]) -> 
     )
     stale = [partition for partition in partitions if partition.state is State.STALE]
     frames = program.capture.frames
-    at_limit = grouped_traces and not program.capture.closed and has_given_up(program.capture.run)
+    at_limit = grouped_traces and not program.capture.closed and has_given_up(program.capture.run, wait=False)
     return [
         *([recompile_limit_diagnostic(frames)] if at_limit else []),
         *(_recompiled_diagnostic(region, traces, stale, frames) for (region, _), traces in grouped_traces.items()),

@@ -115,6 +115,8 @@ def _measured_times(
         whole = timed_call(WHOLE, compiled, args, workpiece.restorer(args))
         if not run.threads.run_untimed(lambda: _has_same_results(switch.piece, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results"), StopReason.FAILED
+        if run.cancelled():
+            return None, StopReason.CANCELLED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
         rounds = run_rounds(

@@ -19,7 +19,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for, overhead_s
 from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic_work
-from regional_explorer.measure.rounds import RoundsResult, StopReason, figure_of, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, StopReason, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
@@ -270,13 +270,11 @@ def profile_of(
     kinds = list(ProfileKind)
     step_s = rounds.samples[VariantName.AOT_EAGER]
     whole_phase = Phase.STEP if Phase.STEP in step_s else Phase.FORWARD
-    with_marks = parts.by_round(parts.seconds) / np.maximum(step_s[whole_phase], 1e-12)
     return Profile(
         ops=tuple(ops.values()),
         rows=tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.seconds.value))),
         seconds=parts.figure(ops),
         step=rounds.time(VariantName.AOT_EAGER, whole_phase),
-        with_marks=figure_of(with_marks, rounds.noise),
         overhead_s=overhead,
         rounds=rounds.rounds - rounds.noise.left_out,
         stopped=str(rounds.stopped),

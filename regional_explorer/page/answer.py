@@ -16,7 +16,7 @@ from regional_explorer.errors import count, listing
 from regional_explorer.record.action import ALONE, EffectBasis
 from regional_explorer.record.answer import LEAST_SHARE, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar
-from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
+from regional_explorer.record.benchmark import AN_EARLIER_RUN, NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.files import to_json
@@ -183,7 +183,12 @@ def _times(answer: Answer) -> str:
 
 
 def _under(answer: Answer, word: str) -> str:
-    return word if word == WORDS[VariantName.EAGER] else f"under {_name(answer, word)}"
+    return word if word == WORDS[VariantName.EAGER] else f"under {_row_name(answer, word)}"
+
+
+def _row_name(answer: Answer, word: str) -> str:
+    """Return the name of a variant beside its time, with a note if an earlier run has measured that."""
+    return f"{_name(answer, word)} (of {AN_EARLIER_RUN})" if word in answer.of_earlier_run else _name(answer, word)
 
 
 def _reasons(answer: Answer) -> str:
@@ -434,10 +439,10 @@ def chart_nodes(bars: Sequence[Bar], press: Press = lambda _: None) -> list[Node
         return []
     longest_s = max((max(interval_ends(bar.drawn_s)) for bar in bars if bar.drawn_s is not None), default=0.0)
     rows = [_bar_row(bar, longest_s, press(bar)) for bar in bars]
-    apart = [bar.word for bar in bars if bar.apart]
+    apart = [f"{bar.word} (of {bar.apart})" for bar in bars if bar.apart]
     drawn = f"Bars and whiskers draw it with its {100 * CONFIDENCE:.0f} % interval."
     note = f"×: as fast as eager, in the same rounds. {drawn}"
-    about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
+    about = f" Of other rounds: {listing(apart)}." if apart else ""
     table = node("table", node("tbody", *rows), aria_label="Time of a call", class_="rx-times")
     return [node("div", table, node("p", f"{note}{about}", class_="rx-quiet"))]
 
@@ -446,7 +451,7 @@ def _bar_row(bar: Bar, longest_s: float, button: Node | None) -> Node:
     seconds = bar.seconds
     return node(
         "tr",
-        node("td", bar.word),
+        node("td", bar.word, title=f"of {bar.apart}" if bar.apart else None, class_="rx-quiet" if bar.apart else None),
         node("td", _bar_with_whiskers(bar, seconds, longest_s), aria_hidden="true") if seconds else node("td", button),
         node("td", duration(seconds.value), title=interval(seconds, duration), class_="rx-figure")
         if seconds
@@ -472,7 +477,9 @@ def _speed_nodes(bar: Bar) -> list[Node | str]:
         return ["1.00×"] if bar.seconds else []
     if bar.speed.speedup is None:
         return [node("span", bar.verdict, class_="rx-quiet")]
-    title = f"{bar.verdict}{f': {bar.speed.why}' if bar.speed.why else ''}"
+    strict = bar.speed.verdict_speedup
+    facts = [bar.speed.why, f"the verdict takes a stricter interval, {interval(strict)}" if strict else ""]
+    title = ": ".join(filter(None, (bar.verdict, "; ".join(filter(None, facts)))))
     ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=title)
     against = "" if bar.speed.against == EAGER else f" of {bar.speed.against}"
     return [ratio, " ", node("small", f"{'–'.join(f'{end:.2f}' for end in bar.speed.speedup.bounds or ())}{against}")]
@@ -495,7 +502,7 @@ def answer_markdown(answer: Answer) -> str:
     eager, full, plan = (WORDS[variant] for variant in (VariantName.EAGER, COMPILED, PLAN))
     compile_s = {full: answer.full_waited_s, plan: answer.waited_s}
     rows = [
-        (_name(answer, word), answer.times.get(word), answer.speed(word, eager), compile_s.get(word))
+        (_row_name(answer, word), answer.times.get(word), answer.speed(word, eager), compile_s.get(word))
         for word in (eager, full, plan)
     ]
     if answer.found is not None and answer.found.is_plan:

@@ -150,6 +150,8 @@ class Answer(Record, frozen=True, omit_defaults=False):
     """The best plan that the search found."""
     times: Mapping[str, Figure] = {}
     """The time of a call by word of ``WORDS``, without variants whose results are wrong."""
+    of_earlier_run: tuple[str, ...] = ()
+    """The words of ``times`` whose time an earlier run has measured."""
     speeds: tuple[Speed, ...] = ()
     """The speeds of the plan against the other variants."""
     use: str = ""
@@ -546,6 +548,7 @@ def answer_of(session: Session) -> Answer:
         of_search=bool(finals),
         found=found,
         times=times,
+        of_earlier_run=tuple(WORDS[VariantName(name)] for name, timing in timings.items() if timing.earlier),
         speeds=speeds,
         use=use,
         eager_s=None if session.profile is None else if_bounded(session.profile.eager),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from regional_explorer.record import Record
 from regional_explorer.record.answer import Answer, answer_of, best_of
-from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.benchmark import AN_EARLIER_RUN, VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
 from regional_explorer.record.session import Session, derived
@@ -30,8 +30,8 @@ class Bar(Record, frozen=True):
     """The speed against eager in the same rounds; against ``torch.compile`` if a search has only raced the plan."""
     plan: Plan | None = None
     """The plan that *Use* takes; None if it is the plan at hand. That of ``torch.compile`` generates the same code."""
-    apart: bool = False
-    """Whether it was measured in other rounds than the bars before it."""
+    apart: str = ""
+    """What measured it, if not the rounds of the bars before it: ``the search``, ``an earlier run``."""
     drawn_s: Figure | None = None
     """The length of the bar: the length of the bar that ``speed`` compares it with, divided by ``speed``, so that bars
     and ratios agree. Without a ratio it is the time of a call."""
@@ -62,6 +62,7 @@ def bars_of(session: Session) -> tuple[Bar, ...]:
             answer.times.get(word),
             speeds.get(word),
             None if plans.get(word) == session.plan else plans.get(word),
+            AN_EARLIER_RUN if word in answer.of_earlier_run else "",
         )
         for word in (eager, full, plan)
         if word in answer.times.keys() | missing
@@ -97,7 +98,7 @@ def _found_bars(session: Session, answer: Answer) -> list[Bar]:
     tries = [(BEST if tuning.answer else SO_FAR, best)]
     if answer.of_search and (before := tuning.by_title.get(AT_HAND)) and before.final:
         tries.insert(0, (EARLIER, before))
-    apart = bool(answer.times) and not answer.of_search
+    apart = "the search" if answer.times and not answer.of_search else ""
     return [
         Bar(word, seconds, _speed_to_show(*speeds_of_try(tried, tuning, word)), tried.plan, apart)
         for word, tried in tries

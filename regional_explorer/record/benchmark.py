@@ -154,6 +154,10 @@ class Comparison(Record, frozen=True):
     """The verdict of comparing the results of the two."""
 
 
+AN_EARLIER_RUN = "an earlier run"
+"""What has measured ``torch.compile`` if it was not in the rounds of the plan."""
+
+
 @final
 class Timing(Record, frozen=True):
     """Run time of one variant in one phase; compile time is never part of it."""

@@ -415,13 +415,13 @@ class UntracedOps(Record, frozen=True):
     line: SourceLine | None = None
     """The innermost line of the user's program."""
     function: str = ""
-    """The user's function in which nothing was traced; without it, the module itself calls the ops."""
+    """The user's function that calls the ops; without it, the module itself calls them."""
     is_cause_known: bool = True
     """False if it is unknown which of the call's breaks is the cause."""
 
     @property
     def place(self) -> str:
-        """The module or function that runs eagerly: ``module '1' (ReLU)``, or ``function mix``."""
+        """The module or function whose ops these are: ``module '1' (ReLU)``, or ``function mix``."""
         if self.function and not (self.module and self.module.path):
             return f"function {(self.line and self.line.scope) or self.function}"
         return named_modules([self.module]) if self.module else self.op

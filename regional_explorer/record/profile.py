@@ -97,8 +97,6 @@ class Profile(Record, frozen=True):
     """The time of the graphs."""
     step: Figure
     """The time of an unmodified ``aot_eager`` in the same rounds."""
-    with_marks: Figure
-    """The factor by which measuring slowed the call."""
     overhead_s: Seconds
     """The measured cost of timing one op, which is subtracted from each."""
     rounds: Count

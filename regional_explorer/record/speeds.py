@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from regional_explorer.record import Record
-from regional_explorer.record.benchmark import CONCLUSIONS, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.benchmark import AN_EARLIER_RUN, CONCLUSIONS, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.session import Session
@@ -18,6 +18,7 @@ from regional_explorer.record.statistics import (
     median_figure,
     paired_ratios,
     verdict_and_reason,
+    verdict_confidence,
     verdict_of_bounds,
 )
 from regional_explorer.record.tuning import TORCH_COMPILE, Outcome, Try, Tuning
@@ -64,6 +65,9 @@ class Speed(Record, frozen=True, omit_defaults=False):
     """Why the samples allow no verdict, in a clause; empty if they do, and where that is unknown."""
     wrong: Mapping[str, NumericsVerdict] = {}
     """The variants whose results withhold the speed, as words of ``WORDS``."""
+    verdict_speedup: Figure | None = None
+    """The speedup with the interval that the verdict takes, of a higher confidence; None if it is that of ``speedup``.
+    """
 
     @property
     def is_certain(self) -> bool:
@@ -79,8 +83,8 @@ class Speed(Record, frozen=True, omit_defaults=False):
     def turned(self) -> Speed:
         """The same comparison the other way round."""
         verdict = _OPPOSITES.get(self.verdict, self.verdict) if isinstance(self.verdict, Verdict) else self.verdict
-        speedup = None if self.speedup is None else 1.0 / self.speedup
-        return Speed(self.against, self.of, verdict, speedup, self.comparable, self.why, self.wrong)
+        speedup, strict = (figure and 1.0 / figure for figure in (self.speedup, self.verdict_speedup))
+        return replace(self, of=self.against, against=self.of, verdict=verdict, speedup=speedup, verdict_speedup=strict)
 
 
 # ------------------------------------------------------------------------------------------------------------- figures
@@ -118,19 +122,23 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
     conditions, ratios = session.conditions, paired_ratios(other.samples_s, own.samples_s)
     noise = QUIET if conditions is None else conditions.noise
     floor = MIN_FLOOR if conditions is None else conditions.floors.get(own.phase, MIN_FLOOR)
+    benchmarks = 1 if conditions is None else conditions.benchmarks
+    strict = if_bounded(median_figure(ratios, confidence=verdict_confidence(benchmarks)))
     if Verdict.NONE in {own.verdict, other.verdict}:
         verdict, why = Verdict.NONE, "not all rounds ran the same code"
     else:
-        verdict, why = verdict_and_reason(ratios, floor, noise, 1 if conditions is None else conditions.benchmarks)
+        verdict, why = verdict_and_reason(ratios, floor, noise, benchmarks)
     if against is VariantName.EAGER:
-        return Speed(*words, own.verdict, own.speedup, comparable, why if verdict is own.verdict else "")
+        why = why if verdict is own.verdict else ""
+        return Speed(*words, own.verdict, own.speedup, comparable, why, verdict_speedup=strict)
     if own.earlier != other.earlier and own.speedup and other.speedup:  # both against eager in their own rounds
         ratio = own.speedup.over(other.speedup)
         verdict = verdict_of_bounds(ratio.value, ratio.bounds, floor, noise)
-        return Speed(*words, verdict, ratio, comparable, "torch.compile was measured in an earlier run")
+        why = f"{words[0] if own.earlier else words[1]} was measured in {AN_EARLIER_RUN}"
+        return Speed(*words, verdict, ratio, comparable, why)
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, Verdict.without_interval(busy=noise.is_busy), why=why)
-    return Speed(*words, verdict, median_figure(ratios), comparable, why)
+    return Speed(*words, verdict, median_figure(ratios), comparable, why, verdict_speedup=strict)
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}

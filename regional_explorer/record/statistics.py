@@ -131,10 +131,10 @@ def fewest_values(confidence: float) -> int:
     return math.ceil(1.0 - math.log2(1.0 - confidence))
 
 
-def median_figure(values: ArrayLike, why: str = "") -> Figure:
+def median_figure(values: ArrayLike, why: str = "", confidence: float = CONFIDENCE) -> Figure:
     """Return the median of samples with its CI; without a CI if there are too few samples or a reason ``why``."""
     samples = np.asarray(values, dtype=np.float64)
-    median, bounds = float(np.median(samples)), confidence_interval(samples, CONFIDENCE)
+    median, bounds = float(np.median(samples)), confidence_interval(samples, confidence)
     if why or bounds is None:
         return Figure(median, why=why or f"too few rounds ({len(samples)})")
     return Figure(median, *bounds)

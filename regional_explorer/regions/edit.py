@@ -107,7 +107,7 @@ def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
             for ops in graph_break.untraced:
                 if _names_untraced(selector.kind, pattern, ops):
                     where = because if ops.is_cause_known else "in several places, listed in ex.diagnostics."
-                    return f" {_capitalized(ops.place)} runs eagerly, in no graph: the graph broke {where}"
+                    return f" Ops of {ops.place} run eagerly, in no graph: the graph broke {where}"
             if selector.kind is SelectorKind.LINES and any(map(LineRange.parse(pattern).contains, graph_break.stack)):
                 return f" The graph broke {because}"
     return ""
@@ -125,10 +125,6 @@ def _names_untraced(kind: SelectorKind, pattern: str, ops: UntracedOps) -> bool:
         case SelectorKind.OPS:
             return any(fnmatch.fnmatchcase(name, pattern) for name in Node("", Role.OP, ops.op).op_names)
     return False
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def require_one_op(name: str, graphs: Sequence[Graph], among: Among) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.benchmark import (
+    AN_EARLIER_RUN,
     LEAST_SAMPLES,
     Comparison,
     MemoryPeak,
@@ -105,7 +106,7 @@ def timings_table(session: Session) -> Table[Timing]:
     return Table(
         "Run time",
         (
-            Column("variant", lambda t: variant(t.variant)),
+            Column("variant", lambda t: variant(t.variant), text=_timed_name),
             Column("phase", lambda t: t.phase),
             Number("median_us", lambda t: t.median_s),
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
@@ -139,6 +140,11 @@ def timings_table(session: Session) -> Table[Timing]:
         shown=rows,
         outdated=session.measured_for,
     )
+
+
+def _timed_name(timing: Timing) -> str:
+    """Return the name of a variant, with a note if an earlier run has timed it."""
+    return f"{word(timing.variant)} (of {AN_EARLIER_RUN})" if timing.earlier else variant(timing.variant)
 
 
 def run_time_tables(session: Session) -> list[Table[Timing]]:

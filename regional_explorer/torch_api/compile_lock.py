@@ -144,10 +144,10 @@ def acquired(
 ) -> Iterator[bool]:
     """Context manager: hold ``lock``; yield False, without the lock, if ``cancelled`` before the lock was free.
 
-    ``on_wait`` is called once if the lock is not free at once.
+    ``on_wait`` is called once if the lock is not free at once, and nothing is cancelled.
     """
     held = lock.acquire(blocking=False)
-    if not held:
+    if not held and not cancelled():
         on_wait()
         while not held and not cancelled():
             held = lock.acquire(timeout=_COMPILE_LOCK_POLL_S)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -16,6 +17,7 @@ import sympy
 import torch
 from torch import fx
 from torch._dynamo.source import ConstantSource
+from torch._functorch import aot_autograd
 from torch._higher_order_ops.effects import with_effects
 from torch._higher_order_ops.triton_kernel_wrap import (
     kernel_side_table,
@@ -360,6 +362,14 @@ class WatchingMode(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+
+
+_AOT_AUTOGRAD = (aot_autograd.__file__, str(Path(aot_autograd.__file__).with_name("_aot_autograd")))
+
+
+def runs_graphs(file: str) -> bool:
+    """Return whether a file has AOTAutograd's code, which runs graphs."""
+    return file.startswith(_AOT_AUTOGRAD)
 
 
 def is_in_backward() -> bool:

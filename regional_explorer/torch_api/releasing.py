@@ -37,6 +37,10 @@ _DROPPED: list[tuple[int, Any]] = []
 _BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
 
 
+_GIVEN_UP: weakref.WeakKeyDictionary[Callable[..., Any], bool] = weakref.WeakKeyDictionary()
+"""Whether Dynamo had given up on a compile when that was last known."""
+
+
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
     """Let Dynamo forget its traces for ``compiled``, a ``torch.compile`` with ``backend``, once it is dropped."""
     _BACKEND_BY_COMPILED[compiled] = backend
@@ -93,11 +97,17 @@ def traces_of(compiled: Callable[..., Any]) -> int:
         return sum(_belongs_to(isolation_id, None, entry) for code in _traced_codes() for entry in _cache_entries(code))
 
 
-def has_given_up(compiled: Callable[..., Any]) -> bool:
-    """Return whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on."""
+def has_given_up(compiled: Callable[..., Any], *, wait: bool = True) -> bool:
+    """Return whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on.
+
+    Without ``wait`` it is the last answer while another thread compiles, and False if there is none.
+    """
     is_ours = functools.partial(_belongs_to, _isolation_id(compiled), _BACKEND_BY_COMPILED.get(compiled))
-    with compile_lock():
-        return any(sum(map(is_ours, _cache_entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
+    with acquired(convert_frame.compile_lock, cancelled=lambda: not wait) as is_free:
+        if is_free:
+            traces = (sum(map(is_ours, _cache_entries(code))) for code in _traced_codes())
+            _GIVEN_UP[compiled] = any(number >= dynamo_config.recompile_limit for number in traces)
+    return _GIVEN_UP.get(compiled, False)
 
 
 def _isolation_id(compiled: Callable[..., Any]) -> int:

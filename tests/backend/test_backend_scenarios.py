@@ -76,7 +76,7 @@ def scenarios_with_and_without_gradients():
         yield pytest.param(name, False, marks=pytest.mark.slow if alike else ())
 
 
-@pytest.mark.parametrize(("name", "grad"), scenarios_with_and_without_gradients())
+@pytest.mark.parametrize(("name", "grad"), list(scenarios_with_and_without_gradients()))
 def test_results_and_gradients_equal_eagers(name, grad):
     """The first call and later ones."""
     torch.manual_seed(1)

@@ -140,7 +140,7 @@ def test_several_breaks_in_a_line_are_reported_once_with_their_number():
     assert "Dynamo stopped the graph 2 times in this line" in found.message
     assert "_unique2" in found.message
     assert "nonzero" in found.message
-    assert "The call has 3 graphs." in found.message
+    assert "The call has 3 graphs; outside of them, 2 ops run eagerly because of this" in found.message
 
 
 def test_the_message_of_a_lost_region_names_the_hook():
@@ -193,6 +193,45 @@ def test_the_message_names_a_function_left_to_plain_python():
     assert re.search(r"outside of them, 3 ops run eagerly because of this: function loop\.", found.message)
 
 
+def sparse_product(x):
+    x = x.sin()
+    x = torch.sparse.mm(x.to_sparse(), x)
+    return x.relu()
+
+
+def padded(x):
+    x = torch.nested.nested_tensor([x[:3], x[3:]])
+    x = (x * 2).to_padded_tensor(0.0)
+    return x.cos()
+
+
+def compiles_before_and_after(x):
+    x = x.sin()
+    print("a graph break")
+    return x.t().cos(), x.view(-1)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (sparse_product, {"_to_sparse": 1, "zeros": 1, "_sparse_addmm": 1, "relu": 1}),
+        (padded, {"_nested_tensor_from_tensor_list": 1, "mul": 1, "to_padded_tensor": 1, "cos": 1}),
+        (lambda x: x.sin().unique().sum(), {"_unique2": 1}),
+        (lambda x: x.sin() * x.sum().item(), {}),
+        (compiles_before_and_after, {}),
+    ],
+)
+def test_ops_between_the_graphs_of_a_traced_function_are_counted(call, expected):
+    ex = rx.explore(call, (torch.rand(8, 8),))
+    counts = Counter()
+    for item in ex.session.breaks:
+        for ops in item.untraced:
+            counts[ops.op.split(".")[1]] += ops.count
+            assert ops.line.function == ops.function == call.__name__
+    assert counts == expected
+    assert ("run eagerly because of" in str(ex.diagnostics)) is (sum(counts.values()) > 1)
+
+
 def test_each_break_has_the_ops_nearest_to_it():
     model = nn.ModuleDict({"first": averaging_net(), "second": averaging_net()})
 
@@ -243,7 +282,7 @@ def test_eager_ops_have_a_known_cause_only_after_one_break(call, known, unknown)
     assert ("because of one or several of the graph breaks" in str(ex.diagnostics)) is bool(unknown)
     for name in unknown:
         with pytest.raises(
-            SelectorError, match=f"Function {name} runs eagerly, in no graph: the graph broke in several"
+            SelectorError, match=f"Ops of function {name} run eagerly, in no graph: the graph broke in several"
         ):
             ex.mark("r", lines=f"{name}:1-9")
 
@@ -272,21 +311,20 @@ def test_the_breaks_table_locates_a_break_in_a_library():
 @pytest.mark.parametrize(
     ("model", "selector", "place"),
     [
-        (averaging_net, {"modules": "2"}, "Module '2' (ReLU)"),
-        (averaging_net, {"modules": "[02]"}, "Module '0' (Linear)"),
-        (averaging_net, {"ops": "aten.relu*"}, "Module '2' (ReLU)"),
-        (lambda: layers(0, 1), {"modules": "2"}, "Module '2' (ReLU)"),
+        (averaging_net, {"modules": "2"}, "module '2' (ReLU)"),
+        (averaging_net, {"modules": "[02]"}, "module '0' (Linear)"),
+        (averaging_net, {"ops": "aten.relu*"}, "module '2' (ReLU)"),
+        (lambda: layers(0, 1), {"modules": "2"}, "module '2' (ReLU)"),
     ],
 )
 def test_the_error_says_why_an_untraced_module_cannot_be_marked(model, selector, place):
     ex = explore(model())
     with pytest.raises(SelectorError) as raised:
         ex.mark("act", **selector)
-    assert f"matches no operation of this call. {place} runs eagerly, in no graph: the graph broke in " in str(
-        raised.value
-    )
+    expected = f"matches no operation of this call. Ops of {place} run eagerly, in no graph: the graph broke in "
+    assert expected in str(raised.value)
     ex.plan = rx.Plan((rx.Region("act", selectors_of(selector)),))
-    assert f"{place} runs eagerly, in no graph" in only(ex, "region-empty").message
+    assert f"Ops of {place} run eagerly, in no graph" in only(ex, "region-empty").message
 
 
 def selectors_of(selector):
@@ -301,7 +339,8 @@ def test_the_error_says_why_an_untraced_line_cannot_be_marked():
         x = model(x)
         return x.sin()
 
-    with pytest.raises(SelectorError, match=r"Module '0' \(Linear\) runs eagerly, in no graph: the graph broke in mod"):
+    expected = r"Ops of module '0' \(Linear\) run eagerly, in no graph: the graph broke in mod"
+    with pytest.raises(SelectorError, match=expected):
         rx.explore(call, (X,)).mark("r", lines="call:2")
 
 

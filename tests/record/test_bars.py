@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from regional_explorer.page.answer import answer_nodes, answer_text, chart_nodes
+from regional_explorer.page.answer import answer_markdown, answer_nodes, answer_text, chart_nodes
 from regional_explorer.record.answer import AnswerState, answer_of
 from regional_explorer.record.bars import EARLIER, SO_FAR, bars_of, eager_plan
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
@@ -12,8 +12,10 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Plan, whole_graph
 from regional_explorer.record.session import Session
 from regional_explorer.record.speeds import BEST, Missing, interval_ends
+from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
-from regional_explorer.style.element import words
+from regional_explorer.style.element import to_html, words
+from regional_explorer.tables.benchmark import timings_table
 from tests.shared import sessions
 
 BASE = sessions.training_session(1)
@@ -62,6 +64,34 @@ def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
     }
 
 
+def test_a_time_of_an_earlier_run_is_called_so_wherever_it_is_shown() -> None:
+    measured = sessions.measured()
+    timings = tuple(replace(one, earlier=one.variant == "full") for one in measured.timings)
+    session, note = replace(measured, timings=timings), "torch.compile (of an earlier run)"
+    answer, shown = answer_of(session), bars_of(session)
+    assert {bar.word: bar.apart for bar in shown if bar.apart} == {"torch.compile": "an earlier run"}
+    assert f"Of other rounds: {note}." in " ".join(" ".join(map(words, chart_nodes(shown))).split())
+    assert f"under {note}" in " ".join(answer_text(answer).split())
+    assert f"| {note} |" in answer_markdown(answer)
+    table = timings_table(session)
+    assert note in {table.columns[0].plain_text(row) for row in table.rows}
+    assert set(table.dataframe().variant) == {one.variant for one in timings}
+    assert note not in answer_text(answer_of(measured)) + answer_markdown(answer_of(measured))
+
+
+def test_the_tooltip_of_a_ratio_has_the_interval_that_its_verdict_takes() -> None:
+    timings = sessions.measured().whole_timings
+    ratios = paired_ratios(timings["eager"].samples_s, timings["regional"].samples_s)
+    speed = next(bar.speed for bar in bars_of(sessions.measured()) if bar.word == "your plan")
+    assert speed is not None
+    assert speed.verdict_speedup is not None
+    (low, high), (least, most) = median_figure(ratios).bounds or (0, 0), speed.verdict_speedup.bounds or (0, 0)
+    assert least <= low <= high <= most
+    chart = "".join(map(to_html, chart_nodes(bars_of(sessions.measured()))))
+    assert f"the verdict takes a stricter interval, {least:.2f}–{most:.2f}×" in chart
+    assert speed.turned.turned.verdict_speedup == speed.verdict_speedup
+
+
 def test_torch_compile_has_an_empty_bar_until_it_is_measured() -> None:
     measured = sessions.measured()
     without = replace(measured, timings=tuple(one for one in measured.timings if one.variant != "full"))
@@ -100,7 +130,7 @@ def test_applied_result_is_the_answer() -> None:
 def test_bars_of_a_search_without_the_current_plan_are_apart() -> None:
     measured = sessions.measured()
     (*own, found) = bars_of(searched(measured))
-    assert (found.word, found.apart, found.plan) == (BEST, True, FOUND)
+    assert (found.word, found.apart, found.plan) == (BEST, "the search", FOUND)
     assert own == list(bars_of(measured))
 
 

@@ -206,7 +206,9 @@ def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
         "down": (4, "down.0", "down.1"),
         "down.1": (4, "down.1", "down.1"),
     }.items():
-        with pytest.raises(SelectorError, match=rf"Module '{module}' \(\w+\) runs eagerly, in no graph") as raised:
+        with pytest.raises(
+            SelectorError, match=rf"Ops of module '{module}' \(\w+\) run eagerly, in no graph"
+        ) as raised:
             ex.mark("r", modules=pattern)
         called = rf"called at \S+:{first.def_line + line - 1} in forward"
         where = rf"module '{broken}' \(BatchNorm1d\), at batchnorm.py:\d+ in forward, {called}"

@@ -11,7 +11,7 @@ import pytest
 
 from regional_explorer.compiler.run import SameThread, T
 from regional_explorer.measure import profile, rounds, timings
-from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
+from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel
 from regional_explorer.measure.profile import OpTimer
 
@@ -72,6 +72,21 @@ class TickingClock(FakeClock):
     def stamp(self) -> float:
         """Return the time, a tick after the last stamp."""
         self.spend(self.tick_s)
+        return super().stamp()
+
+
+@dataclass
+class BudgetByStamps(CpuClock):
+    """The host's clock, but each stamp spends ``tick_s`` of a budget, and nothing else does."""
+
+    tick_s: float = 1e-3
+    stamps: int = 0
+
+    def now(self) -> float:
+        return self.stamps * self.tick_s
+
+    def stamp(self) -> float:
+        self.stamps += 1
         return super().stamp()
 
 

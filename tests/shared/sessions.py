@@ -293,7 +293,6 @@ def profiled(base: Session) -> Session:
         rows=(),
         seconds=whole,
         step=whole,
-        with_marks=Figure(1.0),
         overhead_s=1e-7,
         rounds=9,
         stopped="budget",

@@ -13,7 +13,9 @@ from torch._inductor.codecache import PyCodeCache
 import regional_explorer as rx
 from regional_explorer.exploration import live
 from regional_explorer.exploration.live import MAX_DROPPED
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.releasing import GeneratedCode
+from tests.shared.locks import held_by_another_thread, start_threads
 from tests.shared.processes import python
 from tests.torch_api import exploring_often
 from tests.torch_api.exploring_often import Net, break_after_region, explore_and_run, pair, straight
@@ -124,3 +126,13 @@ def test_calling_a_function_of_a_closed_exploration_is_refused() -> None:
         ex.close()
         with pytest.raises(rx.ClosedError, match="was closed"):
             compiled(*pair())
+
+
+def test_a_session_does_not_wait_for_the_compile_of_another_thread() -> None:
+    with rx.explore(lambda x: x.sin(), (torch.ones(4),)) as ex, torch._dynamo.config.patch(recompile_limit=2):
+        ex.live.capture.run(torch.ones(5))  # a late frame
+        with held_by_another_thread(compile_lock()):
+            sessions: list[rx.Session] = []
+            (reader,) = start_threads(lambda: sessions.append(ex.session))
+            reader.join(30)
+            assert sessions, "the session is there while the lock is held"
