@@ -181,12 +181,16 @@ def suggestion_row(shown: Shown) -> list[Node]:
     suggestions = first_suggestions(session)
     if not suggestions:
         return []
+
+    def mark_button(suggestion: Suggestion, name: str) -> Node:
+        return button("Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {name}")
+
     rows = (
         node(
             "tr",
             node("td", node("code", name := _name_of(suggestion)), title=_reason(suggestion)),
             node("td", _facts(suggestion, session), class_="rx-quiet"),
-            node("td", button("Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {name}")),
+            node("td", mark_button(suggestion, name), class_="rxt-last"),
         )
         for suggestion in suggestions
     )

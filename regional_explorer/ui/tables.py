@@ -140,9 +140,10 @@ def _name_cell(row: RegionRow) -> list[Node]:
 def _picks_cell(row: RegionRow) -> list[Node | str]:
     summary, region, invalid = row.summary, row.summary.region, row.invalid
     forward, backward = summary.ops_forward, summary.ops_backward
+    same_code = f", same code as {clean(summary.same_code, SHORT)}" if summary.same_code else ""
     pieces = node(
         "span",
-        pieces_text(len(summary.partitions), forward, backward),
+        pieces_text(len(summary.partitions), forward, backward) + same_code,
         class_="rx-quiet",
         title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph; "
         f"{count(summary.artifacts, 'artifact')}",

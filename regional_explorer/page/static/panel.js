@@ -6,7 +6,7 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
-const REMOTE = "[data-do]:is(button, input, select):not([data-do=copy], [data-do=file], [data-do=pane], [data-do=column], [data-do=full], .rxg *)"; // needs the kernel
+const REMOTE = "[data-do]:is(button, input, select):not([data-do=copy], [data-do=file], [data-do=pane]:not([data-of=code]), [data-do=column], [data-do=full], .rxg *)"; // needs the kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
@@ -28,6 +28,8 @@ class Panel extends SessionView {
     this.send({ do: "here", of: "" });
   }
 
+  get dead() { return this.trouble === RESTARTED; }
+
   // Without its kernel the panel keeps its contents, and the plan.
   watch() {
     const now = Date.now(), answered = this.answered >= this.number;
@@ -44,9 +46,8 @@ class Panel extends SessionView {
 
   show() {
     super.show();
-    const dead = this.trouble === RESTARTED;
-    this.root.classList.toggle("rx-dead", dead);
-    if (dead) for (const item of this.all(REMOTE)) item.disabled = true;
+    this.root.classList.toggle("rx-dead", this.dead);
+    if (this.dead) for (const item of this.all(REMOTE)) item.disabled = true;
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
       if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value
