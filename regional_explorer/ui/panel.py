@@ -70,7 +70,7 @@ ABOVE: Mapping[str, Part] = {
     "marking": Part(mark_form, {"class_": "rx-mark"}),
 }
 UNDER = {  # what a selection changes is below the graph, so that the graph stays where it is
-    "picked": Part(selection_buttons, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"}),
+    "picked": Part(selection_buttons, {"class_": "rx-line rx-picked", "role": "group", "aria_label": "Selection"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}

@@ -153,7 +153,7 @@ def header(shown: Shown) -> list[Node]:
     return [
         node("h3", shown.session.title),
         _save_menu(shown),
-        node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
+        node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-line rx-quiet"),
     ]
 
 
@@ -210,7 +210,7 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
         )
         for name in VariantName
     )
-    return node("div", node("span", "Compare"), *boxes, class_="rx-variants", role="group", aria_label="Variants")
+    return node("div", node("span", "Compare"), *boxes, class_="rx-line", role="group", aria_label="Variants")
 
 
 def progress(shown: Shown) -> list[Node]:

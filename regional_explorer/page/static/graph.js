@@ -70,9 +70,9 @@ export class Graph {
   get = (name) => this.model.get(name);
   element = (selector) => this.root.querySelector(selector);
 
-  // The tabs that can be shown: without a kernel, those whose graphs are here.
+  // Without a kernel, those whose graphs are here.
   get tabs() {
-    return this.get("tabs").filter(({ graphs }) => !this.view.dead || !this.missing(graphs).length);
+    return this.get("tabs").filter(({ graphs }) => !this.root.closest(".rx-dead") || graphs.every(this.has));
   }
 
   get tab() {
@@ -92,12 +92,11 @@ export class Graph {
     return this.overlays.find(({ title }) => title === this.get("shown").overlay);
   }
 
-  missing = (graphs) =>
-    [...graphs].filter((graph) => !this.get(`folds${graph}`)?.homes || !this.get(`facts${graph}`)?.ops);
+  has = (graph) => this.get(`folds${graph}`)?.homes && this.get(`facts${graph}`)?.ops;
 
   // Ask the kernel for graphs that are not here; return whether all are.
   ask(graphs) {
-    const missing = this.missing(graphs);
+    const missing = [...graphs].filter((graph) => !this.has(graph));
     for (const graph of missing) {
       const folds = this.get(`folds${graph}`);
       if (!this.asked.has(graph) || this.asked.get(graph) !== folds) this.view.send({ do: "graph", of: String(graph) });
@@ -163,7 +162,7 @@ export class Graph {
     tabs: () =>
       this.get("tabs").map((tab) => {
         const { id, title } = tab,
-          shown = id === this.tab.id,
+          shown = tab === this.tab,
           state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1", disabled: !this.tabs.includes(tab) };
         return button("tab", id, title, { title, role: "tab", ...state });
       }),

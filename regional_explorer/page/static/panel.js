@@ -28,8 +28,6 @@ class Panel extends SessionView {
     this.send({ do: "here", of: "" });
   }
 
-  get dead() { return this.trouble === RESTARTED; }
-
   // Without its kernel the panel keeps its contents, and the plan.
   watch() {
     const now = Date.now(), answered = this.answered >= this.number;
@@ -45,9 +43,10 @@ class Panel extends SessionView {
   }
 
   show() {
+    const dead = this.trouble === RESTARTED;
+    this.root.classList.toggle("rx-dead", dead);
     super.show();
-    this.root.classList.toggle("rx-dead", this.dead);
-    if (this.dead) for (const item of this.all(REMOTE)) item.disabled = true;
+    if (dead) for (const item of this.all(REMOTE)) item.disabled = true;
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
       if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value

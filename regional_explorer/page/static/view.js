@@ -50,9 +50,6 @@ export class SessionView {
     this.root.addEventListener(name, (event) => handler(event.target.closest("[data-do]"), event));
   }
 
-  // Whether the kernel is gone for good.
-  get dead() { return false; }
-
   all(selector) { return [...this.root.querySelectorAll(selector)]; }
 
   get(name) { return this.model.get(name); }
