@@ -59,11 +59,9 @@ def part_of(kernel: Kernel) -> str:
     return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
 
 
-def division_problem(part: PartitionCode) -> str | None:
-    """Return why the time of a partition cannot be divided among its kernels; None if it can."""
-    if part.times is None:
-        return "they were not measured"
-    return part.times.problem or ("the machine was too busy" if part.times.noise.is_too_much else None)
+def division_problem(part: PartitionCode) -> str:
+    """Return why the time of a partition cannot be divided among its kernels; empty if it can."""
+    return "they were not measured" if part.times is None else part.times.unknown
 
 
 def distinct_code(parts: Sequence[PartitionCode]) -> list[PartitionCode]:
@@ -81,10 +79,10 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         kind: f"{count(len(of_kind), kind)} ({listing(dict.fromkeys(_ops(of_kind)), MOST_OPS)})"
         for kind, of_kind in kernels.items()
     }
-    problem = next(filter(None, map(division_problem, parts)), None)
-    seconds = {} if problem else time_by_part(parts)
-    whole = sum(seconds.values(), exactly(0.0))
-    if problem is None and whole.bounds is not None:
+    problems = list(filter(None, map(division_problem, parts)))
+    if not problems:
+        seconds = time_by_part(parts)
+        whole = sum(seconds.values(), exactly(0.0))
         shares = "; ".join(
             f"{figure.value / (whole.value or 1.0):.0%} {f'in {texts[kind]}' if kind in texts else kind}, "
             f"{with_interval(figure, duration)}"
@@ -94,8 +92,9 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         text = f"Region {region!r} takes {with_interval(whole, duration)} in each call: {shares}.{bounds}"
         remedy = _remedy(max(seconds, key=lambda kind: seconds[kind].value), region, parts)
     else:
+        of_which = "" if len(problems) == len(parts) else f"{len(problems)} of {count(len(parts), 'piece')} of "
         text = (
-            f"How long the kernels of region {region!r} take is not known: {problem or whole.why}. "
+            f"How long the kernels of {of_which}region {region!r} take is not known: {problems[0]}. "
             f"In each call it runs {'; '.join(texts.values()) or 'no kernel'}."
         )
         again = Action(ActionKind.DIAGNOSE, (region,)), " measures them again: press it once nothing else runs."

@@ -224,6 +224,12 @@ class ArtifactKernelTimes(Record, frozen=True):
     """What else the machine did."""
 
     @property
+    def unknown(self) -> str:
+        """Why it is not known how long the kernels take; empty if each has an interval."""
+        figures = [self.between, self.around, *(kernel.seconds for kernel in self.kernels if kernel is not None)]
+        return self.problem or next((figure.why or "no interval" for figure in figures if figure.bounds is None), "")
+
+    @property
     def is_measurable(self) -> bool:
         """Whether the kernels can be timed: if there are no times all the same, another measurement may have them."""
         return self.problem is None or self.noise.rounds > 0

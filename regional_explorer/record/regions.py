@@ -300,6 +300,8 @@ class RegionSummary(Record, frozen=True):
     """Its time in the whole call; None if it was not measured in its current state."""
     diagnostics: tuple[Diagnostic, ...]
     """The diagnostics about it."""
+    same_code: str = ""
+    """The first region before it whose pieces have the same generated code; empty without one."""
 
     @property
     def artifacts(self) -> int:
@@ -320,11 +322,15 @@ class RegionSummary(Record, frozen=True):
 @derived
 def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
     """Return one summary per region, in the order of the plan."""
-    timings = region_timings_of_whole_call(session)
-    return tuple(
-        _region_summary(session, number, region, timings.get(region.name))
-        for number, region in enumerate(session.plan.regions)
-    )
+    timings, first_of_code = region_timings_of_whole_call(session), dict[frozenset[str | None], str]()
+    rows = []
+    for number, region in enumerate(session.plan.regions):
+        row = _region_summary(session, number, region, timings.get(region.name))
+        code = frozenset(part.code_hash for part in row.partitions)
+        is_known = bool(code) and None not in code
+        first = first_of_code.setdefault(code, region.name) if is_known else region.name
+        rows.append(row if first == region.name else replace(row, same_code=first))
+    return tuple(rows)
 
 
 def _region_summary(session: Session, number: int, region: Region, timing: RegionTiming | None) -> RegionSummary:

@@ -174,8 +174,7 @@ def verdict_and_reason(ratios: Floats, floor: float, noise: Noise = QUIET, bench
     confidence = verdict_confidence(benchmarks)
     bounds = confidence_interval(ratios, confidence)
     if noise.is_too_much:
-        quiet = f"{noise.rounds - noise.disturbed:,} of {count(noise.rounds, 'round')} were undisturbed"
-        return Verdict.without_interval(busy=noise.is_busy), f"{quiet}, and a verdict takes a third"
+        return Verdict.without_interval(busy=noise.is_busy), "fewer than a third of the rounds were undisturbed"
     if bounds is None:
         few = f"{count(len(ratios), 'round')} {'is' if len(ratios) == 1 else 'are'} too few"
         return Verdict.without_interval(busy=noise.is_busy), f"{few}, a verdict takes {fewest_values(confidence)}"

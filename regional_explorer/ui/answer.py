@@ -53,7 +53,7 @@ def answer_part(shown: Shown) -> list[Node]:
             title = WITH_COMPILE if seconds is None else f"{WITH_COMPILE}: about {seconds:.0f} s to compile"
             return button("Measure", "measure with", full, title=title, disabled=busy, aria_label=label)
         if bar.plan is None:
-            return node("span", "in use", class_="rx-quiet")
+            return None if answer.of_earlier_plan else node("span", "in use", class_="rx-quiet")
         title = "Make this the plan; Undo switches back"
         return button("Use", "use", str(bars.index(bar)), title=title, disabled=busy, aria_label=f"Use the {bar.word}")
 
@@ -181,12 +181,16 @@ def suggestion_row(shown: Shown) -> list[Node]:
     suggestions = first_suggestions(session)
     if not suggestions:
         return []
+
+    def mark_button(suggestion: Suggestion, name: str) -> Node:
+        return button("Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {name}")
+
     rows = (
         node(
             "tr",
             node("td", node("code", name := _name_of(suggestion)), title=_reason(suggestion)),
             node("td", _facts(suggestion, session), class_="rx-quiet"),
-            node("td", button("Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {name}")),
+            node("td", mark_button(suggestion, name), class_="rxt-last"),
         )
         for suggestion in suggestions
     )

@@ -95,7 +95,8 @@ def _key_item(entry: ConfigKey, device: str, *, in_config: bool, busy: bool) -> 
         title=f"Add {entry.key} to the config",
     )
     head = node("div", node("code", entry.key), node("span", facts, class_="rx-quiet"), add_button)
-    return node("li", head, node("div", entry.doc or _NO_DOC, class_="rx-doc" if entry.doc else "rx-quiet"), *reasons)
+    doc = node("div", entry.doc or _NO_DOC, class_="rx-doc" if entry.doc else "rx-quiet", title=entry.doc or None)
+    return node("li", head, doc, *reasons)
 
 
 BOTH_WAYS = "both"

@@ -19,6 +19,7 @@ from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import Tracing
 from regional_explorer.record.session import SHAPES
+from regional_explorer.tables.tuning import search_sentences
 from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SUGGEST_S, TUNE_S
 from regional_explorer.ui.control import Control, Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
@@ -84,8 +85,8 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
     stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
-    then = (lambda: compare_in_background(control)) if do in {"measure", QUIET} else None
-    control.jobs.start(*JOBS[do], background=background, stop=stop, then=then)
+    follows = _FOLLOWS.get(do)
+    control.jobs.start(*JOBS[do], background=background, stop=stop, then=follows and (lambda: follows(control)))
 
 
 def compare_in_background(control: Control) -> None:
@@ -94,6 +95,19 @@ def compare_in_background(control: Control) -> None:
     is_measured = bool(session.timings) and not session.is_outdated and control.state.job is None
     if is_measured and measurements.torch_compile_follows(control.state.variants):
         start_job(control, COMPARE, background=True)
+
+
+def _tell_of_search(control: Control) -> None:
+    """Show how a search has ended: the answer has no word of it if the plan at hand is the best."""
+    if control.session.tuning is not None and not control.state.note:
+        control.set(note=search_sentences(control.session.tuning))
+
+
+_FOLLOWS: Mapping[str, Callable[[Control], None]] = {
+    **dict.fromkeys(("measure", QUIET), compare_in_background),
+    **dict.fromkeys(("tune", QUIET_SEARCH), _tell_of_search),
+}
+"""What follows a job, by the event that starts it."""
 
 
 def _set_budget(control: Control, event: Event) -> None:

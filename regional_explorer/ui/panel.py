@@ -56,10 +56,12 @@ class Part:
     key: Callable[[Shown], object] = all_but_progress
 
 
+HEAD: Mapping[str, Part] = {  # the progress has a place of its own beside the title: a job moves nothing
+    "header": Part(header, {}),
+    "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
+}
 ABOVE: Mapping[str, Part] = {
     "gone": Part(lambda _: [], {"class_": "rx-alert", "role": "alert"}),  # the page fills it when its kernel is gone
-    "header": Part(header, {"class_": "rx-header"}),
-    "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "problem": Part(problem, {"class_": "rx-alert"}),
     "answer": Part(answer_part, {"class_": "rx-answer"}),
@@ -68,7 +70,7 @@ ABOVE: Mapping[str, Part] = {
     "marking": Part(mark_form, {"class_": "rx-mark"}),
 }
 UNDER = {  # what a selection changes is below the graph, so that the graph stays where it is
-    "picked": Part(selection_buttons, {"class_": "rx-picked", "role": "group", "aria_label": "Selection"}),
+    "picked": Part(selection_buttons, {"class_": "rx-line rx-picked", "role": "group", "aria_label": "Selection"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
@@ -84,8 +86,8 @@ BELOW: Mapping[str, Part] = {
         lambda shown: report_nodes(shown.session, without=(REGIONS, PROFILE)), {"class_": "rx-results"}, session_shown
     ),
 }
-PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
-"""Every part by name, in order: above the columns, under the graph, beside graph and source (one at a time), below."""
+PARTS: Mapping[str, Part] = {**HEAD, **ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
+"""Every part by name, in order: at the head, above the columns, under the graph, beside them (one at a time), below."""
 
 
 def panel_tree(state: PanelState) -> list[Node]:
@@ -100,7 +102,8 @@ def panel_tree(state: PanelState) -> list[Node]:
         container[1] |= {"role": "tabpanel", "aria-label": name, **({} if name == state.pane else {"hidden": True})}
     (head,) = containers(TABS)
     views = columns(head, [panes[name] for name in PANES], state.columns, containers(UNDER))
-    return [node("div", class_="rx-style", data_part="style"), *containers(ABOVE), views, *containers(BELOW)]
+    top = node("div", *containers(HEAD), class_="rx-header")
+    return [node("div", class_="rx-style", data_part="style"), top, *containers(ABOVE), views, *containers(BELOW)]
 
 
 EVENTS: Mapping[str, EventKind] = {**JOB_EVENTS, **PLAN_EVENTS, **VIEW_EVENTS}

@@ -125,11 +125,11 @@ def header(shown: Shown) -> list[Node]:
     """Return the title, the save-and-copy menu, and a line with facts of the capture, the shapes menu and the owner."""
     session = shown.session
     summary = dict(summary_rows(session))
-    facts = [f"{label}: {summary[label]}" for label in ("traced", "graph breaks") if label in summary]
-    facts[:0] = [summary["graphs"], summary["gradients"], summary["device"]]
     stale = sum(part.state is State.STALE for part in session.partitions)
-    if stale and session.environment_changes:
-        facts.append(f"{count(stale, 'piece')} must be compiled again: {', '.join(session.environment_changes)}")
+    changes = ", ".join(session.environment_changes) if stale else ""
+    facts = [f"{count(stale, 'piece')} must be compiled again: {changes}"] if changes else []
+    facts += [summary["graphs"], f"graph breaks: {summary['graph breaks']}", summary["device"], summary["gradients"]]
+    facts += [f"traced: {summary['traced']}"] if "traced" in summary else []
     captured = node("span", " · ".join(facts), title="; ".join(": ".join(row) for row in summary.items()))
     owner_note = node(
         "span", "not assigned to a variable", title="To use this exploration in Python, assign it to a variable"
@@ -149,7 +149,7 @@ def header(shown: Shown) -> list[Node]:
     return [
         node("h3", shown.session.title),
         _save_menu(shown),
-        node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
+        node("div", captured, " · ", shapes_field, " · ", owner_note, class_="rx-line rx-quiet"),
     ]
 
 
@@ -206,15 +206,16 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
         )
         for name in VariantName
     )
-    return node("div", node("span", "Compare"), *boxes, class_="rx-variants", role="group", aria_label="Variants")
+    return node("div", node("span", "Compare"), *boxes, class_="rx-line", role="group", aria_label="Variants")
 
 
 def progress(shown: Shown) -> list[Node]:
-    """Return the job's progress, else the last job's note. An empty line keeps the room of the next job's."""
+    """Return the job's progress, else the last job's note."""
     job, note = shown.state.job, shown.state.note
     if job is None:
         saved = shown.state.saved
-        status = node("span", note or (f"Saved to {saved}." if saved else ""), role="status")
+        text = note or (f"Saved to {saved}." if saved else "")
+        status = node("span", text, role="status", title=text or None)
         return [status, *([button("Open", "file", saved, title="Open the file in a new tab")] if saved else [])]
     doing = job.doing or f"{job.name}: starting"
     if job.cancelling:
@@ -223,7 +224,7 @@ def progress(shown: Shown) -> list[Node]:
         doing += " (press Cancel or interrupt the kernel to stop it)"
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
     stop = [] if job.in_cell or job.stop == CANCEL else [button(job.stop, "cancel", disabled=job.cancelling)]
-    return [bar, node("span", doing, role="status"), *stop]
+    return [bar, node("span", doing, role="status", title=doing), *stop]
 
 
 def problem(shown: Shown) -> list[Node]:
@@ -352,7 +353,8 @@ def edit_bar(shown: Shown) -> list[Node]:
     regions = [state.plan[name] for name in state.selected_rows]
     carvable = partly_selected(shown.session, state.selection)
     names = listing([clean(name, SHORT) for name in state.selected_rows or carvable], MOST_NAMED_REGIONS)
-    selected = [*([] if regions else ["ops of "] if carvable else ["no region"]), node("b", names), " selected"]
+    which = [*([] if regions else ["ops of "] if carvable else ["no region"]), node("b", names), " selected"]
+    selected = node("span", *which, class_="rx-quiet", title=names or None)
     name_field = node(
         "input",
         type="text",
@@ -370,7 +372,7 @@ def edit_bar(shown: Shown) -> list[Node]:
         for do, edit in EDITS.items()
     )
     return [
-        node("div", node("span", *selected, class_="rx-quiet"), name_field, *buttons, class_="rx-line"),
+        node("div", selected, name_field, *buttons, class_="rx-line"),
         *alert(state.rename.error),
     ]
 

@@ -95,9 +95,10 @@ def _selector_cell(state: PanelState, summary: RegionSummary) -> list[Node | str
     region = summary.region
     invalid = state.invalid_inputs.get((region.name, None, SELECTOR))
     forward, backward = summary.ops_forward, summary.ops_backward
+    same_code = f", same code as {clean(summary.same_code, SHORT)}" if summary.same_code else ""
     pieces = node(
         "span",
-        pieces_text(len(summary.partitions), forward, backward),
+        pieces_text(len(summary.partitions), forward, backward) + same_code,
         class_="rx-quiet",
         title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph; "
         f"{count(summary.artifacts, 'artifact')}",

@@ -28,7 +28,7 @@ def is_unexplained(session: Session, region: str) -> bool:
     """Return whether a region is compiled but its kernels have no times that measuring may give."""
     compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
     times = [row.times for row in kernel_times_table(session, region).rows]
-    return compiled and all(each.problem is not None and each.is_measurable for each in times)
+    return compiled and all(each.unknown and each.is_measurable for each in times)
 
 
 def why_pane(shown: Shown) -> list[Node]:
@@ -75,12 +75,12 @@ MOST_KERNELS = 8
 def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
     """Return the times of a region's kernels as bars with their bounds, or the button that measures them."""
     table, unexplained = kernel_times_table(session, region), is_unexplained(session, region)
-    rows = [row for row in table.rows if row.seconds is not None]
+    rows = [row for row in table.rows if row.seconds is not None and not row.times.unknown]
     if not rows:
         title = "Time each kernel of the region, and try configs that could make it faster"
         measure = button("Find out why", "diagnose", region, title=title, disabled=busy or not unexplained)
         missing = "Its kernels were not timed." if unexplained else "The region is not compiled yet."
-        problem = next((row.times.problem for row in table.rows), None)
+        problem = next((row.times.unknown for row in table.rows), "")
         return [node("div", node("span", problem or missing, class_="rx-quiet"), measure, class_="rx-line")]
     longest = max(row.seconds.value for row in rows if row.seconds)
     shown = sorted(rows, key=lambda row: -(row.seconds.value if row.seconds else 0.0))[:MOST_KERNELS]

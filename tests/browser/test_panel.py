@@ -412,10 +412,36 @@ def test_restart_keeps_the_plan_of_the_panel(mortal: Lab) -> None:
     panel.press("Source")
     panel.pane("Time").click()
     expect(panel.root.get_by_role("tabpanel", name="time")).to_be_visible()
+    expect(panel.pane("Code")).to_be_disabled()  # the kernel would read it
+    expect(panel.pane("dynamo")).to_be_enabled()  # the page has this graph already
+    panel.pane("dynamo").click()
+    expect(panel.graph.stage).to_have_attribute("aria-label", re.compile("^dynamo"))
     mortal.run_code(SETUP)
     mortal.add_cell_and_run(f"%regional_compile --no-bench --plan {copy_plan(mortal, alert)} -o ex f(x, w)")
     plan = "[(r.name, r.enabled) for r in ex.plan.regions]"
     assert mortal.kernel_value(plan) == "[('mlp', True), ('softmax', False)]"
+
+
+UNHEARD = """
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.panel import Panel
+
+unheard = Panel(control_of(ex))
+unheard.on_msg(unheard.receive, remove=True)
+unheard
+"""
+"""A panel whose page asks in vain for the graphs that it does not show."""
+
+
+def test_tabs_of_graphs_that_the_page_lacks_are_disabled_after_a_restart(mortal: Lab) -> None:
+    panel = Explorer(mortal, mortal.add_cell_and_run(UNHEARD))
+    expect(panel.pane("dynamo")).to_be_enabled()
+    mortal.save()
+    mortal.page.evaluate(RESTART)
+    expect(panel.pane("dynamo")).to_be_disabled()
+    expect(panel.pane("inference")).to_be_enabled()
+    panel.graph.press("g")  # turns to the next tab
+    expect(panel.pane("inference")).to_have_attribute("aria-selected", "true")
 
 
 WATCHED = """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import lab_page
 from tests.browser.lab import Lab
@@ -33,21 +34,6 @@ control = Control(ex)
 control.session = replace(measured, plan=replace(measured.plan, regions=(region,)))
 control.state = PanelState(control.session.plan)
 Panel(control)
-"""
-BOX = """
-(root, title) => {
-    const { picture, camera } = root.rxView, box = picture.owners.findIndex((owner) => owner.title === title);
-    if (box < 0) return null;
-    const { x, y, w, h } = picture.rect(box), [left, top] = camera.toWindow(x, y);
-    const [right, bottom] = camera.toWindow(x + w, y + h), detail = picture.detail(box);
-    return { left, top, right, bottom, detail };
-}
-"""
-PLACES = """
-panel => Object.fromEntries(["header", "actions", "answer", "regions", "editing", "mark", "views"]
-    .map((name) => [name, panel.querySelector(`.rx-${name}`)]).filter(([, part]) => part?.offsetParent)
-    .concat([["graph", panel.querySelector(".rxg-stage")]])
-    .map(([name, part]) => { const { x, y, width } = part.getBoundingClientRect(); return [name, [x, y, width]]; }))
 """
 CUT_OFF = """
 row => [...row.querySelectorAll("button, .rx-key, .rxt-time > *, .rxt-gain > *, small")]
@@ -77,33 +63,22 @@ def panel(notebook: Lab) -> Iterator[Explorer]:
         yield explorer
 
 
-def where(panel: Explorer, title: str) -> tuple[float, float]:
-    """Return the position in the window of the middle of the box with this title."""
-    (left, top, *_), box = panel.graph.area(), panel.graph.root.evaluate(BOX, title)
-    return left + (box["left"] + box["right"]) / 2, top + (box["top"] + box["bottom"]) / 2
-
-
-def click(panel: Explorer, title: str, *, count: int = 1) -> None:
-    panel.graph.page.mouse.click(*where(panel, title), click_count=count)
-    panel.graph.wait_for_kernel()
-
-
 def show_layers(panel: Explorer) -> None:
     """Show one box for each layer."""
     panel.graph.button("Collapse all").click()
-    if panel.graph.root.evaluate(BOX, "model.layers.0") is None:
-        click(panel, "model", count=2)
+    if panel.graph.box("model.layers.0") is None:
+        panel.graph.click_box("model", count=2)
 
 
 def open_layer(panel: Explorer, layer: str) -> None:
     show_layers(panel)
-    click(panel, layer, count=2)
+    panel.graph.click_box(layer, count=2)
 
 
 def lasso(panel: Explorer, *titles: str) -> None:
     """Draw around boxes."""
     left, top, *_ = panel.graph.area()
-    boxes = [panel.graph.root.evaluate(BOX, title) for title in titles]
+    boxes = [panel.graph.box(title) for title in titles]
     x0, x1 = (left + edge for edge in (min(box["left"] for box in boxes) - 6, max(box["right"] for box in boxes) + 6))
     y0, y1 = (top + edge for edge in (min(box["top"] for box in boxes) - 4, max(box["bottom"] for box in boxes) + 4))
     mouse, keyboard = panel.graph.page.mouse, panel.graph.page.keyboard
@@ -117,30 +92,22 @@ def lasso(panel: Explorer, *titles: str) -> None:
     panel.graph.wait_for_kernel()
 
 
-def picked(panel: Explorer) -> Locator:
-    return panel.root.locator(".rx-picked")
-
-
-def trail(panel: Explorer) -> list[str]:
-    return panel.root.locator(".rxg-trail button").all_inner_texts()
-
-
 def test_every_place_has_the_name_and_the_number_of_ops_of_the_box_that_was_clicked(panel: Explorer) -> None:
     show_layers(panel)
-    click(panel, "model.layers.0")
-    expect(picked(panel)).to_contain_text("Mark layers.0")
-    assert trail(panel) == ["model", "layers", "0"]
+    panel.graph.click_box("model.layers.0")
+    expect(panel.picked).to_contain_text("Mark layers.0")
+    assert panel.graph.trail() == ["model", "layers", "0"]
     assert panel.graph.tip.locator("b").inner_text() == "model.layers.0"
     expect(panel.graph.tip).not_to_contain_text("norm")
     expect(panel.pattern).to_have_value("modules:model.layers.0")
     expect(panel.name).to_have_attribute("placeholder", "layers.0")
-    ops = panel.graph.root.evaluate(BOX, "model.layers.0")["detail"].split(" · ")[1].removesuffix(" ops")
+    ops = panel.graph.box("model.layers.0")["detail"].split(" · ")[1].removesuffix(" ops")
     expect(panel.graph.selected).to_contain_text(f"{ops} of")
     expect(panel.graph.tip).to_contain_text(f"{ops} ops")
     expect(panel.preview).to_contain_text(f"Region layers.0 would have 2 pieces, {ops} +")
 
-    picked(panel).get_by_role("button", name="Mark layers.0").click()
-    expect(picked(panel)).to_have_text("These ops are region layers.0.")
+    panel.picked.get_by_role("button", name="Mark layers.0").click()
+    expect(panel.picked).to_have_text("These ops are region layers.0.")
     expect(panel.row("layers.0")).to_contain_text(f"2 pieces, {ops} +")
     panel.expect_picked("layers.0")
     expect(panel.preview).to_be_empty()
@@ -149,8 +116,8 @@ def test_every_place_has_the_name_and_the_number_of_ops_of_the_box_that_was_clic
 def test_a_lasso_has_the_names_of_what_it_took(panel: Explorer) -> None:
     open_layer(panel, "model.layers.0")
     lasso(panel, "model.layers.0.norm", "model.layers.0.attn")
-    expect(picked(panel)).to_contain_text("Mark norm + attn")
-    assert trail(panel) == ["model", "layers", "0"]
+    expect(panel.picked).to_contain_text("Mark norm + attn")
+    assert panel.graph.trail() == ["model", "layers", "0"]
     expect(panel.preview).to_contain_text("Region norm + attn would have 3 pieces")
     panel.root.locator("select[data-do=alike]").select_option("all 4 alike")
     expect(panel.preview).to_contain_text("Region norm + attn would have 15 pieces")
@@ -158,34 +125,70 @@ def test_a_lasso_has_the_names_of_what_it_took(panel: Explorer) -> None:
 
 def test_nothing_moves_when_boxes_are_selected(panel: Explorer) -> None:
     open_layer(panel, "model.layers.1")
-    click(panel, "model.layers.1.mlp")
+    panel.graph.click_box("model.layers.1.mlp")
     panel.press("Mark mlp")
     panel.expect_picked("mlp")
     panel.graph.press("Escape")
     panel.graph.wait_for_kernel()
-    expect(picked(panel)).to_be_empty()
-    before = panel.root.evaluate(PLACES)
+    expect(panel.picked).to_be_empty()
+    before = panel.places()
     for title in ("model.layers.1.norm", "model.layers.1.attn", "model.layers.2"):
-        at = where(panel, title)
-        click(panel, title)
+        at = panel.graph.middle_of(title)
+        panel.graph.click_box(title)
         expect(panel.preview).to_contain_text("would have")
-        assert panel.root.evaluate(PLACES) == before
-        assert where(panel, title) == at
+        assert panel.places() == before
+        assert panel.graph.middle_of(title) == at
     lasso(panel, "model.layers.1.norm", "model.layers.1.attn")
-    expect(picked(panel)).to_contain_text("Mark norm + attn")
-    assert panel.root.evaluate(PLACES) == before
+    expect(panel.picked).to_contain_text("Mark norm + attn")
+    assert panel.places() == before
+    panel.kind.select_option("modules")
+    panel.pattern.fill("model.layers.1")
+    expect(panel.preview).to_contain_text("region-empty")  # a preview is at its longest with warnings
+    assert panel.places() == before
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_job_moves_nothing_and_hides_no_fact(panel: Explorer, notebook: Lab, size: tuple[int, int]) -> None:
+    notebook.set_viewport(*size)
+    panel.set_budget(600)
+    panel.root.get_by_text("Options", exact=True).click()
+    before = panel.places()
+    panel.measure_button.click()
+    panel.expect_rounds()
+    assert panel.places() == before
+    facts, progress = panel.root.locator(".rx-header .rx-quiet"), box_of(panel.root.locator(".rx-progress"))
+    assert box_of(facts)["height"] < 30, "the facts are on one line"
+    assert progress["y"] + progress["height"] <= box_of(facts)["y"]
+    expect(facts.locator("span").first).to_have_attribute("title", re.compile("graph breaks: none.*torch: "))
+    notebook.screenshot(f"pointing-progress-{size[0]}")
+    panel.press("Cancel")
+    panel.expect_idle()
 
 
 def test_a_double_click_after_a_click_opens_the_box_that_was_clicked(panel: Explorer) -> None:
     show_layers(panel)
-    before = panel.root.evaluate(PLACES)
-    at = where(panel, "model.layers.2")
+    before = panel.places()
+    at = panel.graph.middle_of("model.layers.2")
     panel.graph.page.mouse.click(*at)
     expect(panel.preview).to_contain_text("Region layers.2 would have")
     panel.graph.page.mouse.dblclick(*at)
     expect(panel.graph.crumbs.last).to_have_text("model.layers.2")
-    assert panel.graph.root.evaluate(BOX, "model.layers.2.attn") is not None
-    assert panel.root.evaluate(PLACES) == before
+    assert panel.graph.box("model.layers.2.attn") is not None
+    assert panel.places() == before
+
+
+def test_the_selection_keeps_its_names_when_another_box_is_opened(panel: Explorer) -> None:
+    show_layers(panel)
+    panel.graph.click_box("model.layers.0")
+    expect(panel.preview).to_contain_text("Region layers.0 would have")
+    panel.graph.page.mouse.move(*panel.graph.middle_of("model.layers.2"))
+    panel.graph.press("Enter")
+    expect(panel.graph.crumbs.last).to_have_text("model.layers.2")
+    panel.graph.wait_for_kernel()
+    expect(panel.picked).to_contain_text("Mark layers.0")
+    expect(panel.pattern).to_have_value("modules:model.layers.0")
+    expect(panel.preview).to_contain_text("Region layers.0 would have")
+    assert panel.graph.trail() == ["model", "layers", "0"]
 
 
 def test_enter_in_a_field_of_the_form_marks(panel: Explorer) -> None:
@@ -245,7 +248,7 @@ def test_names_of_boxes_that_a_search_left_out_stay_readable(panel: Explorer, no
     show_layers(panel)
     panel.graph.search.fill("name:relu")
     expect(panel.graph.count).to_contain_text("found")
-    box = panel.graph.root.evaluate(BOX, "model.layers.0")
+    box = panel.graph.box("model.layers.0")
     brightest = panel.graph.canvas.evaluate(
         """async (canvas, [x, y, w, h]) => {
             await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import FloatRect, Locator, Page, expect
@@ -24,6 +24,25 @@ WHERE = """
     const { x, y, w, h } = picture.rect(picture.nodeBoxes[picture.ids.findIndex((id) => id.endsWith(`:${node}`))]);
     return { left: camera.toWindow(x, y)[0], middle: camera.toWindow(x + w / 2, y + h / 2), scale: camera.k };
 }
+"""
+BOX = """
+(root, title) => {
+    const { picture, camera } = root.rxView, box = picture.owners.findIndex((owner) => owner.title === title);
+    if (box < 0) return null;
+    const { x, y, w, h } = picture.rect(box), [left, top] = camera.toWindow(x, y);
+    const [right, bottom] = camera.toWindow(x + w, y + h), detail = picture.detail(box);
+    return { left, top, right, bottom, detail };
+}
+"""
+PLACES = """
+panel => Object.fromEntries(
+    [".rx-header", ".rx-progress", ".rx-actions", ".rx-answer", ".rx-regions", ".rx-editing", ".rx-mark", ".rx-views"]
+    .concat([".rxg-stage", "[data-column=source]", ".rx-results"])
+    .map((name) => [name, panel.querySelector(name)]).filter(([, part]) => part?.offsetParent)
+    .map(([name, part]) => {
+        const { x, y, width } = part.getBoundingClientRect();
+        return [name, [x, y - panel.getBoundingClientRect().y, width]];
+    }))
 """
 INK = """
 ([x, y]) => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
@@ -113,6 +132,24 @@ class Graph:
         for key in modifiers:
             self.page.keyboard.up(key)
 
+    def box(self, title: str) -> Any:
+        """Return the edges of the box with this title, from the drawing's corner, and its detail; None without it."""
+        return self.root.evaluate(BOX, title)
+
+    def middle_of(self, title: str) -> tuple[float, float]:
+        """Return the position in the window of the middle of the box with this title."""
+        (left, top, *_), box = self.area(), self.box(title)
+        return left + (box["left"] + box["right"]) / 2, top + (box["top"] + box["bottom"]) / 2
+
+    def click_box(self, title: str, *, count: int = 1) -> None:
+        """Click the box with this title, and wait until the kernel has its nodes."""
+        self.page.mouse.click(*self.middle_of(title), click_count=count)
+        self.wait_for_kernel()
+
+    def trail(self) -> list[str]:
+        """Return the names of the modules around the selection."""
+        return self.root.locator(".rxg-trail button").all_inner_texts()
+
     def press(self, *keys: str) -> None:
         self.stage.focus()
         for key in keys:
@@ -145,6 +182,7 @@ class Explorer:
         self.kind = self.root.get_by_label("Mark by")
         self.pattern = self.root.get_by_label("Pattern", exact=True)
         self.name = self.root.get_by_label("Name", exact=True).last
+        self.picked = self.root.locator(".rx-picked")
         self.preview = self.root.locator(".rx-preview")
         self.config = self.root.locator(".rx-config")
         self.code = self.root.locator(".rx-code")
@@ -152,6 +190,10 @@ class Explorer:
         self.budget = self.root.get_by_label("Budget (s)")
         self.rows = self.root.locator("tr[data-do=pick]")
         self.measure_button = self.button("Compile & measure")
+
+    def places(self) -> Any:
+        """Return where the parts begin in the panel, and how wide they are."""
+        return self.root.evaluate(PLACES)
 
     def button(self, name: str) -> Locator:
         return self.root.get_by_role("button", name=name, exact=True)

@@ -83,7 +83,7 @@ def test_the_remedy_concerns_the_largest_share_of_the_time(parts, remedy):
 )
 def test_without_times_the_kernels_are_counted_and_no_figure_is_shown(changed, problem):
     found = region_time("r", [part(60, 29, 10), part(60, 29, 10, **{"noise": QUIET, **changed})], [])
-    assert f"How long the kernels of region 'r' take is not known: {problem}." in found.message
+    assert f"How long the kernels of 1 of 2 pieces of region 'r' take is not known: {problem}." in found.message
     assert "2 generated kernels (mul); 2 library calls (mm); 2 fallbacks (aten.sort.stable)" in found.message
     assert "%" not in found.message
     again = "ex.diagnose('r') measures them again: press it once nothing else runs."

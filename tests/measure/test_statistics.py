@@ -175,7 +175,7 @@ TOO_BUSY = Noise(rounds=100, disturbed=80)
 @pytest.mark.parametrize(
     ("ratios", "floor", "noise", "benchmarks", "why"),
     [
-        (np.full(100, 1.2), 0.005, TOO_BUSY, 1, "20 of 100 rounds were undisturbed, and a verdict takes a third"),
+        (np.full(100, 1.2), 0.005, TOO_BUSY, 1, "fewer than a third of the rounds were undisturbed"),
         (np.full(9, 1.2), 0.005, QUIET, 1, "9 rounds are too few, a verdict takes 10"),
         (np.full(1, 1.2), 0.005, QUIET, 1, "1 round is too few, a verdict takes 10"),
         (np.full(11, 1.2), 0.005, QUIET, 2, "11 rounds are too few, a verdict takes 12"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.page.answer import EARLIER_PLAN, ShownAnswer, headline
+from regional_explorer.page.answer import EARLIER_PLAN, ShownAnswer, headline, sentences
 from regional_explorer.record.action import (
     ALONE,
     ActionKind,
@@ -22,9 +22,10 @@ from regional_explorer.record.action import (
     mark_nodes_action,
 )
 from regional_explorer.record.answer import LEAST_SHARE, MOST_FINDINGS, Answer, AnswerState, answer_of
+from regional_explorer.record.bars import bars_of
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import ProfileKind, ProfileRow
@@ -166,6 +167,37 @@ def test_missing_torch_compile_is_reported() -> None:
             assert ("torch.compile was not measured" in text) is missing
             if missing and session.plan.regions:
                 assert ActionKind.BENCHMARK in {part.kind for part in answer.next if not isinstance(part, str)}
+
+
+def test_no_sentence_calls_a_variant_unmeasured_that_has_a_time() -> None:
+    timed = 0
+    for session, answer in answers():
+        text = " ".join(sentences(answer))
+        for word in answer.times:
+            timed += 1
+            assert f"{word} was not measured" not in text
+        assert not (answer.of_earlier_plan and f"{PLAN} was not measured" in text.lower())
+        for bar in bars_of(session):
+            assert bar.seconds is None or f"{bar.word} was not measured" not in text
+    assert timed > len(SEEDS)
+
+
+def test_disturbed_rounds_are_counted_in_one_sentence() -> None:
+    """Those of the benchmark are other rounds than those of a profile, and a reader sees one answer."""
+    counted = 0
+    for session, answer in answers():
+        assert not re.search(r"\d of [\d,]+ rounds?", " ".join(sentences(answer)))
+        counted += bool(re.search(r"\d of [\d,]+ rounds?", str(ShownAnswer.of(session))))
+    assert counted > 3
+
+
+@pytest.mark.parametrize("others", [None, 0.0, 0.1, 1.5])
+@pytest.mark.parametrize("disturbed", [0, 4, 60])
+def test_a_busy_machine_is_told_with_what_was_seen(others: float | None, disturbed: int) -> None:
+    text = Noise(rounds=100, disturbed=disturbed, left_out=disturbed, others=others, cores=2).sentence
+    assert ("busy" in text) is (disturbed == 60 or others == 1.5)
+    assert ("other processes used" in text) is (others == 1.5)
+    assert ("nothing on this system was seen" in text) is ("busy" in text and others in {0.0, 0.1})
 
 
 def test_wrong_results_have_no_speed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from regional_explorer.page.panes import source_listing
 from regional_explorer.picture.folds import Fold, FoldKind, outline, producers
 from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.plan import SelectorKind
+from regional_explorer.record.plan import Plan, Region, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.regions.describe import choice_for, selectors_for
 from regional_explorer.regions.select import picked_origins
@@ -261,6 +262,17 @@ def test_a_selection_has_selectors_for_itself_and_all_alike(
 def nested() -> Iterator[rx.Exploration]:
     with rx.explore(small_models.Nested(), (torch.randn(4, 8),)) as ex:
         yield ex
+
+
+def test_all_alike_has_the_pieces_of_each_layer_alone(nested: rx.Exploration) -> None:
+    def counts(selectors: Sequence[rx.Selector]) -> Counter[str]:
+        return Counter(part.graph for part in nested.preview(Plan((Region("r", tuple(selectors)),))).partitions)
+
+    modules = [[f"model.layers.{number}.{name}" for name in ("norm", "attn")] for number in range(4)]
+    choices = [choice_for(_inside(nested, *paths), nested.session.graphs) for paths in modules]
+    assert {choice.count for choice in choices} == {4}
+    alone = sum((counts(choice.this) for choice in choices), Counter[str]())
+    assert [counts(choice.alike) for choice in choices] == [alone] * 4
 
 
 def _inside(ex: rx.Exploration, *modules: str) -> list[str]:

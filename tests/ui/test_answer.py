@@ -15,7 +15,7 @@ from regional_explorer.measure import machine
 from regional_explorer.record.action import EffectBasis, configure_action, disable_action
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.tuning import EAGER, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import words
 from regional_explorer.ui.answer import answer_part
@@ -74,6 +74,32 @@ def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, explo
         assert exploration.plan == before
     finally:
         exploration.live.tuning = None
+
+
+def test_a_search_that_ends_with_the_plan_at_hand_says_so(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    at_hand = Try("at hand", SearchStage.KEYS, Outcome.MEASURED, exploration.plan, final=True, speedup=exactly(1.0))
+
+    def tune(*_: object, **__: object) -> None:
+        exploration.live.tuning = Tuning((replace(at_hand, title=EAGER, plan=None), at_hand), "at hand")
+
+    exploration.tune = tune  # type: ignore[method-assign, assignment]
+    try:
+        panel.press("tune")
+        assert control.jobs.wait(10)
+        assert "The search tried 1 plan. None is clearly faster than at hand." in text(panel, "progress")
+    finally:
+        exploration.live.tuning = None
+
+
+def test_the_bar_of_an_earlier_plan_is_not_called_in_use(control: Control) -> None:
+    measured = sessions.measured()
+    shown = replaced(control.shown(), session=measured)
+    assert "in use" in " ".join(map(words, answer_part(shown)))
+    assert measured.conditions
+    earlier = replace(measured, conditions=replace(measured.conditions, outdated=True))
+    assert "in use" not in " ".join(map(words, answer_part(replaced(shown, session=earlier))))
 
 
 def test_a_stopped_search_keeps_the_best(panel: Panel, control: Control, exploration: Exploration) -> None:

@@ -250,6 +250,18 @@ def test_no_gain_exceeds_the_time_of_the_call() -> None:
     assert left_out
 
 
+@pytest.mark.compiles
+def test_regions_of_equal_code_say_so_before_anything_is_measured() -> None:
+    ex = rx.explore(torch.nn.Sequential(torch.nn.GELU(), torch.nn.GELU(), torch.nn.Tanh()), (torch.randn(64, 32),))
+    ex.mark("first", "modules:0").mark("second", "modules:1").mark("other", "modules:2")
+    ex.configure("second", {"max_fusion_size": 63})
+    assert "same code" not in to_html(*panel_table(ex.session))
+    ex.compile()
+    rows = [words(row) for row in panel_table(ex.session)[0][3][2:]]
+    assert ["same code as first" in row for row in rows] == [False, True, False]
+    assert "compiled" in rows[1]
+
+
 def test_a_config_key_unknown_to_this_torch_is_shown(measured: Session) -> None:
     (region,) = measured.plan.regions
     unknown = replace(measured, plan=replace(measured.plan, regions=(replace(region, config={"of_later": 3}),)))

@@ -18,10 +18,11 @@ from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.exploration.results import RegionCode, compare
 from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import SHARE
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel, KernelKind, KernelTime
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.changes import plan_differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import CutRule, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import ProfileKind, TimeShares
@@ -99,6 +100,19 @@ def test_the_why_pane_lists_recomputed_ops_and_tried_configs(control: Control) -
     assert "Computed again: tanh × 2 in the backward" in text_of_pane
     assert re.search(r"Tried: .*max_fusion_size=8 .*0.90×.*max_autotune=True .*2.00×", text_of_pane)
     assert "Tried" not in " ".join(map(words, why_pane(replaced(shown, runs=()))))
+
+
+@pytest.mark.parametrize("bars", [1, 0])
+def test_the_why_pane_draws_only_times_that_are_known(control: Control, bars: int) -> None:
+    base = sessions.with_code(sessions.measured_alone(), ArtifactCode("x", (Kernel("loop", KernelKind.POINTWISE),)))
+    seconds = Figure(1e-5, 9e-6, 2e-5) if bars else Figure(1e-5, why="too few rounds (2)")
+    times = ArtifactKernelTimes((KernelTime(seconds),), exactly(0.0), exactly(0.0))
+    key = "artifact-0/forward"
+    session = replace(base, artifacts={**base.artifacts, key: replace(base.artifacts[key], kernel_times=times)})
+    shown = replaced(control.shown(), session=session, state=replaced(control.state, plan=session.plan, opened="mlp"))
+    pane = why_pane(shown)
+    assert " ".join(map(words, pane)).count("10.0 µs") == bars
+    assert ("too few rounds (2)" in " ".join(map(words, pane))) is not bool(bars)
 
 
 # ------------------------------------------------------------------------------------------------------ measured plans

@@ -70,12 +70,13 @@ export class Graph {
   get = (name) => this.model.get(name);
   element = (selector) => this.root.querySelector(selector);
 
+  // Without a kernel, those whose graphs are here.
   get tabs() {
-    return this.get("tabs").map(({ id }) => id);
+    return this.get("tabs").filter(({ graphs }) => !this.root.closest(".rx-dead") || graphs.every(this.has));
   }
 
   get tab() {
-    const named = (id) => this.get("tabs").find((tab) => tab.id === id);
+    const named = (id) => this.tabs.find((tab) => tab.id === id);
     return named(this.get("shown").tab) ?? named(this.get("first")) ?? NO_TAB;
   }
 
@@ -91,9 +92,11 @@ export class Graph {
     return this.overlays.find(({ title }) => title === this.get("shown").overlay);
   }
 
+  has = (graph) => this.get(`folds${graph}`)?.homes && this.get(`facts${graph}`)?.ops;
+
   // Ask the kernel for graphs that are not here; return whether all are.
   ask(graphs) {
-    const missing = [...graphs].filter((graph) => !this.get(`folds${graph}`)?.homes || !this.get(`facts${graph}`)?.ops);
+    const missing = [...graphs].filter((graph) => !this.has(graph));
     for (const graph of missing) {
       const folds = this.get(`folds${graph}`);
       if (!this.asked.has(graph) || this.asked.get(graph) !== folds) this.view.send({ do: "graph", of: String(graph) });
@@ -157,9 +160,10 @@ export class Graph {
   parts = {
     problem: () => [this.get("problem")],
     tabs: () =>
-      this.get("tabs").map(({ id, title }) => {
-        const shown = id === this.tab.id,
-          state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1" };
+      this.get("tabs").map((tab) => {
+        const { id, title } = tab,
+          shown = tab === this.tab,
+          state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1", disabled: !this.tabs.includes(tab) };
         return button("tab", id, title, { title, role: "tab", ...state });
       }),
     crumbs: () => {
@@ -370,7 +374,7 @@ export class Graph {
     const graphs = nodes.map((node) => node.split(":", 1)[0]),
       here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id);
     this.awaited = nodes;
-    if (!graphs.some((graph) => here.includes(graph)) && this.tabs.includes(graphs[0]))
+    if (!graphs.some((graph) => here.includes(graph)) && this.tabs.some(({ id }) => id === graphs[0]))
       this.setShown({ tab: graphs[0] });
     if (this.picture?.tab !== this.tab.id) return;
     this.awaited = [];
@@ -435,7 +439,7 @@ export class Graph {
     map: () => (this.mapOff = !this.mapOff),
     help: () => (this.help = !this.help),
     tab: (of) => this.setShown({ tab: of }),
-    "turn tab": (step) => this.setShown({ tab: turn(this.tabs, this.tab.id, step) }),
+    "turn tab": (step) => this.setShown({ tab: turn(this.tabs, this.tab, step).id }),
     back: (of) => this.back(of),
     "open all": () => this.setOpening({ all: true }),
     "close all": () => this.setOpening({ all: false }),

@@ -6,7 +6,7 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
-const REMOTE = "[data-do]:is(button, input, select):not([data-do=copy], [data-do=file], [data-do=pane], [data-do=column], [data-do=full], .rxg *)"; // needs the kernel
+const REMOTE = "[data-do]:is(button, input, select):not([data-do=copy], [data-do=file], [data-do=pane]:not([data-of=code]), [data-do=column], [data-do=full], .rxg *)"; // needs the kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
@@ -43,9 +43,9 @@ class Panel extends SessionView {
   }
 
   show() {
-    super.show();
     const dead = this.trouble === RESTARTED;
     this.root.classList.toggle("rx-dead", dead);
+    super.show();
     if (dead) for (const item of this.all(REMOTE)) item.disabled = true;
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
