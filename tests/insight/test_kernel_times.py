@@ -52,7 +52,7 @@ def compiled_ex():
 @pytest.fixture(scope="module")
 def timed_ex():
     """Return an exploration with kernel times of as many rounds on every machine, for tests that only read them."""
-    ex, fastest = compiled_ex(), simulated_rates(1e13, 1e15)
+    ex, fastest = compiled_ex(), simulated_rates(1e13, 1e14)
     with pytest.MonkeyPatch.context() as patch:
         rounds_by_stamps = functools.partial(run_rounds, clock=BudgetByStamps())
         patch.setattr("regional_explorer.insight.kernel_times.run_rounds", rounds_by_stamps)
