@@ -1,4 +1,4 @@
-"""Run notebooks, each in a kernel of its own, save them as HTML, and print the tables of the quickstart's exploration.
+"""Run notebooks, each in a kernel of its own, save them as HTML, and print the tables of the quickstart.
 
 The notebooks that were run go to ``build/``; the committed notebooks change only with ``--write``.
 """
@@ -49,20 +49,18 @@ class ThisPython(KernelSpecManager):
 
 
 def print_tables(session: Any) -> None:
-    """Print a session's regions, timings, diagnostics and search; runs in the kernel of the notebook."""
+    """Print a session's regions, timings and diagnostics; runs in the kernel of the notebook."""
     from regional_explorer.page.report import diagnostics_text
     from regional_explorer.tables.benchmark import timings_table
     from regional_explorer.tables.regions import regions_alone_table, regions_table
-    from regional_explorer.tables.tuning import tuning_table
 
     for table in (regions_table, timings_table, regions_alone_table):
         print(table(session).text(), end="\n\n")
     print(diagnostics_text(session), end="\n\n")
-    print(tuning_table(session).text())
 
 
-PRINT_TABLES = f"from typing import Any\n{inspect.getsource(print_tables)}\nprint_tables(ex.session)"
-"""Code that prints the tables of a notebook's exploration ``ex``."""
+PRINT_TABLES = f"from typing import Any\n{inspect.getsource(print_tables)}\nprint_tables(ex.session)\nprint(found)"
+"""Code that prints the tables of the quickstart's exploration ``ex``, and what its search found."""
 
 
 def first_line(source: str) -> str:
