@@ -327,8 +327,7 @@ def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
     for number, region in enumerate(session.plan.regions):
         row = _region_summary(session, number, region, timings.get(region.name))
         code = frozenset(part.code_hash for part in row.partitions)
-        is_known = bool(code) and None not in code
-        first = first_of_code.setdefault(code, region.name) if is_known else region.name
+        first = first_of_code.setdefault(code, region.name) if code and None not in code else region.name
         rows.append(row if first == region.name else replace(row, same_code=first))
     return tuple(rows)
 

@@ -57,9 +57,10 @@ def answer_part(shown: Shown) -> list[Node]:
         title = "Make this the plan; Undo switches back"
         return button("Use", "use", str(bars.index(bar)), title=title, disabled=busy, aria_label=f"Use the {bar.word}")
 
+    all_findings = button("all findings", "findings", class_="rx-flat rx-link")
     after = [
         *_applied_gain(shown),
-        *([node("p", *_other_findings(answer), class_="rx-quiet")] if others_text(answer) else []),
+        *([node("p", f"{others}: ", all_findings, class_="rx-quiet")] if (others := others_text(answer)) else []),
         *_next_step(answer, shown),
     ]
     return answer_nodes(answer, chart_nodes(bars, bar_button), button=finding_button, after=after)
@@ -111,11 +112,6 @@ def _change(before: Session, after: Session) -> str:
     if slowdown is None or slowdown.bounds is None:
         return "no verdict against the previous plan"
     return f"{with_interval(1.0 / slowdown)} as fast as the previous plan"
-
-
-def _other_findings(answer: Answer) -> Iterator[Node | str]:
-    yield f"{others_text(answer)}: "
-    yield button("all findings", "findings", class_="rx-flat rx-link")
 
 
 # ----------------------------------------------------------------------------------------------------------- what next
@@ -181,16 +177,13 @@ def suggestion_row(shown: Shown) -> list[Node]:
     suggestions = first_suggestions(session)
     if not suggestions:
         return []
-
-    def mark_button(suggestion: Suggestion, name: str) -> Node:
-        return button("Mark", "mark suggested", suggestion.name, disabled=busy, aria_label=f"Mark {name}")
-
+    mark = "Mark", "mark suggested"
     rows = (
         node(
             "tr",
             node("td", node("code", name := _name_of(suggestion)), title=_reason(suggestion)),
             node("td", _facts(suggestion, session), class_="rx-quiet"),
-            node("td", mark_button(suggestion, name), class_="rxt-last"),
+            node("td", button(*mark, suggestion.name, disabled=busy, aria_label=f"Mark {name}"), class_="rxt-last"),
         )
         for suggestion in suggestions
     )

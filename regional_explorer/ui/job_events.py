@@ -84,8 +84,9 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
     """Start the job of the event ``do``; a profile also opens the pane of times."""
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
-    stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
-    follows = _FOLLOWS.get(do)
+    searches = do in {"tune", QUIET_SEARCH}
+    stop = "Stop, keep the best" if searches else CANCEL
+    follows = _tell_of_search if searches else compare_in_background if do in {"measure", QUIET} else None
     control.jobs.start(*JOBS[do], background=background, stop=stop, then=follows and (lambda: follows(control)))
 
 
@@ -101,13 +102,6 @@ def _tell_of_search(control: Control) -> None:
     """Show how a search has ended: the answer has no word of it if the plan at hand is the best."""
     if control.session.tuning is not None and not control.state.note:
         control.set(note=search_sentences(control.session.tuning))
-
-
-_FOLLOWS: Mapping[str, Callable[[Control], None]] = {
-    **dict.fromkeys(("measure", QUIET), compare_in_background),
-    **dict.fromkeys(("tune", QUIET_SEARCH), _tell_of_search),
-}
-"""What follows a job, by the event that starts it."""
 
 
 def _set_budget(control: Control, event: Event) -> None:

@@ -127,15 +127,8 @@ def preview_nodes(shown: Shown) -> list[Node]:
     changed = (region for region in before if region != name and before[region] != after[region])
     other_changes = "".join(f"; {region}: {before[region]} → {count(after[region], 'piece')}" for region in changed)
     size = pieces_text(len(partitions), ops[Direction.FORWARD], ops[Direction.BACKWARD])
-    head = node(
-        "div",
-        "Region ",
-        node("b", clean(name, SHORT)),
-        " would have ",
-        node("b", size),
-        f"{other_changes}.",
-        role="status",
-    )
+    said = "Region ", node("b", clean(name, SHORT)), " would have ", node("b", size), f"{other_changes}."
+    head = node("div", *said, role="status")
     shown_before = {(diagnostic.code, diagnostic.message) for diagnostic in session.diagnostics}
     messages = [
         diagnostic_item(diagnostic, short=True)

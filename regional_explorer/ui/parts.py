@@ -131,12 +131,8 @@ def header(shown: Shown) -> list[Node]:
     facts += [summary["graphs"], f"graph breaks: {summary['graph breaks']}", summary["device"], summary["gradients"]]
     facts += [f"traced: {summary['traced']}"] if "traced" in summary else []
     captured = node("span", " · ".join(facts), title="; ".join(": ".join(row) for row in summary.items()))
-    owner_note = node(
-        "span", "not assigned to a variable", title="To use this exploration in Python, assign it to a variable"
-    )
-    if shown.owner:
-        title = "Python for the exploration that this panel shows"
-        owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
+    owner = ["in Python: ", node("code", shown.owner)] if shown.owner else ["not assigned to a variable"]
+    owner_note = node("span", *owner, title="The variable with the exploration that this panel shows")
     shapes_field = choice(
         "shapes",
         "shapes",
@@ -211,9 +207,8 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
 
 def progress(shown: Shown) -> list[Node]:
     """Return the job's progress, else the last job's note."""
-    job, note = shown.state.job, shown.state.note
+    job, note, saved = shown.state.job, shown.state.note, shown.state.saved
     if job is None:
-        saved = shown.state.saved
         text = note or (f"Saved to {saved}." if saved else "")
         status = node("span", text, role="status", title=text or None)
         return [status, *([button("Open", "file", saved, title="Open the file in a new tab")] if saved else [])]
@@ -379,14 +374,10 @@ def edit_bar(shown: Shown) -> list[Node]:
 
 def partly_selected(session: Session, selection: Sequence[str]) -> dict[str, list[str]]:
     """Return the selected nodes of partly selected regions, by region, in the order they run."""
-    selected_names = set(selection)
-    nodes_by_region: dict[str, list[str]] = {}
-    for region in session.plan.regions if selection else ():
-        region_nodes = nodes_of_region(session, region.name)
-        selected = [name for name in region_nodes if name in selected_names]
-        if 0 < len(selected) < len(region_nodes):
-            nodes_by_region[region.name] = selected
-    return nodes_by_region
+    chosen, regions = set(selection), [region.name for region in session.plan.regions] if selection else []
+    nodes = {region: nodes_of_region(session, region) for region in regions}
+    selected = {region: [name for name in names if name in chosen] for region, names in nodes.items()}
+    return {region: names for region, names in selected.items() if 0 < len(names) < len(nodes[region])}
 
 
 def whole_regions(session: Session, selection: Collection[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.graph import recomputed_ops
 from regional_explorer.record.region_code import grouped_by_artifact, nodes_of_diagnostic, nodes_of_region, region_code
-from regional_explorer.record.regions import RegionTiming, region_timings_of_whole_call
+from regional_explorer.record.regions import region_timings_of_whole_call
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, interval, region_config_text
@@ -144,10 +144,7 @@ def _tried_configs(region: str, shown: Shown) -> Iterator[Node]:
         and timing.speedup
     }
     if len(timings) > 1:
-        rows = [_tried_row(config, timing) for config, timing in timings.items()]
+        cells = {config: node("td", *speedup_nodes(timing), class_="rx-figure") for config, timing in timings.items()}
+        rows = [node("tr", node("td", config), cell) for config, cell in cells.items()]
         yield node("p", node("b", "Tried: "), "the region's speedup over eager, measured alone")
         yield node("table", node("tbody", *rows), aria_label=f"Configs of {clean(region, SHORT)} that were tried")
-
-
-def _tried_row(config: str, timing: RegionTiming) -> Node:
-    return node("tr", node("td", config), node("td", *speedup_nodes(timing), class_="rx-figure"))

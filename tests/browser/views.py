@@ -36,7 +36,7 @@ BOX = """
 """
 PLACES = """
 panel => Object.fromEntries(
-    [".rx-header", ".rx-progress", ".rx-actions", ".rx-answer", ".rx-regions", ".rx-editing", ".rx-mark", ".rx-views"]
+    [".rx-header", ".rx-progress", ".rx-answer", ".rx-regions", ".rx-editing", ".rx-mark", ".rx-views"]
     .concat([".rxg-stage", "[data-column=source]", ".rx-results"])
     .map((name) => [name, panel.querySelector(name)]).filter(([, part]) => part?.offsetParent)
     .map(([name, part]) => {

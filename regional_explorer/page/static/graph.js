@@ -70,7 +70,7 @@ export class Graph {
   get = (name) => this.model.get(name);
   element = (selector) => this.root.querySelector(selector);
 
-  // Without a kernel, those whose graphs are here.
+  // Without a kernel, those that are here.
   get tabs() {
     return this.get("tabs").filter(({ graphs }) => !this.root.closest(".rx-dead") || graphs.every(this.has));
   }

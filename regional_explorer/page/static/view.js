@@ -58,7 +58,7 @@ export class SessionView {
 
   send(message) {
     this.number += 1;
-    this.model.send({ ...message, page: this.page, number: this.number });
+    if (!this.root.closest(".rx-dead")) this.model.send({ ...message, page: this.page, number: this.number }); // or it raises
     return this.number;
   }
 
