@@ -115,7 +115,7 @@ class PlannedProgram(CutProgram):
 
     def function_of(self, switch: Switch) -> BoxedCall:
         """Return the function that the cut graph calls for a partition; ``ranges`` put it in a profiler range."""
-        call = switch.as_function()
+        call = switch.call
         if not self.ranges:
             return call
         name = f"{switch.piece.claim.region} ({Direction.of_graph(switch.piece.graph_id)})"

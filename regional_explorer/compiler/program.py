@@ -214,7 +214,7 @@ class CutProgram:
 
     def function_of(self, switch: Switch) -> BoxedCall:
         """Return the function that the cut graph calls for a partition."""
-        return switch.as_function()
+        return switch.call
 
     def cut_again(self, cut: SwitchedGraph) -> None:
         """Cut a graph again after a repair."""
