@@ -176,13 +176,17 @@ class Switch:
     @property
     def learned(self) -> Learned | None:
         """The facts learned about the piece; None before the first recorded run."""
-        workpiece = self.workpiece
-        if workpiece is None and self.failure is None:
+        work = self.workpiece
+        if work is None and self.failure is None:
             return None
-        layouts = None
-        if workpiece is not None:
-            layouts = workpiece.inputs, workpiece.outputs, workpiece.fingerprint, workpiece.weights
+        layouts = None if work is None else (work.inputs, work.outputs, work.fingerprint, work.weights)
         return Learned(layouts, self.failure, self.refused, self.refusal)
+
+    def revision(self) -> tuple[Any, ...]:
+        """Return a value that changes whenever a new record of the partition would differ."""
+        weights = self.workpiece and self.workpiece.weights
+        known = weights and (weights.digest, weights.are_unchanged)
+        return self.workpiece and self.workpiece.inputs, known, self.failure, id(self.refused)
 
     def adopt(self, learned: Learned) -> None:
         """Copy what another switch learned about an equal piece."""

@@ -476,18 +476,18 @@ def test_inputs_of_a_piece_are_freed():
     """A piece that empties its argument list can free its inputs while it runs; upstream's pieces cannot."""
     ex = rx.explore(chain, (torch.randn(64),))
     ex.compile()
-    second = ex.live.program.switches[-1]
-    compiled, seen = second.artifact.call, []
+    call, second, seen = ex.compiled, ex.live.program.switches[-1], []
+    run_code = second.artifact.call
 
     def counting(args):
         seen.append(sys.getrefcount(args[0]))
-        results = compiled(args)
+        results = run_code(args)
         seen.append(len(args))
         return results
 
     second.use(replace(second.artifact, call=counting))
     for _ in range(2):  # the first call checks the code, and keeps its inputs
-        ex.compiled(torch.randn(64))
+        call(torch.randn(64))
     assert second.artifact is not None
     assert seen[2] <= 2, "the list and getrefcount itself"
     assert seen[3] == 0
