@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from msgspec.structs import replace
 
-from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.live_graph import Frame, GraphState, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.capture.trace import TracedGraphs
@@ -26,12 +26,7 @@ from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
-from regional_explorer.compiler.program import (
-    CutProgram,
-    SwitchedGraph,
-    recompile_limit_diagnostic,
-    stacklevel_of_caller,
-)
+from regional_explorer.compiler.program import CutProgram, LiveCut, recompile_limit_diagnostic, stacklevel_of_caller
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics.regions import check_empty, check_failed
@@ -93,9 +88,9 @@ class PlannedProgram(CutProgram):
     """The cut graphs of a compiled function.
 
     ``report`` is called with a diagnostic of whatever does not run as planned. With ``from_source`` the plan is made of
-    the marks in the source, and grows with the graphs. ``_compiling`` is held by the one thread that compiles.
-    With ``ranges`` each call of a partition is a range of torch's profiler.
-    ``compiles`` has the compile of each graph that has run, by its id.
+    the marks in the source, and grows with the graphs. ``_compiling`` is held by the one thread that compiles. With
+    ``ranges`` each call of a partition is a range of torch's profiler. ``compiles`` has the compile of each graph that
+    has run, by its id.
     """
 
     report: Callable[[Diagnostic], None] = lambda _diagnostic: None
@@ -115,7 +110,7 @@ class PlannedProgram(CutProgram):
 
     def function_of(self, switch: Switch) -> BoxedCall:
         """Return the function that the cut graph calls for a partition; ``ranges`` put it in a profiler range."""
-        call = switch.as_function()
+        call = switch.call
         if not self.ranges:
             return call
         name = f"{switch.piece.claim.region} ({Direction.of_graph(switch.piece.graph_id)})"
@@ -126,15 +121,15 @@ class PlannedProgram(CutProgram):
 
         return in_range
 
-    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
+    def on_new_graph(self, frame: Frame, cut: LiveCut) -> None:  # noqa: ARG002 - an exploration tells of the frame
         """Compile the partitions of a graph in its first run; refuse a training call under frozen weights."""
         if self.capture.tracing.frozen and cut.live.kind is not GraphKind.INFERENCE:
-            cut.live.implementation = functools.partial(_raise_plan_error, TRAINS_FROZEN)
-            return
-        self._compile_when_first_run(cut)
-        cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
+            refuse(cut.live, TRAINS_FROZEN)
+        else:
+            self._compile_when_first_run(cut)
 
-    def _compile_when_first_run(self, cut: SwitchedGraph) -> None:
+    def _compile_when_first_run(self, cut: LiveCut) -> None:
+        cut.state, cut.run = GraphState.COMPILING, functools.partial(self._first_run, cut)
         settings = functools.cache(settings_text)  # the settings when the graph first runs
         for switch in cut.switches:
             switch.on_eager = functools.partial(self._report_eager, switch)
@@ -148,34 +143,34 @@ class PlannedProgram(CutProgram):
         """
         return {switch: self._first_keys.setdefault(switch, key) for switch, key in super().keys(settings).items()}
 
-    def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
-        def first_run(args: list[Any]) -> Any:
-            args_copy, random_state = list(args), TorchRandomState()
-            self._compile_ahead(cut, args)
+    def _first_run(self, cut: LiveCut, args: list[Any]) -> Any:
+        """Compile the partitions of a graph and run it; repair it if it fails as torch traced it."""
+        live, args_copy, random_state = cut.live, list(args), TorchRandomState()
+        run_cut = self.build(cut)
+        self._compile_ahead(cut, args)
+        try:
+            results = run_cut(args)
+        except RuntimeError as error:
+            if not _can_be_repaired(live.gm):
+                raise
+            random_state.restore()
             try:
-                results = cut.run(args)
-            except RuntimeError as error:
-                if not _can_be_repaired(cut.live.gm):
-                    raise
-                random_state.restore()
-                try:
-                    results = self._run_repaired(frame, cut, list(args_copy), error)
-                finally:
-                    cut.live.implementation = first_run
-                if not cut.live.failed_ops or not _may_run_again(cut.live.gm):
-                    return results
-                random_state.restore()
-                return first_run(args_copy)
-            cut.has_run = True
-            cut.live.implementation = cut.run
-            # With nothing to compile, there is no cost yet.
-            self.compiles.setdefault(cut.live.id, GraphCompile(cut.live.id, time.time(), seconds=0.0, artifacts=0))
-            self._list_saved_artifacts(cut.live)
-            return results
+                results = self.capture.run_repaired(live, list(args_copy))
+            except CaptureError:
+                raise error from None
+            self._compile_when_first_run(self.cut_again(live))
+            if not live.failed_ops or not _may_run_again(live.gm):
+                return results
+            random_state.restore()
+            return live.call(args_copy)
+        cut.state, cut.run = GraphState.CUT, run_cut
+        live.enter(cut.state, run_cut)
+        # With nothing to compile, there is no cost yet.
+        self.compiles.setdefault(live.id, GraphCompile(live.id, time.time(), seconds=0.0, artifacts=0))
+        self._list_saved_artifacts(live)
+        return results
 
-        return first_run
-
-    def _compile_ahead(self, cut: SwitchedGraph, args: Sequence[Any]) -> None:
+    def _compile_ahead(self, cut: LiveCut, args: Sequence[Any]) -> None:
         """Compile partitions for the layouts of the trace, before they run: their kernels are built side by side.
 
         ``args`` are those of the graph, with the weights.
@@ -190,7 +185,7 @@ class PlannedProgram(CutProgram):
                 switch.assume_if_unreached(values)
             self._compile_and_report(cut, cut.switches)
 
-    def _artifact_for_layouts(self, cut: SwitchedGraph, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
+    def _artifact_for_layouts(self, cut: LiveCut, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
         """Return the artifact for the layouts that a partition has recorded; compile it unless it exists."""
         key = self.key_of(switch, settings())
         self._first_keys.pop(switch, None)
@@ -199,25 +194,11 @@ class PlannedProgram(CutProgram):
         self._first_keys[switch] = key
         if key not in self.store.artifacts:
             self._compile_and_report(cut, [switch])
-            if cut.has_run:  # the partition is in a branch that no earlier run took
+            if cut.state is GraphState.CUT:  # the partition is in a branch that no earlier run took
                 self._list_saved_artifacts(cut.live)
         return self.store.artifacts.get(key)
 
-    def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
-        """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
-        cut.live.start_repairing(next(record for record in frame.records if record.id == cut.live.id))
-        try:
-            results = cut.live.implementation(args)
-        except CaptureError:
-            cut.live.failed_ops = []
-            raise error from None
-        cut.live.stop_repairing(cut.live.failed_targets)
-        frame.record(self.capture.names)
-        self.cut_again(cut)
-        self._compile_when_first_run(cut)
-        return results
-
-    def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
+    def _compile_and_report(self, cut: LiveCut, switches: Sequence[Switch]) -> None:
         with _raising_again(cut.live):
             with self._compiling, TorchRandomState(), self._recording_cost(cut.live.id):
                 try:
@@ -230,15 +211,13 @@ class PlannedProgram(CutProgram):
 
     @contextlib.contextmanager
     def _recording_cost(self, graph: str) -> Iterator[None]:
-        before, artifacts_before = self.compiles.get(graph), len(self.store.artifacts)
-        began, start = time.time(), time.perf_counter()
+        before = self.compiles.get(graph, GraphCompile(graph, time.time(), seconds=0.0, artifacts=0))
+        artifacts, start = len(self.store.artifacts), time.perf_counter()
         try:
             yield
         finally:
-            seconds, artifacts = time.perf_counter() - start, len(self.store.artifacts) - artifacts_before
-            if before is not None:
-                began, seconds, artifacts = before.began, before.seconds + seconds, before.artifacts + artifacts
-            self.compiles[graph] = GraphCompile(graph, began, seconds, artifacts)
+            seconds, made = time.perf_counter() - start, len(self.store.artifacts) - artifacts
+            self.compiles[graph] = GraphCompile(graph, before.began, before.seconds + seconds, before.artifacts + made)
 
     def _list_saved_artifacts(self, live: LiveGraph) -> None:
         """Let other processes see the artifacts of a graph, now that all are saved."""
@@ -289,12 +268,17 @@ def _raising_again(*graphs: LiveGraph) -> Iterator[None]:
         yield
     except PlanError as error:
         for live in graphs:
-            live.implementation = functools.partial(_raise_plan_error, str(error))
+            refuse(live, str(error))
         raise
 
 
-def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
-    raise PlanError(message)
+def refuse(live: LiveGraph, message: str) -> None:
+    """Let all calls of a graph raise PlanError."""
+
+    def raise_plan_error(_args: list[Any]) -> NoReturn:
+        raise PlanError(message)
+
+    live.enter(GraphState.REFUSED, raise_plan_error)
 
 
 def _can_be_repaired(gm: fx.GraphModule) -> bool:
@@ -482,14 +466,13 @@ class PlannedBackend:
             return
         for frame in self.traced.frames[self._checked_frames :]:
             for live in frame.live:
-                if getattr(live.implementation, "func", None) != self._run_to_check:
-                    live.implementation = functools.partial(self._run_to_check, live, live.implementation)
+                live.enter(GraphState.REPLACED, functools.partial(self._run_to_check, live))
 
-    def _run_to_check(self, live: LiveGraph, implementation: BoxedCall, args: list[Any]) -> Any:
-        live.implementation = implementation
+    def _run_to_check(self, live: LiveGraph, args: list[Any]) -> Any:
         if (call := traced_call()) is not None:
             call.at_end(self._at_end)
-        return implementation(args)
+        live.unsettle()
+        return live.call(args)
 
     def _check_plan(self) -> None:
         """Report how the frames that were not checked yet differ from the plan.

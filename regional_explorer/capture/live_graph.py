@@ -1,12 +1,14 @@
-"""The live graphs that AOTAutograd runs: replaceable, boxed, repaired where strides differ."""
+"""The live graphs that AOTAutograd runs, the state of each, and the repair of ops whose strides differ."""
 
 from __future__ import annotations
 
 import re
+import weakref
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 import torch
 from msgspec.structs import replace
@@ -67,33 +69,24 @@ class RepairRun(fx.Interpreter):
             return super().run_node(n)
         except RuntimeError as error:
             target = n.target
-            if not self._repair(n):
+            if target not in _VIEW_OPS and all(
+                _strides(self.env[source]) == _strides(source.meta.get("val")) for source in n.all_input_nodes
+            ):
                 raise
+            for copy in _repair(n):
+                self.env[copy] = super().run_node(copy)
+                self.user_to_last_uses.setdefault(n, []).append(copy)
             self.failed.append(FailedOp(self._record.id, n.name, str(target), (str(error).splitlines() or [""])[0]))
             self.targets.add(target)
         return super().run_node(n)
-
-    def _repair(self, n: fx.Node) -> bool:
-        """Copy the inputs whose strides differ from the trace; return whether there are any."""
-        if n.target in _VIEW_OPS:
-            n.target = torch.ops.aten.reshape.default
-            return True
-        if all(_strides(self.env[source]) == _strides(source.meta.get("val")) for source in n.all_input_nodes):
-            return False
-        for copy in _copies_for(n):
-            self.env[copy] = super().run_node(copy)
-            self.user_to_last_uses.setdefault(n, []).append(copy)
-        return True
 
 
 def repair_alike(gm: fx.GraphModule, targets: Collection[Any]) -> None:
     """Repair ops like those that failed in another graph or another run, whose operators are ``targets``."""
     to_repair = {*targets, *(_SILENTLY_WRONG[target] for target in targets if target in _SILENTLY_WRONG)}
     for node in list(gm.graph.nodes):
-        if node.target in to_repair and node.target in _VIEW_OPS:
-            node.target = torch.ops.aten.reshape.default
-        elif node.target in to_repair:
-            _copies_for(node)
+        if node.target in to_repair:
+            _repair(node)
 
 
 def _strides(value: Any) -> tuple[int, ...]:
@@ -102,8 +95,11 @@ def _strides(value: Any) -> tuple[int, ...]:
     return tuple(map(size_hint, value.stride())) if strided else ()
 
 
-def _copies_for(node: fx.Node) -> list[fx.Node]:
-    """Make ``node`` read contiguous copies of its inputs, and return the new nodes, which get its metadata."""
+def _repair(node: fx.Node) -> list[fx.Node]:
+    """Make ``node`` a reshape, or read contiguous copies of its inputs; return the new nodes, with its metadata."""
+    if node.target in _VIEW_OPS:
+        node.target = torch.ops.aten.reshape.default
+        return []
     copies = []
     for source in node.all_input_nodes:
         if len(_strides(source.meta.get("val"))) <= 1 or source.kwargs == _CONTIGUOUS:
@@ -118,11 +114,34 @@ def _copies_for(node: fx.Node) -> list[fx.Node]:
 _NO_GRAPH = fx.GraphModule({}, fx.Graph())
 
 
+class GraphState(Enum):
+    """What the next call of a live graph does."""
+
+    REPAIRING = "run the graph op by op, and repair the ops that fail on strides"
+    UNSETTLED = "ask the program which state to enter; without a program, run the graph as captured"
+    CAPTURED = "run the graph as captured"
+    COMPILING = "compile the partitions, then run the cut graph; if it fails, repair it; the calls after it are cut"
+    CUT = "run the cut graph, in which each switch runs its partition as its own mode says"
+    REPLACED = "run what was put in place of the graph, by a measurement or to check the plan after the call"
+    REFUSED = "raise: the graph is closed, or against the plan"
+
+
+class GraphProgram(Protocol):
+    """Decides what live graphs run, in an exploration and in production."""
+
+    def add_graph(self, frame: Frame, live: LiveGraph) -> None:
+        """Take in a graph that a call has traced since the program was made."""
+
+    def settle(self, live: LiveGraph) -> None:
+        """Let an unsettled graph enter the state that its next calls run in."""
+
+
 class LiveGraph:
-    """One graph that AOTAutograd runs, through an implementation that can be replaced.
+    """One graph that AOTAutograd runs: it calls ``call``, which does what ``state`` says.
 
     ``gm`` stays as captured, except for ``failed_ops``, which raised when it first ran and were repaired; ``eager``
-    runs ``gm``. ``implementation`` is what calls run now.
+    runs ``gm``. The program is referenced weakly, because Dynamo holds the graph: a program that the graph held would
+    never be freed.
     """
 
     def __init__(self, graph_id: str, kind: GraphKind, gm: fx.GraphModule) -> None:
@@ -130,41 +149,58 @@ class LiveGraph:
         self.kind = kind
         self.gm = gm
         self.eager: BoxedCall = boxed(gm)
-        self.implementation: BoxedCall = self.eager
+        self.state = GraphState.CAPTURED
+        self._run: BoxedCall = self.eager
+        self._program: Callable[[], GraphProgram | None] = lambda: None
         self.failed_ops: list[FailedOp] = []
         self.failed_targets: set[Any] = set()
+
+    @declare_boxed
+    def call(self, args: list[Any]) -> Any:
+        """Run the graph on one argument list, which is emptied."""
+        return (self.settled() if self.state is GraphState.UNSETTLED else self._run)(args)
+
+    def settled(self) -> BoxedCall:
+        """Return what calls run; if that is not settled, the program decides it now."""
+        # There is no program yet, or none any more: a backward of the user's may outlive the exploration.
+        if self.state is GraphState.UNSETTLED and (program := self._program()) is not None:
+            program.settle(self)
+        return self._run
+
+    def enter(self, state: GraphState, run: BoxedCall) -> None:
+        """Let calls run ``run`` from now on; a refused graph stays refused."""
+        if self.state is not GraphState.REFUSED:
+            self._run, self.state = run, state
+
+    def unsettle(self, program: GraphProgram | None = None) -> None:
+        """Let the next call ask the program what to run: ``program``, or the one that it has asked before."""
+        if program is not None:
+            self._program = weakref.ref(program)
+        self.enter(GraphState.UNSETTLED, self.eager)
 
     def start_repairing(self, record: Graph) -> None:
         """Run the next calls op by op, and repair the ops that fail; ``stop_repairing`` ends this."""
         repair_run = RepairRun(self.gm, record)
         self.failed_ops, self.failed_targets = repair_run.failed, repair_run.targets
-        self.implementation = repair_run.boxed_run
+        self.enter(GraphState.REPAIRING, repair_run.boxed_run)
 
     def stop_repairing(self, failed: Collection[Any]) -> None:
-        """Repair the ops of ``gm`` that are like those that ``failed`` in any graph; later calls run ``gm``."""
+        """Repair the ops of ``gm`` that are like those that ``failed`` in any graph; later calls are unsettled."""
         if failed:
             repair_alike(self.gm, failed)
             self.eager = boxed(self.gm)
         # A lazy module writes its code when it is first needed: write it here, where its file is noted, so that it is
         # freed.
         _ = self.gm.code
-        self.implementation = self.eager
-
-    def as_boxed(self) -> BoxedCall:
-        """Return the function to pass to AOTAutograd."""
-
-        def call(args: list[Any]) -> Any:
-            return self.implementation(args)
-
-        return declare_boxed(call)
+        self.unsettle()
 
     def close(self, instead: BoxedCall) -> None:
         """Free the graph and the code that runs it; the user's autograd graphs may still hold the function.
 
         Calls run ``instead`` from now on.
         """
-        self.gm = _NO_GRAPH
-        self.eager = self.implementation = instead
+        self.gm, self.eager = _NO_GRAPH, instead
+        self._run, self.state = instead, GraphState.REFUSED
 
 
 def is_size_guard(reason: str) -> bool:

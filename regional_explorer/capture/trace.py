@@ -16,7 +16,7 @@ from torch import fx, nn
 
 from regional_explorer.capture.call import Call, Modes, raise_closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
-from regional_explorer.capture.live_graph import Frame, LiveGraph, is_size_guard, repair_alike
+from regional_explorer.capture.live_graph import Frame, GraphProgram, GraphState, LiveGraph, is_size_guard, repair_alike
 from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.untraced_ops import trace_error, untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
@@ -46,9 +46,10 @@ from regional_explorer.torch_api.torch_config import guarded_settings
 class TracedGraphs:
     """The graphs that Dynamo traced, and those that AOTAutograd made of them.
 
-    ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
-    may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard failed once
-    ``first_call_ended``: a call enters a function behind a graph break several times, and traces it for each guard.
+    ``program`` decides what the graphs run; without one, they run as captured. ``complete`` is False during a capture,
+    whose call may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard
+    failed once ``first_call_ended``: a call enters a function behind a graph break several times, and traces it for
+    each guard.
     ``names`` are the module paths by ``id(module)``. ``instead`` replaces the graphs after ``close``: it raises.
     ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
     ``tracing`` is how AOTAutograd makes the graphs. ``graphs``, ``pending``, ``late_graphs`` and ``live`` are those of
@@ -64,8 +65,8 @@ class TracedGraphs:
         self.reassigned: Sequence[str] = ()
         self.failed_guard = ""
         self.outdated: dict[tuple[str, str, int], SourceLine] = {}
-        self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
-        self._replace_implementation: Callable[[LiveGraph], None] = lambda _live: None
+        self.program: GraphProgram | None = None
+        self._replacement: Callable[[LiveGraph], BoxedCall] | None = None
         self.tracing = tracing
         self.names: Mapping[int, tuple[str, ...]] = {}
         self.complete, self.all_late, self.first_call_ended = True, False, False
@@ -133,21 +134,38 @@ class TracedGraphs:
     @contextlib.contextmanager
     def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
         """Context manager: let each graph, even one traced in the block, run the result of ``implementation`` on it."""
-        saved: list[tuple[LiveGraph, BoxedCall]] = []
-
-        def replace_implementation(live: LiveGraph) -> None:
-            saved.append((live, live.implementation))
-            live.implementation = implementation(live)
-
-        outer, self._replace_implementation = self._replace_implementation, replace_implementation
+        self._replacement = implementation
         try:
             for live in self.live:
-                replace_implementation(live)
+                live.enter(GraphState.REPLACED, implementation(live))
             yield
         finally:
-            self._replace_implementation = outer
-            for live, previous in saved:
-                live.implementation = previous
+            self._replacement = None
+            self.unsettle()
+
+    def unsettle(self, program: GraphProgram | None = None) -> None:
+        """Let the next call of each graph ask the program what to run."""
+        for frame in self.frames:
+            for live in frame.live:
+                live.unsettle(program)
+
+    def run_repaired(self, live: LiveGraph, args: list[Any]) -> Any:
+        """Run a graph that failed in its first run op by op; its ops are repaired, and it is recorded again.
+
+        Raises:
+            CaptureError: an op fails for another reason than strides; nothing is repaired.
+        """
+        frame = next(frame for frame in self.frames if live in frame.live)
+        live.start_repairing(next(record for record in frame.records if record.id == live.id))
+        try:
+            results = live.call(args)
+        except CaptureError:
+            live.failed_ops = []
+            live.unsettle()
+            raise
+        live.stop_repairing(live.failed_targets)
+        frame.record(self.names)
+        return results
 
     def close(self) -> None:
         """Free the live graphs; the record stays."""
@@ -155,7 +173,7 @@ class TracedGraphs:
             for live in frame.live:
                 live.close(self.instead)
             frame.live = []
-        self.on_graph = lambda _frame, _live: None
+        self.program = None
         self.generated.release()
 
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -228,9 +246,11 @@ class TracedGraphs:
             frame.pending = []
         if not self.complete:
             live.start_repairing(records[0])
-        self.on_graph(frame, live)
-        self._replace_implementation(live)
-        return live.as_boxed()
+        if self.program is not None:
+            self.program.add_graph(frame, live)
+        if self._replacement is not None:
+            live.enter(GraphState.REPLACED, self._replacement(live))
+        return live.call
 
     def _set_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
         """Give every op, bodies included, its origin; add ``module`` to ops that do not record it."""
@@ -260,7 +280,7 @@ class Capture(TracedGraphs):
     """The trace of one call.
 
     ``run`` is the traced callable; calling it on other shapes or in another grad mode makes Dynamo trace again, which
-    adds a frame and calls ``on_graph``.
+    adds a frame, whose graphs the program takes in.
 
     Args:
         call: the call to trace; it is run once, and its gradients taken once if it has any.

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import re
 import warnings
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
-from regional_explorer.capture.live_graph import Frame, LiveGraph, is_size_guard
+from regional_explorer.capture.live_graph import Frame, GraphState, LiveGraph, is_size_guard
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import KNOWN_COMPILES, Artifact, ArtifactStore
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Learned, Switch, SwitchMode
@@ -29,7 +27,7 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Plan, Selector, config_of
-from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, running
+from regional_explorer.regions.cut import CutGraph, PartitionNumbering, Piece, PieceContent, built, cut_graph, pieces_of
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
@@ -39,25 +37,18 @@ from regional_explorer.torch_api.torch_config import settings_text
 
 
 @dataclass
-class SwitchedGraph:
-    """A live graph, the switches of its partitions, and the function that runs the graph through the switches.
+class LiveCut:
+    """A live graph cut along a plan, with the switches of its partitions.
 
-    ``build`` returns that function; it is built in its first run, so that an edit of the plan does not wait for it.
-    ``has_run`` says, in production, whether the first run is over.
+    ``state`` is the one that calls run it in, by ``run``; None until calls are to run it through the switches, so that
+    an edit of the plan does not wait for that function.
     """
 
     live: LiveGraph
+    cut: CutGraph
     switches: list[Switch]
-    build: Callable[[], BoxedCall]
-    has_run: bool = False
-
-    def run(self, args: list[Any]) -> Any:
-        """Run the cut graph; later calls go to it directly."""
-        built = self.build()
-        if self.live.implementation == self.run:
-            self.live.implementation = built
-        self.build = lambda: built
-        return built(args)
+    state: GraphState = GraphState.CUT
+    run: BoxedCall | None = None
 
 
 @dataclass
@@ -66,8 +57,9 @@ class CutProgram:
 
     A new plan never traces again: it cuts the graphs of ``capture`` again, and only if regions changed their nodes. The
     cut is made when it is first used, so that many edits in a row cost one cut. Unchanged pieces of the last cut are
-    used again. Calls run the cut graphs of ``main``, the first program of a capture; in a block of ``selected`` they
-    run those of a program beside it. All share the store. Graphs that are traced later are cut for ``main`` alone.
+    used again. The live graphs ask ``main``, the first program of a capture, what to run: the cut graphs of its
+    ``selected_program``, itself or one beside it, or, with None, the graphs as captured. All share the store. Graphs
+    that are traced later are cut for ``main`` alone.
     ``tried_configs`` has the configs that each piece was compiled under, by fingerprint and artifact.
     """
 
@@ -77,18 +69,19 @@ class CutProgram:
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     tried_configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     main: Self | None = None
+    selected_program: CutProgram | None = field(default=None, init=False, repr=False, compare=False)
     _frames: list[Frame] = field(default_factory=list)
-    _made: list[SwitchedGraph] | None = None
+    _made: dict[LiveGraph, LiveCut] | None = None
     _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
     _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
     _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
-    _selected: bool = True
     _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
 
     def __post_init__(self) -> None:
         """Cut the captured graphs, and let graphs that Dynamo traces in later calls be cut too."""
         if self.main is None:
-            self.capture.on_graph = self._add_live_graph
+            self.capture.program = self
+            self.selected_program = self
         self.cut(self.plan)
 
     def apply(self, plan: Plan) -> None:
@@ -110,23 +103,9 @@ class CutProgram:
         """
         self._assign(self.capture.current_frames(new), plan)
         if self._made is not None:
-            self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
+            self._pieces = {switch.piece.content: switch.piece for switch in self.switches}
         self._made = None
-        self_ref = weakref.ref(self)  # Dynamo holds the live graphs: a program that they held would never be freed
-
-        def run_selected(live: LiveGraph, args: list[Any]) -> Any:
-            """Run a graph in the first call after the edit, even if a function made before the edit calls it."""
-            program = self_ref()
-            if program is None:  # a backward of the user's outlives the exploration
-                return live.eager(args)
-            program.follow_trace()
-            program.select_regional(on=program._selected)  # noqa: SLF001 - its own
-            is_cut = any(cut.live is live for cut in program._switched_graphs)  # noqa: SLF001
-            return (live.implementation if is_cut else live.eager)(args)
-
-        for frame in self.capture.frames if self.main is None else ():
-            for live in frame.live:
-                live.implementation = functools.partial(run_selected, live)
+        self.capture.unsettle(self.main or self)
 
     def _assign(self, frames: list[Frame], plan: Plan) -> None:
         """Assign the ops of ``frames`` to the regions of ``plan``; a malformed selector changes nothing."""
@@ -146,24 +125,48 @@ class CutProgram:
             self.cut(self.plan)
 
     @property
-    def _switched_graphs(self) -> list[SwitchedGraph]:
+    def cuts(self) -> dict[LiveGraph, LiveCut]:
+        """The graphs cut along the plan; it cuts them if an edit has changed the cut."""
         if self._made is None:
             # One thread cuts at a time: code that another thread generates meanwhile would be recorded as this
             # program's.
             with compile_lock():
                 if self._made is None:  # another thread may have cut them while this one waited
                     self._cyclic, self._numbering = [], PartitionNumbering()
-                    self._made = [self._cut_live_graph(live) for frame in self._frames for live in frame.live]
+                    self._made = {live: self._cut_live_graph(live) for frame in self._frames for live in frame.live}
                     self._pieces = {}
                     self.adopt_learned()
         return self._made
 
+    def settle(self, live: LiveGraph) -> None:
+        """Let a graph run as the selected program cut it, or as captured; graphs are cut after an edit of the plan."""
+        program = self.selected_program
+        if program is None:
+            live.enter(GraphState.CAPTURED, live.eager)
+            return
+        if live not in (self._made or ()):
+            self.follow_trace()
+        cut = program.cuts.get(live) or self.cuts.get(live)
+        if cut is None:
+            return  # It is of another state of settings and modes: it runs as captured, and asks again.
+        if not cut.switches:
+            live.enter(GraphState.CAPTURED, live.eager)
+            return
+        cut.run = cut.run or self.build(cut)
+        live.enter(cut.state, cut.run)
+
+    def build(self, cut: LiveCut) -> BoxedCall:
+        """Return the function that runs a graph through the switches of its partitions."""
+        # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
+        with self.capture.generated.collecting():
+            return built(cut.cut, {switch.piece: self.function_of(switch) for switch in cut.switches})
+
     @property
     def cyclic(self) -> list[tuple[str, frozenset[str]]]:
         """The regions that feed each other in both directions, by graph; some instances had to be split."""
-        return self._cyclic if self._switched_graphs else []
+        return self._cyclic if self.cuts else []
 
-    def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
+    def add_graph(self, frame: Frame, live: LiveGraph) -> None:
         """Cut a graph that a later call traced, and call ``on_new_graph``."""
         frames, cut_before = self.capture.current_frames(frame), {each.index for each in self._frames}
         self._picked.clear()  # the graph may be a new one of a known frame
@@ -171,23 +174,23 @@ class CutProgram:
             self._assign(frames, self.plan_for(_graphs_of(frames)))
         else:  # it replaces frames
             self.cut(self.plan, frame)
-        if all(cut.live is not live for cut in self._switched_graphs):
-            self._switched_graphs.append(self._cut_live_graph(live))
-        self.on_new_graph(frame, next(cut for cut in self._switched_graphs if cut.live is live))
+        if live not in self.cuts:
+            self.cuts[live] = self._cut_live_graph(live)
+        live.unsettle(self)
+        self.on_new_graph(frame, self.cuts[live])
 
-    def plan_for(self, graphs: Sequence[Graph]) -> Plan:
+    def plan_for(self, graphs: Sequence[Graph]) -> Plan:  # noqa: ARG002 - production reads the marks of these graphs
         """Return the plan for ``graphs``."""
-        del graphs
         return self.plan
 
     def adopt_learned(self) -> None:
         """Give the partitions of a new cut what equal partitions of earlier cuts have learned."""
 
-    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Set what runs a graph that a later call traced, in its first run and afterwards."""
+    def on_new_graph(self, frame: Frame, cut: LiveCut) -> None:
+        """Prepare the first run of a graph that a later call traced."""
         raise NotImplementedError
 
-    def _cut_live_graph(self, live: LiveGraph) -> SwitchedGraph:
+    def _cut_live_graph(self, live: LiveGraph) -> LiveCut:
         records = {graph.id: graph.by_name for graph in self._graphs}
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
@@ -203,51 +206,46 @@ class CutProgram:
                 )
                 for piece in pieces_of(cut, self._pieces, self.capture.tracing.prepared(live.kind))
             ]
-
-        def build() -> BoxedCall:
-            # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
-            with self.capture.generated.collecting():
-                return running(cut, {switch.piece: self.function_of(switch) for switch in switches})
-
-        # A graph without partitions runs as captured, without overhead.
-        return SwitchedGraph(live, switches, build if switches else lambda: live.eager)
+        return LiveCut(live, cut, switches)
 
     def function_of(self, switch: Switch) -> BoxedCall:
         """Return the function that the cut graph calls for a partition."""
-        return switch.as_function()
+        return switch.call
 
-    def cut_again(self, cut: SwitchedGraph) -> None:
+    def cut_again(self, live: LiveGraph) -> LiveCut:
         """Cut a graph again after a repair."""
         with compile_lock():
             self._numbering.restart_graphs()
-            new_cut = self._cut_live_graph(cut.live)
+            self.cuts[live] = self._cut_live_graph(live)
             self._cyclic = list(dict.fromkeys(self._cyclic))
-        cut.build, cut.switches = new_cut.build, new_cut.switches
+        return self.cuts[live]
 
     def select_regional(self, *, on: bool) -> None:
         """Run the cut graphs, or with ``on=False`` the graphs as captured, which is the variant ``aot_eager``."""
-        self._selected = on
-        for cut in self._switched_graphs:
-            self._select(cut)
+        (self.main or self).select(self if on else None)
 
-    def _select(self, cut: SwitchedGraph) -> None:
-        cut.live.implementation = cut.run if self._selected else cut.live.eager
+    def select(self, program: CutProgram | None) -> None:
+        """Run the cut graphs of ``program``, of this one or one beside it, or with None the graphs as captured."""
+        self.selected_program = program
+        self.capture.unsettle()
+        for live in list((program or self).cuts):
+            live.settled()  # now: no call that is timed waits for it
 
     @contextlib.contextmanager
     def selected(self) -> Iterator[None]:
         """Context manager: let calls run the cut graphs of this program, and those of the main program afterwards."""
         main = self.main or self
-        was_on = main._selected  # noqa: SLF001 - of the same class
+        before = main.selected_program
         self.select_regional(on=True)
         try:
             yield
         finally:
-            main.select_regional(on=was_on)
+            main.select(before)
 
     @property
     def switches(self) -> list[Switch]:
         """The switches of all partitions, graph by graph."""
-        return [switch for cut in self._switched_graphs for switch in cut.switches]
+        return [switch for cut in list(self.cuts.values()) for switch in cut.switches]
 
     # ----------------------------------------------------------------------------------------------------- compiling
 
@@ -306,7 +304,7 @@ class CutProgram:
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""
-        self._made, self._pieces = [], {}
+        self._made, self._pieces = {}, {}
         if self.main is not None:
             return
         self.capture.close()
@@ -461,7 +459,7 @@ class Program(CutProgram):
 
     def cut(self, plan: Plan, new: Frame | None = None) -> None:
         """Cut the graphs along ``plan`` at the next use; facts learned about the pieces are kept."""
-        switches = (switch for cut in self._made or () for switch in cut.switches)
+        switches = self.switches if self._made is not None else ()
         state = self._recorded_state
         self._learned |= {(state, switch.piece.content): facts for switch in switches if (facts := switch.learned)}
         super().cut(plan, new)
@@ -482,7 +480,7 @@ class Program(CutProgram):
                 self._has_unknown_layouts = True
         self.apply_artifacts()
 
-    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
+    def on_new_graph(self, frame: Frame, cut: LiveCut) -> None:
         """Record the partitions of a later call's graph, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
             switch.on_stale = _warn_of_stale
@@ -495,7 +493,6 @@ class Program(CutProgram):
                 stacklevel=stacklevel_of_caller(),
             )
         self._has_unknown_layouts = True  # of the backward, if the call never runs it
-        self._select(cut)
 
     def record_layouts(self) -> None:
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
@@ -510,12 +507,12 @@ class Program(CutProgram):
             return
         if self._recorded_state == state and not self._has_unknown_layouts and not self.capture.tracing.frozen:
             return
-        graphs_before = self._switched_graphs
+        graphs_before = self.cuts
         for switch in self.switches:
             switch.record()
         try:
-            with self._announced(), self.selected(), self.capture.call.restoring():
-                self.capture.call.run(self.capture.run)
+            with self.selected():
+                self._run_announced()
             if self._made is graphs_before:
                 for switch in self.switches:
                     switch.assume_if_unreached()
@@ -528,17 +525,16 @@ class Program(CutProgram):
     def trace_present_state(self) -> None:
         """Run the call once if its trace is of other settings or modes: Dynamo traces again if it guards on them."""
         if any(frame.state != self.capture.state for frame in self.capture.current_frames()):
-            with self._announced(), self.capture.call.restoring():
-                self.capture.call.run(self.capture.run)
+            self._run_announced()
             self.follow_trace()
 
-    @contextlib.contextmanager
-    def _announced(self) -> Iterator[None]:
-        """Context manager: a call traced again in the block is no surprise, and gives no warning."""
+    def _run_announced(self) -> None:
+        """Run the call once; that it is traced again is no surprise, and gives no warning."""
         main = self.main or self
         main.recording = True
         try:
-            yield
+            with self.capture.call.restoring():
+                self.capture.call.run(self.capture.run)
         finally:
             main.recording = False
 
@@ -578,16 +574,7 @@ class Program(CutProgram):
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever a new record of this program would differ."""
-        pieces = ((switch, switch.workpiece, switch.workpiece and switch.workpiece.weights) for switch in self.switches)
-        switches = [
-            (
-                piece and piece.inputs,
-                weights and (weights.digest, weights.are_unchanged),
-                switch.failure,
-                id(switch.refused),
-            )
-            for switch, piece, weights in pieces
-        ]
+        switches = [switch.revision() for switch in self.switches]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried_configs.values())))
         return self.plan, settings_text(), [graph.id for graph in self._graphs], store, switches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
@@ -126,6 +125,7 @@ class SwitchMode(Enum):
     """What the next call of a partition runs and checks."""
 
     EAGER = "run the eager piece"
+    OBSERVED = "run the eager piece after an observer has seen the inputs"
     RECORDING = "run the eager piece and record the layouts; the calls after it run eagerly"
     CHOOSING = "record the layouts, and run the artifact that is chosen for them, if any"
     TRYING = "run the artifact and check all it takes and returns; the calls after it are settled, or eager"
@@ -135,15 +135,13 @@ class SwitchMode(Enum):
 class Switch:
     """Chooses what runs a partition of the live callable; ``partition`` is its id, ``piece`` its graph.
 
-    ``mode`` says what the next call does, and ``implementation`` is the function that does it. The cut graph calls only
-    this function, so that a settled call costs no choice. It takes one argument list, which it empties. ``workpiece``
-    has the layouts seen in the last recorded eager run, or those of the trace if that run did not reach the partition;
-    None before. ``artifact`` is what calls run now, None for the eager piece. ``refused`` is an artifact that rejected
-    the inputs of a call or raised, ``refusal`` the reason; the partition stays eager. ``failure`` says why the layouts
-    could not be recorded; such a partition cannot be compiled. ``on_eager`` is called with the reason when calls run
-    eagerly although there is an artifact, and ``on_stale`` when its weights have changed. ``nodes`` are the records of
-    the graph that the partition was cut out of. ``are_inputs_guarded`` says that Dynamo has checked the inputs of that
-    graph before it runs.
+    The cut graph calls ``call``, which does what ``mode`` says. ``workpiece`` has the layouts seen in the last recorded
+    eager run, or those of the trace if that run did not reach the partition; None before. ``artifact`` is what calls
+    run now, None for the eager piece. ``refused`` is an artifact that rejected the inputs of a call or raised,
+    ``refusal`` the reason; the partition stays eager. ``failure`` says why the layouts could not be recorded; such a
+    partition cannot be compiled. ``on_eager`` is called with the reason when calls run eagerly although there is an
+    artifact, and ``on_stale`` when its weights have changed. ``nodes`` are the records of the graph that the partition
+    was cut out of. ``are_inputs_guarded`` says that Dynamo has checked the inputs of that graph before it runs.
     """
 
     def __init__(
@@ -162,7 +160,7 @@ class Switch:
             for place, node in enumerate(piece.input_nodes)
             if not (are_inputs_guarded and is_kept_by_caller(node))
         ]
-        self.mode, self.implementation = SwitchMode.EAGER, piece.eager
+        self.mode = SwitchMode.EAGER
         self.workpiece: Workpiece | None = None
         self.artifact: Artifact | None = None
         self.refused: Artifact | None = None
@@ -170,17 +168,25 @@ class Switch:
         self.failure: str | None = None
         self.on_eager: Callable[[str], None] = lambda _why: None
         self.on_stale: Callable[[Switch, str], None] = lambda _switch, _why: None
+        self._settled: BoxedCall = piece.eager
+        self._are_weights_unchanged: Callable[[Sequence[Any]], bool] | None = None
+        self._artifact_for_layouts: Callable[[], Artifact | None] = lambda: None
+        self._observe: Callable[[Sequence[Any]], object] = lambda _args: None
 
     @property
     def learned(self) -> Learned | None:
         """The facts learned about the piece; None before the first recorded run."""
-        workpiece = self.workpiece
-        if workpiece is None and self.failure is None:
+        work = self.workpiece
+        if work is None and self.failure is None:
             return None
-        layouts = None
-        if workpiece is not None:
-            layouts = workpiece.inputs, workpiece.outputs, workpiece.fingerprint, workpiece.weights
+        layouts = None if work is None else (work.inputs, work.outputs, work.fingerprint, work.weights)
         return Learned(layouts, self.failure, self.refused, self.refusal)
+
+    def revision(self) -> tuple[Any, ...]:
+        """Return a value that changes whenever a new record of the partition would differ."""
+        weights = self.workpiece and self.workpiece.weights
+        known = weights and (weights.digest, weights.are_unchanged)
+        return self.workpiece and self.workpiece.inputs, known, self.failure, id(self.refused)
 
     def adopt(self, learned: Learned) -> None:
         """Copy what another switch learned about an equal piece."""
@@ -193,31 +199,25 @@ class Switch:
         assert self.workpiece is not None  # noqa: S101 - see above
         return self.workpiece
 
-    def as_function(self) -> BoxedCall:
-        """Return the function to put into the cut graph."""
+    def call(self, args: list[Any]) -> Any:
+        """Run the partition on one argument list, which is emptied; a settled call costs no other call of Python."""
+        mode = self.mode
+        if mode is SwitchMode.SETTLED or mode is SwitchMode.TRYING:
+            if self._are_weights_unchanged is not None and not self._are_weights_unchanged(args):
+                return self._run_stale(args)
+            return self._settled(args) if mode is SwitchMode.SETTLED else self._run_checked(args)
+        if mode is SwitchMode.RECORDING:
+            return self._run_recording(args)
+        if mode is SwitchMode.CHOOSING:
+            return self._run_first(args)
+        if mode is SwitchMode.OBSERVED:
+            self._observe(args)
+        return self.piece.eager(args)
 
-        def piece(args: list[Any]) -> Any:
-            return self.implementation(args)
-
-        return piece
-
-    def _enter(self, mode: SwitchMode, implementation: BoxedCall) -> None:
-        self.mode, self.implementation = mode, implementation
-        if mode in (SwitchMode.TRYING, SwitchMode.SETTLED) and (weights := self.known_workpiece.weights) is not None:
-            self.implementation = self._with_weight_check(weights, implementation)
-
-    def _with_weight_check(self, weights: Weights, implementation: BoxedCall) -> BoxedCall:
-        """Return a function that runs an artifact while the weights of the call are unchanged."""
-        are_unchanged = weights.are_among()
-
-        def run(args: list[Any]) -> Any:
-            return implementation(args) if are_unchanged(args) else self._run_stale(weights, args)
-
-        return run
-
-    def _run_stale(self, weights: Weights, args: list[Any]) -> Any:
+    def _run_stale(self, args: list[Any]) -> Any:
         """Run the eager piece and record the new weights, for which there is no artifact yet."""
-        changed = [self.piece.inputs[place] for place in weights.changed_places(args)]
+        weights = self.known_workpiece.weights
+        changed = [] if weights is None else [self.piece.inputs[place] for place in weights.changed_places(args)]
         labels = [((node := self._nodes.get(name)) and node.label) or name for name in changed]
         self.artifact = None
         results = self._run_recording(args)
@@ -227,47 +227,43 @@ class Switch:
     @contextlib.contextmanager
     def running_eager(self, record: Callable[[Sequence[Any]], object]) -> Iterator[None]:
         """Context manager: let calls run the eager piece, after ``record`` was called with their inputs."""
-        implementation = self.implementation
-
-        def run(args: list[Any]) -> Any:
-            record(args)
-            return self.piece.eager(args)
-
-        self.implementation = run
+        mode = self.mode
+        self._observe, self.mode = record, SwitchMode.OBSERVED
         try:
             yield
         finally:
-            self.implementation = implementation
+            self.mode = mode
 
     def use_eager(self) -> None:
         """Send calls to the eager piece."""
-        self.artifact = None
-        self._enter(SwitchMode.EAGER, self.piece.eager)
+        self.artifact, self.mode = None, SwitchMode.EAGER
 
     def record(self) -> None:
         """Run the next call eagerly and record the layouts of its inputs and outputs."""
         self.artifact = self.failure = None
-        self._enter(SwitchMode.RECORDING, self._run_recording)
+        self.mode = SwitchMode.RECORDING
 
     def choose(self, artifact_for_layouts: Callable[[], Artifact | None]) -> None:
         """Record the layouts of the next call, and run the artifact that ``artifact_for_layouts`` returns, if any."""
         self.artifact = self.failure = None
-        self._enter(SwitchMode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
+        self._artifact_for_layouts = artifact_for_layouts
+        self.mode = SwitchMode.CHOOSING
 
     def use(self, artifact: Artifact) -> None:
         """Send calls to ``artifact``; the first call checks what it returns."""
-        self.artifact = artifact
-        self._enter(SwitchMode.TRYING, functools.partial(self._run_checked, artifact))
+        weights = self.known_workpiece.weights
+        self._are_weights_unchanged = None if weights is None else weights.are_among()
+        self.artifact, self.mode = artifact, SwitchMode.TRYING
 
     def _run_recording(self, args: list[Any]) -> Any:
         inputs, weights = self._describe_inputs(args)
         results = self.piece.eager(args)
         outputs = self._try_describe(lambda: layouts_of(results, self.piece.output_nodes))
         self._learn(inputs, outputs, weights)
-        self._enter(SwitchMode.EAGER, self.piece.eager)
+        self.mode = SwitchMode.EAGER
         return results
 
-    def _run_first(self, artifact_for_layouts: Callable[[], Artifact | None], args: list[Any]) -> Any:
+    def _run_first(self, args: list[Any]) -> Any:
         """Run the eager piece to learn the layouts of its outputs, then the artifact for the results.
 
         A piece that does more than compute, such as one with a collective or an op of a library, runs once: the layouts
@@ -279,16 +275,15 @@ class Switch:
         else:
             inputs, weights = self._describe_inputs(args)
             self._learn(inputs, traced_layouts(self.piece.output_nodes) or (), weights)
-        # Until it is chosen: choosing may raise.
-        self._enter(SwitchMode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
-        artifact = artifact_for_layouts()
+        self.mode = SwitchMode.CHOOSING  # until it is chosen: choosing may raise
+        artifact = self._artifact_for_layouts()
         if artifact is None:
             self.use_eager()
             return self.piece.eager(args) if results is None else results
         results = None  # freed: the artifact computes them again
         random_state.restore()
         self.use(artifact)
-        return self._run_checked(artifact, args)
+        return self._run_checked(args)
 
     def _describe_inputs(self, args: Sequence[Any]) -> tuple[tuple[Layout, ...] | None, Weights | None]:
         inputs = self._try_describe(lambda: layouts_of(args, self.piece.input_nodes))
@@ -319,8 +314,11 @@ class Switch:
             weights = self._try_describe(lambda: Weights.of(self.piece, values))
             self._learn(traced_layouts(self.piece.input_nodes), traced_layouts(self.piece.output_nodes) or (), weights)
 
-    def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
-        """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
+    def _run_checked(self, args: list[Any]) -> Any:
+        """Run the artifact for the first time, and choose the cheapest function for later calls."""
+        artifact = self.artifact
+        if artifact is None:  # another thread has refused it since
+            return self.piece.eager(args)
         if why := layout_problem(args, self.known_workpiece.inputs):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results, is_compiled = self._run_or_eager(artifact, args)
@@ -330,7 +328,8 @@ class Switch:
         wrong_outputs = [
             index for index, layout in enumerate(outputs) if not has_dtype_and_strides_of(results[index], layout)
         ]
-        self._enter(SwitchMode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
+        self._settled = self._settled_call(artifact, wrong_outputs, args)
+        self.mode = SwitchMode.SETTLED
         return self._relaid_results(results, wrong_outputs)
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
@@ -423,7 +422,7 @@ def standalone_call(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any
     switch = Switch(workpiece.piece, PartitionId("", 0))
     switch.workpiece = dataclasses.replace(workpiece, weights=None)  # recorded inputs may be copies of the weights
     switch.use(artifact)
-    switch.implementation(list(args))
+    switch.call(list(args))
     if switch.refusal is not None:  # what ran was the eager piece
         raise RegionCompileError(switch.refusal)
-    return switch.as_function()
+    return switch.call

@@ -92,14 +92,13 @@ def initial_program(
         UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; invalid configs in a plan
             file give diagnostics instead.
     """
-    if plan is None:
-        marked_plan, diagnostics = source_plan(capture.graphs)
-        return Program(capture, marked_plan.traced(capture.tracing)), tuple(diagnostics)
-    if isinstance(plan, Plan):
-        return Program(capture, plan.traced(capture.tracing)), ()
-    valid_plan, diagnostics = without_unknown_configs(plan.plan)
-    program = Program(capture, valid_plan.traced(capture.tracing))
-    if plan.explored is not None:
+    chosen, diagnostics = plan, list[Diagnostic]()
+    if chosen is None:
+        chosen, diagnostics = source_plan(capture.graphs)
+    elif isinstance(chosen, PlanFile):
+        chosen, diagnostics = without_unknown_configs(chosen.plan)
+    program = Program(capture, chosen.traced(capture.tracing))
+    if isinstance(plan, PlanFile) and plan.explored is not None:
         diagnostics += partition_differences(plan.explored, partitions(program))
         diagnostics += environment_difference(plan.explored, environment)
         diagnostics += mode_differences(plan.explored, capture.modes_of_calls())

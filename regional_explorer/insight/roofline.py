@@ -227,12 +227,8 @@ def _in_float64(value: Any) -> Any:
 def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
     """Run the captured graphs once, ops that Inductor decomposes in both forms, and return the differences per op."""
     program, differences = variants.program, dict[str, _DifferenceSoFar]()
-    program.select_regional(on=False)
-    try:
-        with program.capture.running(lambda live: _ComparingInterpreter(live.gm, differences).boxed_run):
-            run_once(variants.call, program.capture.run)
-    finally:
-        program.select_regional(on=True)
+    with program.capture.running(lambda live: _ComparingInterpreter(live.gm, differences).boxed_run):
+        run_once(variants.call, program.capture.run)
     rows = (
         OpDifference(
             op,

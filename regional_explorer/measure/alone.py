@@ -64,11 +64,11 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
             first_runs[kind] = switch, copied_tensors(args, storages) if several_graphs else tuple(args)
 
     def recording_graph(live: LiveGraph) -> BoxedCall:
-        implementation = live.implementation
+        run_settled = live.settled()
 
         def run(args: list[Any]) -> Any:
             graphs_run.add(live.id)
-            return implementation(args)
+            return run_settled(args)
 
         return run
 

@@ -123,13 +123,10 @@ def benchmark(
     if run.cancelled():
         return False
     timed_calls = [variants.get(name) for name in ready]
-    try:
-        with variants.call.restoring():
-            rounds = results.rounds = measure_rounds(
-                timed_calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.rounds
-            )
-    finally:
-        variants.program.select_regional(on=True)
+    with variants.program.selected(), variants.call.restoring():
+        rounds = results.rounds = measure_rounds(
+            timed_calls, budget_s, context, baseline=VariantName.EAGER, earlier=results.rounds
+        )
     timings = timings_of(rounds, *results.verdicts)
     results.timings = [*_without_verdict(timings, variants.traced_since(traces), variants.given_up())]
     results.conditions = conditions_of(rounds, context.environment)
@@ -254,7 +251,6 @@ def _numerics_rows(
     variants: Variants, name: VariantName, reference: Reference, run: Run, results: BenchmarkResults
 ) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
-    variants.select(name)
     random_switches = [switch for switch in program.switches if switch.piece.is_random]
     has_other_numbers = call.is_random and _has_other_random_numbers(program, name, random_switches)
 
@@ -262,7 +258,8 @@ def _numerics_rows(
         with program.using_twins(random_switches if config else [], config):
             return with_confirmed_failures(lambda: compare_results(name, run_once(call, function), reference, note))
 
-    try:
+    with program.selected():
+        variants.select(name)
         if has_other_numbers:  # a second call and rounding do not explain that
             rows = compare_results(name, run_once(call, function), dataclasses.replace(reference, moves=None))
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
@@ -271,8 +268,6 @@ def _numerics_rows(
         if name is VariantName.REGIONAL and random_switches:
             return rows_with_eager_random_numbers(rows_under, (switch.piece.gm for switch in random_switches))
         return rows_under({}, "")
-    finally:
-        program.select_regional(on=True)
 
 
 OTHER_NUMBERS = "Inductor draws its own random numbers"

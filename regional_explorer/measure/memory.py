@@ -72,12 +72,9 @@ def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | N
 
 def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
     """Return the peak memory of a variant, from as many calls as an interval needs, unless they take too long."""
-    timed_call.select()
-    try:
-        with variants.call.restoring():
-            return measure_peak(timed_call.name, lambda: timed_call.stamps_of_call(CpuClock()), gauge, limit_s)
-    finally:
-        variants.program.select_regional(on=True)
+    with variants.program.selected(), variants.call.restoring():
+        timed_call.select()
+        return measure_peak(timed_call.name, lambda: timed_call.stamps_of_call(CpuClock()), gauge, limit_s)
 
 
 def measure_peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:

@@ -15,6 +15,7 @@ import torch
 from msgspec import structs
 from torch import fx
 
+from regional_explorer.capture.live_graph import GraphState
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for, overhead_s
@@ -25,7 +26,7 @@ from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint, writes_inputs
+from regional_explorer.torch_api.graphs import boxed, size_hint, writes_inputs
 from regional_explorer.torch_api.hidden_state import storage_key
 
 _FORWARD_SPANS = (
@@ -171,34 +172,29 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
         for timer in stamped.timers.values():
             timer.calls.append([])
 
-    def select(implementations: Mapping[str, BoxedCall]) -> None:
+    def select(*, stamps: bool) -> None:
         for timer in stamped.timers.values():
             timer.calls.clear()
         aot_eager.select()
         for live in capture.live:
-            live.implementation = implementations.get(live.id, live.implementation)
+            if stamps and live.id in stamped.timers:
+                live.enter(GraphState.REPLACED, stamped.timers[live.id].run)
 
-    try:
-        with variants.call.restoring(), capture.running(lambda live: live.implementation):
-            aot_eager.select()
-            eager = {live.id: live.implementation for live in capture.live}
-            timers = {graph: timer.run for graph, timer in stamped.timers.items()}
-            calls = (
-                variants.get(VariantName.EAGER),
-                replace(aot_eager, select=lambda: select(eager)),
-                replace(aot_eager, name=STAMPED, select=lambda: select(timers), before=before, parts=stamped.parts),
-            )
-            rounds = run_rounds(
-                calls,
-                budget_s,
-                baseline="",
-                first_calls=1,
-                clock=clock,
-                context=steady,
-                between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
-            )
-    finally:
-        variants.program.select_regional(on=True)
+    with variants.program.selected(), variants.call.restoring():
+        calls = (
+            variants.get(VariantName.EAGER),
+            replace(aot_eager, select=lambda: select(stamps=False)),
+            replace(aot_eager, name=STAMPED, select=lambda: select(stamps=True), before=before, parts=stamped.parts),
+        )
+        rounds = run_rounds(
+            calls,
+            budget_s,
+            baseline="",
+            first_calls=1,
+            clock=clock,
+            context=steady,
+            between=lambda: rates.measure([_copy_work(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
+        )
     if rounds.dropped:
         raise MeasureError(" ".join(rounds.dropped.values()))
     if STAMPED not in rounds.parts:

@@ -301,7 +301,7 @@ def _unwritten_inputs(gm: fx.GraphModule) -> frozenset[str]:
     return frozenset(node.name for node in gm.graph.find_nodes(op="placeholder") if storage_id(node) not in written)
 
 
-def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
+def built(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
     """Return the cut graph, ``with_calls``, as a function of one argument list, which it empties."""
     return _direct_call(cut, calls) or boxed(with_calls(cut, calls))
 

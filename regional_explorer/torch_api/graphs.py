@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import sympy
 import torch
@@ -84,6 +84,7 @@ def inductor_keeps_random_order() -> bool:
 
 
 BoxedCall = Callable[[list[Any]], Any]
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def boxed(gm: fx.GraphModule) -> BoxedCall:
@@ -93,8 +94,8 @@ def boxed(gm: fx.GraphModule) -> BoxedCall:
     return gm.forward
 
 
-def declare_boxed(call: BoxedCall) -> BoxedCall:
-    """Return ``call``, which AOTAutograd now gives one argument list to empty."""
+def declare_boxed(call: _Call) -> _Call:
+    """Return ``call``, a function or a method, which AOTAutograd now gives one argument list to empty."""
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
 

@@ -119,10 +119,8 @@ class LiveBench:
         with self._turn(timed), self.variants.program.capture.generated.collecting():
             captures = [self.variants.program.capture, *(programs[0].capture for programs in self._programs.values())]
             self._frames = {capture: len(capture.frames) for capture in captures}
-            try:
+            with self.variants.program.selected():
                 yield
-            finally:
-                self.variants.program.select_regional(on=True)
 
     # ---------------------------------------------------------------------------------------------------------- plans
 
@@ -383,7 +381,6 @@ class LiveBench:
             for key in program.store.artifacts.keys() - kept_keys:
                 del program.store.artifacts[key]
             self.free(())
-            program.select_regional(on=True)
 
     def _run_untimed(self, work: Callable[[], T]) -> T:
         return self.context.run.threads.run_untimed(work)

@@ -229,10 +229,10 @@ def test_nan_passes_without_asserts_and_a_size_assert_error_names_the_input():
     ex.configure("r", "size asserts").compile()
     (switch,) = ex.live.program.switches
     with pytest.raises(rx.RegionAssertionError, match=r"Region 'r'.*a size assert failed: .*It is about '"):
-        switch.implementation([torch.rand(4, 8).t()])
+        switch.call([torch.rand(4, 8).t()])
     ex.configure("r", dict.fromkeys(ex.plan["r"].config, rx.DEFAULT)).compile()
     (switch,) = ex.live.program.switches
-    switch.implementation([torch.rand(4, 8).t()])  # runs eagerly
+    switch.call([torch.rand(4, 8).t()])  # runs eagerly
 
 
 @compiles

@@ -108,7 +108,7 @@ def test_an_input_assert_is_reported_as_refused_inputs(config):
     ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(8, 4),)).mark("r", ops="*").configure("r", config)
     ex.compile()
     (switch,) = ex.live.program.switches
-    switch.implementation([torch.randn(4, 8).t()])
+    switch.call([torch.randn(4, 8).t()])
     assert switch.refusal.startswith("the compiled code refused its inputs: expected size 8==8")
     assert "Error in op" not in switch.refusal
 
@@ -123,7 +123,7 @@ def test_errors_other_than_asserts_keep_their_type():
         raise torch.OutOfMemoryError("the device is full\nsecond line")
 
     switch.use(replace(switch.artifact, call=full))
-    switch.implementation([torch.randn(8, 4)])
+    switch.call([torch.randn(8, 4)])
     assert switch.refusal == "the compiled code raised OutOfMemoryError: the device is full"
 
 

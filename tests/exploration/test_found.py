@@ -112,7 +112,7 @@ def test_code_for_other_dtypes_is_not_called():
     ex.live.program.record_layouts()
     switch.use(Artifact("key", lambda *_: pytest.fail("called"), "", {}, ArtifactCompile(0.0, CacheResult.MISS)))
     whole = torch.ones(4, dtype=torch.int32)
-    assert torch.equal(switch.implementation([whole])[0], whole.sin())
+    assert torch.equal(switch.call([whole])[0], whole.sin())
     assert "compiled for other dtypes than torch.int32" in switch.refusal
 
 

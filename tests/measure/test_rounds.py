@@ -873,7 +873,7 @@ def test_memory_is_read_in_a_part_of_the_budget(
     monkeypatch.setattr(time, "perf_counter", clock.now)
     monkeypatch.setattr(benchmark, "gauge_for", lambda _device: FakeGauge(*[64] * 99))
     variants: Any = SimpleNamespace(
-        call=SimpleNamespace(restoring=nullcontext), program=SimpleNamespace(select_regional=Mock())
+        call=SimpleNamespace(restoring=nullcontext), program=SimpleNamespace(selected=nullcontext)
     )
     calls = [TimedCall(name, partial(clock.spend, call_s)) for name, call_s in calls_s.items()]
     rounds = run_rounds(calls, budget_s, clock=clock)
