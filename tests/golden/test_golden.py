@@ -61,9 +61,16 @@ def readable(html: str) -> str:
     return re.sub(r"(?<=.)(?=<(?!/))", "\n", html)
 
 
+def notebook_beside_page(results: SavedSession) -> str:
+    """Return the lines of the notebook's view that the page lacks: all others stand in its snapshot."""
+    in_page = set(readable(page_html(results.session)).splitlines())
+    lines = readable(results._repr_mimebundle_()["text/html"]).splitlines()
+    return "\n".join(line for line in lines if line not in in_page)
+
+
 VIEWS: dict[str, Callable[[SavedSession], str]] = {
     "report.txt": lambda results: session_text(results.session, width=100),
-    "notebook.html": lambda results: readable(results._repr_mimebundle_()["text/html"]),
+    "notebook.html": notebook_beside_page,
     "page.html": lambda results: readable(page_html(results.session)),
     "panel.html": panel_tables,
     "picture.svg": picture,
