@@ -56,6 +56,7 @@ BROKEN_PLAN_CODES = frozenset(
 def json_fields(record: Any) -> dict[str, Any]:
     """Return the fields of a record as JSON values; a figure is its value, beside the ends ``low`` and ``high``."""
     fields: dict[str, Any] = structs.asdict(record) if isinstance(record, Record) else asdict(record)
+    fields.pop("verdict_speedup", None)  # the verdict is said, and one interval per figure is enough
     for name in fields.keys() & {"speedup", "slowdown"}:
         figure = fields[name]
         fields |= {name: figure and figure.value, "low": figure and figure.low, "high": figure and figure.high}

@@ -227,12 +227,12 @@ class Switch:
     @contextlib.contextmanager
     def running_eager(self, record: Callable[[Sequence[Any]], object]) -> Iterator[None]:
         """Context manager: let calls run the eager piece, after ``record`` was called with their inputs."""
-        mode = self.mode
-        self._observe, self.mode = record, SwitchMode.OBSERVED
+        before = self.mode, self._observe
+        self.mode, self._observe = SwitchMode.OBSERVED, record
         try:
             yield
         finally:
-            self.mode = mode
+            self.mode, self._observe = before  # ``record`` holds the inputs
 
     def use_eager(self) -> None:
         """Send calls to the eager piece."""

@@ -227,7 +227,9 @@ class ArtifactKernelTimes(Record, frozen=True):
     def unknown(self) -> str:
         """Why it is not known how long the kernels take; empty if each has an interval."""
         figures = [self.between, self.around, *(kernel.seconds for kernel in self.kernels if kernel is not None)]
-        return self.problem or next((figure.why or "no interval" for figure in figures if figure.bounds is None), "")
+        busy = "the machine was too busy" if self.noise.is_too_much else ""
+        unbounded = (figure.why or "no interval" for figure in figures if figure.bounds is None)
+        return self.problem or busy or next(unbounded, "")
 
     @property
     def is_measurable(self) -> bool:

@@ -144,7 +144,7 @@ def timings_table(session: Session) -> Table[Timing]:
 
 def _timed_name(timing: Timing) -> str:
     """Return the name of a variant, with a note if an earlier run has timed it."""
-    return f"{word(timing.variant)} (of {AN_EARLIER_RUN})" if timing.earlier else variant(timing.variant)
+    return clean(f"{word(timing.variant)} (of {AN_EARLIER_RUN})") if timing.earlier else clean(variant(timing.variant))
 
 
 def run_time_tables(session: Session) -> list[Table[Timing]]:

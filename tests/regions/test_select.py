@@ -219,7 +219,7 @@ def test_the_error_of_marking_an_eager_module_names_the_break(tmp_path):
         ex.mark("r", modules="uq")
     ex.plan = programs.plan_of(r="norm")
     (empty,) = [found for found in ex.diagnostics if found.code == "region-empty"]
-    assert "match nothing in this call. Module 'norm' (BatchNorm1d) runs eagerly" in empty.message
+    assert "match nothing in this call. Ops of module 'norm' (BatchNorm1d) run eagerly" in empty.message
     assert rx.load(ex.save(tmp_path / "session.json")).session.breaks == ex.session.breaks
 
 
