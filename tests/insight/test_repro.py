@@ -131,19 +131,24 @@ def scripts(layers):
     return {**found, "a wrong result": found["a module"].replace("\nif __name__ ==", WRONG)}
 
 
-@pytest.fixture(scope="module")
-def outputs(scripts, tmp_path_factory):
-    return dict(zip(scripts, outputs_of(scripts.values(), tmp_path_factory.mktemp("repro")), strict=True))
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_script_runs_with_torch_alone(outputs, name):
-    assert outputs[name].strip() == "done"
-
-
-def test_a_script_raises_if_compiled_and_eager_results_differ(scripts, outputs):
-    assert "Bad accuracy detected" in outputs["a wrong result"]
-    assert "accuracy=False" in scripts["random"]  # the two draw different numbers
+def test_scripts_run_with_torch_alone(scripts, tmp_path, subtests):
+    """One test, as the scripts take a minute: with several, each process of a run would run them."""
+    outputs = dict(zip(scripts, outputs_of(scripts.values(), tmp_path), strict=True))
+    for name in RIGHT:
+        with subtests.test(name):
+            assert outputs[name].strip() == "done"
+    with subtests.test("a script raises if compiled and eager results differ"):
+        assert "Bad accuracy detected" in outputs["a wrong result"]
+        assert "accuracy=False" in scripts["random"]  # the two draw different numbers
+    with subtests.test("the script of a failing region raises its error"):
+        ex = rx.explore(does_not_compile, (torch.randn(4, 4),))
+        ex.compile()
+        found = only(ex, "region-failed")
+        error = re.search(r"Inductor raised (\w+)", found.message)
+        assert error is not None
+        assert "Traceback" in outputs["a failure"]
+        assert error[1] in outputs["a failure"]
+        assert found.message.splitlines()[-1] in outputs["a failure"]
 
 
 def test_scripts_have_the_config_settings_and_name_of_their_partition(layers, scripts):
@@ -168,17 +173,6 @@ def test_the_graph_is_what_inductor_gets(scripts):
     assert "aten.var_mean" in forward
     assert "native_layer_norm" not in forward
     assert ["'is_backward': True" in script for script in (forward, backward)] == [False, True]
-
-
-def test_the_repro_of_a_failing_region_raises_its_error(outputs):
-    ex = rx.explore(does_not_compile, (torch.randn(4, 4),))
-    ex.compile()
-    found = only(ex, "region-failed")
-    error = re.search(r"Inductor raised (\w+)", found.message)
-    assert error is not None
-    assert "Traceback" in outputs["a failure"]
-    assert error[1] in outputs["a failure"]
-    assert found.message.splitlines()[-1] in outputs["a failure"]
 
 
 def calls_an_operator_of_the_user(x):
