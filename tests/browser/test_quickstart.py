@@ -52,10 +52,11 @@ def test_the_panel_shows_the_measured_times(notebook: Lab, panel: Explorer) -> N
     expect(bar.first).to_be_visible(timeout=WAIT_MS)
     panel.expect_idle()
     for region in ("attention", "mlp", "loss"):
+        panel.expect_measured(region)
         times = panel.row(region).locator(".rxt-time")
-        expect(times).to_contain_text(re.compile(r"→.*(µs|ms).*\d×.*\d–\d"))
-        figure, interval = box_of(times.locator("span", has_text="×")), box_of(times.locator("small"))
-        assert interval["x"] - figure["x"] - figure["width"] > 4
+        if interval := times.locator("small").all():  # a noisy region has none
+            figure = box_of(times.locator("span", has_text="×"))
+            assert box_of(interval[0])["x"] - figure["x"] - figure["width"] > 4
     save_picture(notebook, "quickstart-panel", panel, ".rx-compare")
     panel.pick("mlp")
     panel.graph.button("Fit the graph to the view").click()
