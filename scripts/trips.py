@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import CodeType, FrameType
@@ -93,7 +93,7 @@ def trips() -> dict[str, Trip]:
         }
         counts = {}
         for name, action in actions.items():
-            with recording() as functions, redirect_stdout(StringIO()):
+            with recording() as functions, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 action()
             counts[name] = Trip(len({code.co_filename for code in functions}), len(functions))
     return counts

@@ -144,7 +144,10 @@ def timings_table(session: Session) -> Table[Timing]:
 
 def _timed_name(timing: Timing) -> str:
     """Return the name of a variant, with a note if an earlier run has timed it."""
-    return clean(f"{word(timing.variant)} (of {AN_EARLIER_RUN})") if timing.earlier else clean(variant(timing.variant))
+    if timing.earlier:
+        return clean(f"{word(timing.variant)} (of {AN_EARLIER_RUN})")
+    name = variant(timing.variant)
+    return name if isinstance(name, VariantName) else clean(name)
 
 
 def run_time_tables(session: Session) -> list[Table[Timing]]:
