@@ -112,9 +112,10 @@ def without_widgets(notebook: NotebookNode) -> NotebookNode:
     return copy
 
 
-def without_kernel_folders(text: str) -> str:
-    """Return a notebook's text without the temporary folder that cells lie in: it differs in each run."""
-    return re.sub(re.escape(tempfile.gettempdir()) + r"/ipykernel_\d+/", "", text)
+def without_machine_paths(text: str) -> str:
+    """Return a notebook's text without the temporary folder that cells lie in, and without the path of this clone."""
+    text = re.sub(re.escape(tempfile.gettempdir()) + r"/ipykernel_\d+/", "", text)
+    return text.replace(f"{ROOT}/", "")
 
 
 def is_bare_widget(output: NotebookNode) -> bool:
@@ -153,7 +154,7 @@ def run_and_save(path: Path, build: Path, *, write: bool) -> bool:
         say(f"\n{failure}\nA cell failed; what ran until then is in {page}.")
         return False
     if write:
-        path.write_text(without_kernel_folders(nbformat.writes(without_widgets(notebook))) + "\n", encoding="utf-8")
+        path.write_text(without_machine_paths(nbformat.writes(without_widgets(notebook))) + "\n", encoding="utf-8")
     say(f"\n{tables}\nThe whole notebook, with its drawings: {page}")
     if tables:
         say("What the tables mean: docs/start.md, under 'Read the result'. To go on from here: make lab")
