@@ -116,11 +116,10 @@ def test_a_torch_compile_that_is_not_right_is_no_rival_and_no_answer(
 ) -> None:
     change_torch_compile(change)
     with rx.explore(softmax, (torch.rand(8, 8, requires_grad=True),)) as ex:
-        found = ex.tune(SECONDS, keys=[], ledger=ledger)
+        found = ex.tune(SECONDS, keys=[], ledger=ledger, max_compile_s=1e-9)  # so no plan wins on a quiet machine
         full = found.record.by_title[TORCH_COMPILE]
         assert (full.outcome, full.final, full.time_s) == (outcome, False, None)
-        assert found.record.rival == EAGER
-        assert found.record.answer != TORCH_COMPILE
+        assert (found.record.answer, found.record.rival) == (EAGER, EAGER)
         assert said in " ".join(str(found).split())
 
 
@@ -133,16 +132,17 @@ def test_a_wrong_torch_compile_is_told_whatever_was_measured_first(
     with torch.no_grad(), rx.explore(softmax, (torch.rand(8, 8),), plan=rx.Plan()) as ex:
         for step in order.split(", "):
             if step == "search":
-                assert ex.tune(SECONDS, keys=[], ledger=ledger).record.answer != TORCH_COMPILE
+                found = ex.tune(SECONDS, keys=[], ledger=ledger, max_compile_s=1e-9)  # so no plan wins
+                assert found.record.answer == EAGER
             elif step == "mark":
                 ex.mark("all", ops="*")
             else:
                 ex.benchmark(["eager", "full"], SECONDS)
-        assert TORCH_COMPILE not in {bar.word for bar in bars_of(ex.session) if bar.seconds}
+        assert {bar.word for bar in bars_of(ex.session) if bar.seconds} <= {EAGER}
         full = answer_of(ex.session).speed(VariantName.FULL, VariantName.EAGER)
         assert full is None or full.speedup is None
+        assert "× as fast" not in shown(ex)
         assert "Use torch.compile" not in shown(ex)
-        assert "as fast as torch.compile" not in shown(ex)
 
 
 @pytest.mark.compiles
@@ -194,7 +194,8 @@ def test_the_command_line_says_that_torch_compile_is_wrong(
 ) -> None:
     change_torch_compile(halve)
     (tmp_path / "program.py").write_text("import torch\nx = torch.rand(8, 8)\ndef f(x): return (x * 2).softmax(-1)\n")
-    cli.main(["tune", str(tmp_path / "program.py"), "f(x)", "--budget", "0.5", "--quiet"])
+    code = cli.main(["tune", str(tmp_path / "program.py"), "f(x)", "--budget", "0.01", "--quiet"])
+    assert code == cli.EXIT_NO
     assert "torch.compile gives wrong results on this call: output" in " ".join(capsys.readouterr().out.split())
 
 
