@@ -49,7 +49,7 @@ def whole_rows(budget_s: float = 60.0) -> Iterator[Row]:
         with inductor_config.patch(custom_partitioner_fn=full_partitioner):
             full = torch.compile(model)
             torch.autograd.grad(full(ids), leaves)
-        ex = rx.explore(model, (ids,), partitioner=name)
+        ex = rx.explore(model, (ids,), tracing=rx.Tracing(name))
         ex.mark("all", ops="*")
         what = f"a step of a GPT of {BLOCKS} blocks, every op marked: {len(ex.partitions)} partitions"
         steps = training_steps({"ours": ex.compiled, "full": full}, ids, leaves, budget_s)

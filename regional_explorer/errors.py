@@ -339,7 +339,7 @@ def sendable(text: str) -> str:
 # -------------------------------------------------------------------- rx.explore with its arguments in the wrong places
 
 
-EXPLORE_OPTIONS = ("grad", "dynamic", "plan", "partitioner", "joint_passes", "decompositions", "frozen")
+EXPLORE_OPTIONS = ("grad", "dynamic", "plan", "tracing")
 """The keywords of ``rx.explore`` besides the arguments of the call."""
 
 

@@ -25,7 +25,7 @@ from regional_explorer.errors import InvalidArgumentError, check_callable, check
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.plan import Plan, Region, Tracing
 from regional_explorer.record.plan_file import (
     environment_difference,
     mode_differences,
@@ -41,10 +41,7 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     plan: Plan | str | Path | None = None,
     *,
     strict: bool | str = False,
-    partitioner: str | None = None,
-    joint_passes: bool | None = None,
-    decompositions: bool | None = None,
-    frozen: bool | None = None,
+    tracing: Tracing | None = None,
     artifacts: str | Path | None = None,
     trust_artifacts: bool = False,
     ranges: bool = False,
@@ -62,11 +59,8 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
         strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly;
             and at once if the file of the plan says that its results were wrong. With ``"environment"`` also if torch,
             the device or the number of threads is not that of the exploration.
-        partitioner: as in ``rx.explore``, like the next three; by default as the plan says.
-        joint_passes: whether Inductor's joint-graph passes run before the split.
-        decompositions: whether ops are decomposed before autograd.
-        frozen: whether the weights of an inference are constants of the regions. A call that takes gradients is then an
-            error, and a region whose weights have changed runs eagerly from then on, which is reported.
+        tracing: how calls are traced, instead of as the plan says. With frozen weights a call that takes gradients is
+            an error, and a region whose weights have changed runs eagerly from then on, which is reported.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
             whose code you would not run. If the plan lists its artifacts, only those are loaded.
@@ -86,11 +80,7 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
-    backend = PlannedBackend(
-        BackendOptions(
-            plan, strict, partitioner, joint_passes, decompositions, frozen, artifacts, trust_artifacts, ranges
-        )
-    )
+    backend = PlannedBackend(BackendOptions(plan, strict, tracing, artifacts, trust_artifacts, ranges))
     compiled = compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)
     backend.watch(compiled)
     return compiled

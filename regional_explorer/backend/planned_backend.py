@@ -43,7 +43,7 @@ from regional_explorer.errors import (
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.graph import Graph, GraphKind
-from regional_explorer.record.plan import AS_UPSTREAM, Direction, Plan, Tracing
+from regional_explorer.record.plan import AS_UPSTREAM, Direction, Plan, Tracing, checked_tracing
 from regional_explorer.record.plan_file import (
     ExplorationRecord,
     environment_difference,
@@ -303,19 +303,15 @@ class BackendOptions:
     """The options of ``rx.compile``, and of ``torch.compile(..., options=...)`` with this backend.
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
-    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. How calls
-    are traced (``partitioner``, ``joint_passes``, ``decompositions``, ``frozen``) is by default as the plan says.
-    ``artifacts`` is a directory that compiled partitions are loaded from and saved in; if the plan lists its artifacts,
-    only those are loaded, and nothing from a directory that others may write to, unless ``trust_artifacts``. With
-    ``ranges`` a profiler shows the regions.
+    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. Calls are
+    traced as the plan says unless ``tracing`` is given. ``artifacts`` is a directory that compiled partitions are
+    loaded from and saved in; if the plan lists its artifacts, only those are loaded, and nothing from a directory that
+    others may write to, unless ``trust_artifacts``. With ``ranges`` a profiler shows the regions.
     """
 
     plan: Plan | str | Path | None = None
     strict: bool | str = False
-    partitioner: str | None = None
-    joint_passes: bool | None = None
-    decompositions: bool | None = None
-    frozen: bool | None = None
+    tracing: Tracing | None = None
     artifacts: str | Path | None = None
     trust_artifacts: bool = False
     ranges: bool = False
@@ -343,18 +339,9 @@ class BackendOptions:
         )
         if not isinstance(self.strict, bool) and self.strict != "environment":
             raise InvalidArgumentError(f"strict={shown_value(self.strict)}: give True, False or 'environment'.")
-        self.tracing_under(AS_UPSTREAM)
+        checked_tracing(self.tracing, AS_UPSTREAM)
         check_flag("trust_artifacts", self.trust_artifacts)
         check_flag("ranges", self.ranges)
-
-    def tracing_under(self, of_plan: Tracing) -> Tracing:
-        """Return how calls are traced under a plan: as the plan says, but for these options."""
-        return of_plan.changed(
-            partitioner=self.partitioner,
-            joint_passes=self.joint_passes,
-            decompositions=self.decompositions,
-            frozen=self.frozen,
-        )
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.finding(
@@ -414,7 +401,7 @@ class PlannedBackend:
         folder, trusted = None, options.trust_artifacts
         if options.artifacts is not None:
             folder = folder_at(options.artifacts, listed=None if trusted else listed or None, is_trusted=trusted)
-        tracing = options.tracing_under(plan.tracing if plan else AS_UPSTREAM)
+        tracing = checked_tracing(options.tracing, plan.tracing if plan else AS_UPSTREAM)
         self.traced = TracedGraphs(tracing)
         self.program = PlannedProgram(
             self.traced,

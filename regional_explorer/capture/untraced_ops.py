@@ -64,7 +64,7 @@ def trace_error(
     alike = _fails_alike(call, cause, dynamic=dynamic)
     remedies = []
     if alike is False and tracing.partitioner == "default":
-        remedies.append("partitioner='min_cut' splits forward from backward as torch.compile does")
+        remedies.append("tracing=rx.Tracing('min_cut') splits forward from backward as torch.compile does")
     if was_raised_in_subgraph(cause):
         remedies.append("the function without the decorator nested_compile_region: its body is then part of the graph")
     place = "this line" if where else "what torch names"

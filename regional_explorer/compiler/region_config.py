@@ -119,7 +119,7 @@ GLOBAL: Mapping[str, str] = {
 """Keys that cannot be set for one region, each with the reason; ``_refusal_reason`` refuses further keys."""
 
 INERT_KEYS: Mapping[str, str] = {
-    "freezing": "only frozen=True of rx.explore makes weights constants, for all regions",
+    "freezing": "only rx.Tracing(frozen=True, …) makes weights constants, for all regions",
     "freezing_discard_parameters": "your own weights are never discarded",
     "triton.autotune_at_compile_time": "standalone_compile sets it itself",
 }

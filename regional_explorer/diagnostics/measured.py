@@ -212,15 +212,14 @@ def pattern_diagnostics(session: Session) -> list[Diagnostic]:
     ]
     if not lost or not session.partitions:
         return []
-    tracing = session.plan.tracing
-    options = {name: True for name in ("joint_passes", "decompositions") if not getattr(tracing, name)}
+    tracing = replace(session.plan.tracing, joint_passes=True, decompositions=True)
     larger = "a larger region, so that no border cuts through a pattern"
-    retrace = Action(ActionKind.RETRACE, options=options), f" looks for them before regions are cut. Or mark {larger}."
+    retrace = Action(ActionKind.RETRACE, tracing=tracing), f" looks for them before regions are cut. Or mark {larger}."
     return [
         DiagnosticCode.PATTERN_LOST.finding(
             "These patterns matched in torch.compile, but neither in the trace nor in a region: "
             f"{listing(lost, MOST_ADVISED)}.",
-            remedy=retrace if options else f"Mark {larger}.",
+            remedy=f"Mark {larger}." if tracing == session.plan.tracing else retrace,
         )
     ]
 

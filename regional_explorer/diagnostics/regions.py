@@ -214,7 +214,7 @@ def _shrunk_by_folding(evidence: Evidence, region: str, folds: list[FoldedOp]) -
         graph=graph_id,
         at=sorted({name for place, name in kept if place == graph_id}),
         where=evidence.dynamo_nodes(origin for fold in folds for origin in (fold.origin, fold.into_origin)),
-        remedy="Explore with partitioner='default', or compute the shared value once, in the region it should be in."
+        remedy="Explore with the default partitioner, or compute the shared value once, in the region it should be in."
         if evidence.min_cut
         else "Compute the shared value once, in the region it should be in.",
         severity=Severity.WARNING,

@@ -57,7 +57,7 @@ from regional_explorer.record.expected import expected_plan_s
 from regional_explorer.record.files import load_plan_file, save_plan
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.partition import Preview, State
-from regional_explorer.record.plan import AS_UPSTREAM, CutRule, Plan, Tracing, the_region
+from regional_explorer.record.plan import AS_UPSTREAM, CutRule, Plan, Tracing, checked_tracing, the_region
 from regional_explorer.record.plan_file import ExplorationRecord, PlanFile
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean
@@ -204,10 +204,7 @@ class Exploration(Edits, Results):
         self,
         *,
         dynamic: bool | None = None,
-        partitioner: str | None = None,
-        joint_passes: bool | None = None,
-        decompositions: bool | None = None,
-        frozen: bool | None = None,
+        tracing: Tracing | None = None,
         run: Run = PLAIN_RUN,
     ) -> Self:
         """Trace the call again, with other shapes or in another way, under the same regions.
@@ -219,10 +216,7 @@ class Exploration(Edits, Results):
 
         Args:
             dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
-            partitioner: as in ``rx.explore``, and so are the next three arguments; by default they stay the same.
-            joint_passes: whether Inductor's joint-graph passes run before the split.
-            decompositions: whether ops are decomposed before autograd.
-            frozen: whether the weights of an inference are constants of the regions.
+            tracing: how the call is traced; None for the same way as before.
             run: can be cancelled before and after the trace; then the exploration stays as it is.
 
         Raises:
@@ -232,10 +226,8 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("dynamic", dynamic, optional=True)
-        tracing = self.plan.tracing.changed(
-            partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions, frozen=frozen
-        )
-        self._retrace(tracing, lambda plan: plan.traced(tracing), run, dynamic=dynamic)
+        way = checked_tracing(tracing, self.plan.tracing)
+        self._retrace(way, lambda plan: plan.traced(way), run, dynamic=dynamic)
         return self
 
     def _retrace(
@@ -829,7 +821,7 @@ def _plan_warnings(session: Session) -> list[Diagnostic]:
 
 
 @user_facing
-def explore(  # noqa: PLR0913 - options by keyword
+def explore(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -837,10 +829,7 @@ def explore(  # noqa: PLR0913 - options by keyword
     grad: bool | None = None,
     dynamic: bool | None = None,
     plan: Plan | str | Path | None = None,
-    partitioner: str | None = None,
-    joint_passes: bool | None = None,
-    decompositions: bool | None = None,
-    frozen: bool | None = None,
+    tracing: Tracing | None = None,
     **unknown: Never,
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
@@ -856,13 +845,8 @@ def explore(  # noqa: PLR0913 - options by keyword
         grad: whether to take gradients; None for what the call would do, False to run under ``no_grad``.
         dynamic: as in ``torch.compile``.
         plan: a plan, or the path of a saved plan, to use instead of the regions marked in the source.
-        partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path: the
-            forward keeps what the backward reads) or ``"min_cut"`` (the backward recomputes cheap ops).
-        joint_passes: whether Inductor's joint-graph passes, such as those that find attention, run before the split.
-        decompositions: whether ops are decomposed as Inductor does before autograd. With ``"min_cut"`` and both, the
-            call is traced as by ``torch.compile``.
-        frozen: whether the weights of an inference are constants of the regions, so that Inductor folds and packs them;
-            it implies ``joint_passes`` and ``decompositions``. These four default to the values of the ``plan``.
+        tracing: how the call is traced, such as ``rx.Tracing("min_cut")``; None for what the ``plan`` says, else for
+            upstream's way.
         *misplaced: not allowed: arguments of the call go in ``args``.
         **unknown: not allowed: keyword arguments of the call go in ``kwargs``.
 
@@ -884,10 +868,7 @@ def explore(  # noqa: PLR0913 - options by keyword
     check_call(fn, args, kwargs)
     if initial_plan is not None and not isinstance(initial_plan, PlanFile):
         check_plan(initial_plan)
-    of_plan = AS_UPSTREAM if initial_plan is None else initial_plan.tracing
-    tracing = of_plan.changed(
-        partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions, frozen=frozen
-    )
+    way = checked_tracing(tracing, AS_UPSTREAM if initial_plan is None else initial_plan.tracing)
     collect_dropped()
     named = original_module(fn)
     title = getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")
@@ -896,4 +877,4 @@ def explore(  # noqa: PLR0913 - options by keyword
         call = Call(fn, args, kwargs, grad=grad)
         run.progress("tracing the call", 0.5)
         with call.undone_if_refused():
-            return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, tracing=tracing))
+            return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, tracing=way))

@@ -41,7 +41,17 @@ from regional_explorer.record.files import write_bytes
 from regional_explorer.record.graph import is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import DEFAULT, CutRule, Direction, Plan, Region, Selector, SelectorKind, config_of
+from regional_explorer.record.plan import (
+    AS_UPSTREAM,
+    DEFAULT,
+    CutRule,
+    Direction,
+    Plan,
+    Region,
+    Selector,
+    SelectorKind,
+    config_of,
+)
 from regional_explorer.style.element import clean
 from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK
 
@@ -378,8 +388,8 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
     parts = [_region_source(region) for region in plan.regions if names is None or region.name in names]
     if names is None and plan.cut is not CutRule.INSTANCES:
         parts.append(f"{Action(ActionKind.CUT, options={'cut': str(plan.cut)})}\n")
-    if names is None and (options := plan.tracing.options):
-        parts.insert(0, f"{Action(ActionKind.RETRACE, options=options)}\n")
+    if names is None and plan.tracing != AS_UPSTREAM:
+        parts.insert(0, f"{Action(ActionKind.RETRACE, tracing=plan.tracing)}\n")
     return "\n".join(parts)
 
 

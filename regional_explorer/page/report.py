@@ -24,6 +24,7 @@ from regional_explorer.record.answer import answer_of
 from regional_explorer.record.bars import bars_of
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.plan import AS_UPSTREAM
 from regional_explorer.record.region_code import nodes_of_diagnostic, region_code
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, page_css, rules
@@ -51,7 +52,7 @@ def summary_rows(session: Session) -> tuple[tuple[str, str], ...]:
     sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_ENTRIES])
     more = f" and {len(graphs) - MOST_ENTRIES} more" if len(graphs) > MOST_ENTRIES else ""
     shapes = [("shapes", session.shapes)] if session.dynamic is not None else []
-    tracing = [("traced", str(session.plan.tracing))] if session.plan.tracing.options else []
+    tracing = [("traced", str(session.plan.tracing))] if session.plan.tracing != AS_UPSTREAM else []
     return (
         ("graphs", (sizes + more) or "none was captured"),
         *shapes,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from regional_explorer.record import Record
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import DEFAULT, Selector, SelectorKind
+from regional_explorer.record.plan import DEFAULT, Selector, SelectorKind, Tracing
 
 
 class ActionKind(StrEnum):
@@ -69,6 +69,8 @@ class Action(Record, frozen=True):
     """The config keys that it sets."""
     unset: tuple[str, ...] = ()
     """The config keys that it removes."""
+    tracing: Tracing | None = None
+    """How it traces the call."""
     options: Mapping[str, Any] = {}
     """Other keyword arguments."""
     needs: str = ""
@@ -99,7 +101,8 @@ class Action(Record, frozen=True):
         config = {**self.config, **dict.fromkeys(self.unset, DEFAULT)}
         picked = {} if self.selector is None else selector_keywords(self.selector)
         configures = self.kind is ActionKind.CONFIGURE and not self.needs
-        return {**({"config": config} if configures else {}), **picked, **self.options}
+        traces = {} if self.tracing is None else {"tracing": self.tracing}
+        return {**({"config": config} if configures else {}), **picked, **traces, **self.options}
 
     def __str__(self) -> str:
         """Return the call as Python, with ``…`` for what the user fills in."""
@@ -114,13 +117,16 @@ class Action(Record, frozen=True):
             arguments.append("{…}" if self.needs else _dict_text(keywords.pop("config")))
         elif self.needs:
             arguments.append("…")
-        arguments += [f"{name}={value!r}" for name, value in keywords.items()]
+        arguments += [f"{name}={_value_text(value)}" for name, value in keywords.items()]
         return f"ex.{self.kind}({', '.join(arguments)})"
 
 
 def _dict_text(config: Mapping[str, Any]) -> str:
-    items = (f"{key!r}: {'rx.DEFAULT' if value is DEFAULT else repr(value)}" for key, value in config.items())
-    return f"{{{', '.join(items)}}}"
+    return f"{{{', '.join(f'{key!r}: {_value_text(value)}' for key, value in config.items())}}}"
+
+
+def _value_text(value: Any) -> str:
+    return "rx.DEFAULT" if value is DEFAULT else f"{'rx.' if isinstance(value, Tracing) else ''}{value!r}"
 
 
 def selector_keywords(selector: Selector) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from msgspec.structs import asdict, force_setattr, replace
+from msgspec.structs import force_setattr, replace
 
 from regional_explorer.errors import (
     InvalidArgumentError,
@@ -333,8 +333,11 @@ class Preparation(Record, frozen=True):
     """Whether its weights are to be constants."""
 
 
-class Tracing(Record, frozen=True):
-    """How a call is traced: how AOTAutograd splits forward from backward, and what the graphs consist of."""
+class Tracing(Record, frozen=True, repr_omit_defaults=True):
+    """How a call is traced: how AOTAutograd splits forward from backward, and what the graphs consist of.
+
+    ``rx.Tracing("min_cut", joint_passes=True, decompositions=True)`` is how plain ``torch.compile`` traces.
+    """
 
     partitioner: str = "default"
     """``"default"`` keeps what the backward reads, as upstream's regional path; ``"min_cut"`` recomputes cheap ops."""
@@ -368,24 +371,11 @@ class Tracing(Record, frozen=True):
                 "frozen=True needs decompositions=True: Inductor folds constants in graphs of decomposed ops."
             )
 
-    def changed(self, **options: Any) -> Tracing:
-        """Return the tracing with the ``options`` that are not None; weights are frozen as in ``AS_TORCH_COMPILE``."""
-        given = {name: value for name, value in options.items() if value is not None}
-        if given.get("frozen") is True:
-            given = {"joint_passes": True, "decompositions": True, **given}
-        return replace(self, **given)
-
     def prepared(self, kind: GraphKind) -> Preparation | None:
         """Return how a graph of this kind is prepared for Inductor; None if partitions decompose their own ops."""
         if not self.decompositions:
             return None
         return Preparation(kind, self.joint_passes, frozen=self.frozen and kind is GraphKind.INFERENCE)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that are not the default, as ``rx.explore`` takes them."""
-        default = asdict(AS_UPSTREAM)
-        return {name: value for name, value in asdict(self).items() if value != default[name]}
 
     def __str__(self) -> str:
         """Return for example ``min_cut partitioner, joint passes, decompositions (as torch.compile)``."""
@@ -402,8 +392,18 @@ AS_UPSTREAM = Tracing()
 AS_TORCH_COMPILE = Tracing("min_cut", joint_passes=True, decompositions=True)
 """How plain ``torch.compile`` traces: with every op in one region, its generated code is the same."""
 
-FROZEN = AS_TORCH_COMPILE.changed(frozen=True)
+FROZEN = replace(AS_TORCH_COMPILE, frozen=True)
 """Like ``AS_TORCH_COMPILE``, with the weights of an inference as constants."""
+
+
+def checked_tracing(tracing: Any, otherwise: Tracing) -> Tracing:
+    """Return the ``tracing=`` of a public function; ``otherwise`` if it is None.
+
+    Raises:
+        InvalidArgumentError: it is no Tracing.
+    """
+    check_argument("tracing", tracing, (Tracing, type(None)), "an rx.Tracing, such as rx.Tracing('min_cut'), or None")
+    return otherwise if tracing is None else tracing
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import asdict
-
 from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.export.to_source import plan_program
 from regional_explorer.measure.machine import wait_until_quiet
@@ -125,7 +123,7 @@ def trace_again(control: Control, shapes: str, tracing: Tracing | None = None) -
         return
 
     def trace(exploration: Exploration, _state: PanelState, run: Run) -> None:
-        exploration.retrace(dynamic=SHAPES[shapes], **asdict(tracing), run=run)
+        exploration.retrace(dynamic=SHAPES[shapes], tracing=tracing, run=run)
 
     control.jobs.start("Trace again", trace, shapes=shapes)
 

@@ -92,7 +92,7 @@ def diagnostics_of(diagnosed, code):
 @pytest.mark.parametrize("partitioner", ["default", "min_cut"])
 def test_compile_matches_the_exploration(x, tmp_path, partitioner):
     net = programs.Stack(2)
-    ex = rx.explore(net, (x,), plan=PLAN, partitioner=partitioner)
+    ex = rx.explore(net, (x,), plan=PLAN, tracing=rx.Tracing(partitioner))
     ex.compile()
     path = ex.save_plan(tmp_path / "plan.json")
     assert rx.explore(net, (x,), plan=path).plan.tracing.partitioner == partitioner

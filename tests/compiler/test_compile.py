@@ -254,7 +254,9 @@ def number_from_mask(x, mask):
 def test_cached_code_is_recognized_for_other_numbers():
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         for seen in (3, 2):
-            ex = rx.explore(number_from_mask, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
+            ex = rx.explore(
+                number_from_mask, (torch.randn(4), torch.arange(4) < seen), tracing=rx.Tracing(decompositions=True)
+            )
             ex.compile()
             assert ex.code("r").partitions[0].code.problem is None
 

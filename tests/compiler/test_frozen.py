@@ -25,11 +25,12 @@ from tests.shared import programs
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
 LAYERS = programs.plan_of(layer="layers.*")
+FROZEN_WEIGHTS = rx.Tracing(joint_passes=True, decompositions=True, frozen=True)
 WHOLE = rx.Plan((rx.Region("whole", (rx.Selector(SelectorKind.OPS, ("*",)),)),))
 
 
 def explore_frozen(module, *args, plan=WHOLE, **options):
-    return rx.explore(module, args, plan=plan, frozen=True, grad=False, **options)
+    return rx.explore(module, args, plan=plan, tracing=FROZEN_WEIGHTS, grad=False, **options)
 
 
 def states(ex):
@@ -315,14 +316,14 @@ def test_weights_beside_a_random_op_stay_inputs_with_a_diagnostic(x):
 def test_training_with_frozen_weights_is_refused_by_every_function(net, x):
     ex = rx.explore(net, (x,))
     for door in (
-        lambda: rx.explore(net, (x,), frozen=True),
-        lambda: ex.retrace(frozen=True),
+        lambda: rx.explore(net, (x,), tracing=FROZEN_WEIGHTS),
+        lambda: ex.retrace(tracing=FROZEN_WEIGHTS),
         lambda: setattr(ex, "plan", rx.Plan(tracing=FROZEN)),
     ):
         with pytest.raises(rx.InvalidArgumentError, match="this call takes gradients: explore it with grad=False"):
             door()
     assert ex.plan.tracing == rx.Tracing()
-    compiled = rx.compile(net, LAYERS, frozen=True)
+    compiled = rx.compile(net, LAYERS, tracing=FROZEN_WEIGHTS)
     for _ in range(2):
         with pytest.raises(rx.PlanError, match=r"under torch\.no_grad"):
             compiled(x)
@@ -330,26 +331,24 @@ def test_training_with_frozen_weights_is_refused_by_every_function(net, x):
 
 def test_frozen_belongs_to_the_plan(net, x):
     ex = explore_frozen(net, x, plan=LAYERS)
-    assert ex.plan.tracing == rx.Tracing(joint_passes=True, decompositions=True, frozen=True)
+    assert ex.plan.tracing == FROZEN_WEIGHTS
     assert load_plan(dump_plan(ex.plan)) == ex.plan
     assert "decompositions, frozen" in ex.text
     other = rx.explore(net, (x,), grad=False)
     exec(plan_source(ex.plan), {"ex": other, "rx": rx})  # noqa: S102 - what the panel copies
     assert other.plan == ex.plan
     with pytest.raises(rx.InvalidArgumentError, match="frozen=True needs decompositions=True"):
-        ex.retrace(decompositions=False)
-    ex.retrace(frozen=False)
-    assert not ex.plan.tracing.frozen
+        rx.Tracing(frozen=True)
 
 
 def test_the_message_about_the_freezing_key_names_frozen(net, x):
     keys = {"freezing": True, "max_autotune": True}
     ex = rx.explore(net, (x,), plan=LAYERS, grad=False).configure("layer", keys)
-    for frozen in (False, True):
-        ex.retrace(frozen=frozen)
+    for tracing in (rx.Tracing(), FROZEN_WEIGHTS):
+        ex.retrace(tracing=tracing)
         (found,) = [found for found in ex.diagnostics if found.code == "config-inert"]
         assert "freezing=True has no effect" in found.message
-        assert "frozen=True of rx.explore" in found.message
+        assert "rx.Tracing(frozen=True, …)" in found.message
 
 
 def test_a_search_tries_frozen_weights_only_for_inference():

@@ -314,7 +314,9 @@ def test_undecomposed_ops_are_saved_and_loaded(tmp_path, monkeypatch, config):
 
 def test_equal_graphs_of_different_tracings_are_compiled_separately():
     x = torch.randn(8)
-    one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
+    one, other = (
+        rx.explore(torch.sin, (x,), tracing=rx.Tracing(decompositions=way)).mark("r", ops="*") for way in (False, True)
+    )
     prints = [
         [switch.known_workpiece.fingerprint for switch in ex.live.program.stale().values()] for ex in (one, other)
     ]

@@ -50,7 +50,7 @@ def is_not_in_the_source(_: Exploration, returned: list[Any]) -> bool:
 MEASURED = TextRemedy("a measurement finds it, and a remedy that is a config was measured before it is given")
 SHIPPED = TextRemedy("it is about files")
 PRINT = ('    print("a graph break")\n', "")
-NO_MIN_CUT = (', partitioner="min_cut"', "")
+NO_MIN_CUT = (', tracing=rx.Tracing("min_cut")', "")
 
 REMEDIES: dict[str, ActionRemedy | EditRemedy | TextRemedy] = {
     "region-merged": edit_remedy(('rx.region("r"):\n        x = x.cos()', 'rx.region("s"):\n        x = x.cos()')),

@@ -490,7 +490,7 @@ def test_an_op_that_is_folded_after_a_graph_break_is_reported_in_its_graph() -> 
             b = x.sin() * y + 1
         return a.exp() + b.cos()
 
-    ex = rx.explore(call, programs.pair(), partitioner="min_cut")
+    ex = rx.explore(call, programs.pair(), tracing=rx.Tracing("min_cut"))
     assert only(ex, "region-shrunk").graph == "1/forward"
 
 

@@ -18,7 +18,7 @@ from tests.shared.checks import codes, diagnostics_of
 from tests.shared.sessions import measured, training_session
 
 ATTENTION, IDLE = "_sfdp_pattern_1", "pointless_view"
-DECOMPOSED = {"joint_passes": True, "decompositions": True}
+DECOMPOSED = rx.Tracing(joint_passes=True, decompositions=True)
 
 
 def attention(q, k, v):
@@ -36,7 +36,7 @@ def row_of(ex, name):
 
 @pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
 def test_joint_passes_of_a_trace_find_attention(grad):
-    found = rx.explore(attention, heads(grad=grad), **DECOMPOSED)
+    found = rx.explore(attention, heads(grad=grad), tracing=DECOMPOSED)
     assert row_of(found, ATTENTION)["trace"] == 1
     plain = rx.explore(attention, heads(grad=grad))
     assert plain.patterns.empty
@@ -44,7 +44,7 @@ def test_joint_passes_of_a_trace_find_attention(grad):
 
 
 def test_a_trace_without_patterns_has_no_row():
-    assert rx.explore(lambda x: x.sin() + 1, (torch.randn(8),), **DECOMPOSED).patterns.empty
+    assert rx.explore(lambda x: x.sin() + 1, (torch.randn(8),), tracing=DECOMPOSED).patterns.empty
 
 
 @pytest.mark.compiles
@@ -131,9 +131,8 @@ def test_pattern_matches_are_counted_in_every_partition_of_a_region():
 def test_remedy_is_a_larger_region_where_the_trace_runs_the_passes():
     session = session_of(region={}, full={ATTENTION: 2})
     (found,) = pattern_diagnostics(session)
-    assert str(found.actions[0]) == "ex.retrace(joint_passes=True, decompositions=True)"
-    passes = session.plan.tracing.changed(joint_passes=True, decompositions=True)
-    (found,) = pattern_diagnostics(replace(session, plan=session.plan.traced(passes)))
+    assert str(found.actions[0]) == "ex.retrace(tracing=rx.Tracing(joint_passes=True, decompositions=True))"
+    (found,) = pattern_diagnostics(replace(session, plan=session.plan.traced(DECOMPOSED)))
     assert found.actions == ()
     assert found.remedy.startswith("Mark a larger region")
 

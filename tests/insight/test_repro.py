@@ -117,7 +117,7 @@ def scripts(layers):
         "shared": rx.explore(chunked, (torch.randn(4, 12),)),
         "random": rx.explore(random, (torch.randn(4, 4),)),
         "in C++": rx.explore(in_cpp, (torch.randn(4, 4),)),
-        "decomposed": rx.explore(transposed, args, decompositions=True).mark("r", ops="*"),
+        "decomposed": rx.explore(transposed, args, tracing=rx.Tracing(decompositions=True)).mark("r", ops="*"),
         "a failure": rx.explore(does_not_compile, (torch.randn(4, 4),)),
         "dynamic sizes": rx.explore(computed, (x,)),
         "a dynamic number": rx.explore(shifted, (torch.randn(4, 4), -3), dynamic=True),

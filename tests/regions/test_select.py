@@ -481,7 +481,7 @@ def test_names_of_marks_in_the_source_may_be_anything():
 
 
 def test_a_name_is_suggested_once():
-    ex = rx.explore(lambda x: x.softmax(-1), (torch.randn(4, 8),), decompositions=True)
+    ex = rx.explore(lambda x: x.softmax(-1), (torch.randn(4, 8),), tracing=rx.Tracing(decompositions=True))
     with pytest.raises(SelectorError, match=r"Did you mean 'softmax'\?$"):
         ex.mark("r", ops="aten._softmax*")
 
