@@ -23,7 +23,7 @@ from regional_explorer.record.environment import Environment
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, Preview, State, keys_of_same_code
-from regional_explorer.record.plan import Direction, Plan, Region, config_of, config_texts
+from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of, config_texts
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.prepared import ops_not_plain
@@ -94,21 +94,24 @@ def _partition_state(region: Region, artifact: Artifact | None, problem: str | N
     return State.COMPILED if artifact is not None else State.STALE
 
 
-def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evidence:
-    """Return the evidence for checks: what the capture recorded, and the partitions of ``records``."""
+def evidence_of(program: CutProgram, records: Sequence[Partition] = (), plan: Plan | None = None) -> Evidence:
+    """Return the evidence for checks: what the capture recorded, and what is checked of the plan and of ``records``.
+
+    Evidence is equal unless something has changed that a check reads.
+    """
     capture = program.capture
     return Evidence(
         graphs=capture.graphs,
         pending=capture.pending,
-        plan=program.plan,
+        plan=_without_unmarked_configs(plan or program.plan),
         assignment=program.assignment,
-        partitions=records,
+        partitions=[part.as_cut for part in records],
         breaks=capture.breaks,
-        blocks=capture.blocks,
+        blocks=dict(capture.blocks),
         folded=[fold for frame in capture.current_frames() for fold in frame.folded],
         min_cut=capture.tracing.partitioner == "min_cut",
-        not_restored=capture.not_restored,
-        reassigned=capture.reassigned,
+        not_restored=tuple(capture.not_restored),
+        reassigned=tuple(capture.reassigned),
         failed_guard=capture.failed_guard,
         outdated=list(capture.outdated.values()),
         failed_ops=capture.failed_ops,
@@ -116,10 +119,22 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
     )
 
 
+def _without_unmarked_configs(plan: Plan) -> Plan:
+    """Return the plan with the configs of regions that are marked in the source: what checks compare marks with."""
+    regions = (
+        region
+        if region.patterns(SelectorKind.ANNOTATION)
+        else structs.replace(region, config={}, backward_config=None if region.backward_config is None else {})
+        for region in plan.regions
+    )
+    return structs.replace(plan, regions=tuple(regions))
+
+
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
-    evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *inert_config_diagnostics(program, records, device_type), *_unfrozen_diagnostics(program)]
+    evidence = replace(evidence_of(program, records), cyclic=tuple(program.cyclic))
+    found = program.checked.of(evidence, lambda: [*check(evidence), *_unfrozen_diagnostics(program)])
+    return [*found, *inert_config_diagnostics(program, records, device_type)]
 
 
 def _unfrozen_diagnostics(program: CutProgram) -> Iterator[Diagnostic]:
@@ -139,7 +154,7 @@ def _unfrozen_diagnostics(program: CutProgram) -> Iterator[Diagnostic]:
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
     """Return the partitions and diagnostics that another plan would give; the graphs stay as they are."""
-    recorded = evidence_of(program)
+    recorded = evidence_of(program, plan=plan)
     assignment = assign(recorded.graphs, plan, pending=recorded.pending)
     order = [region.name for region in plan.regions]
     cuts = [cut_graph(live.gm, live.id, recorded.nodes, assignment, order, plan.cut) for live in program.capture.live]
@@ -160,7 +175,7 @@ def preview_of(program: CutProgram, plan: Plan) -> Preview:
         for partition_id in [numbering.number(group.claim, graph.id)]
     )
     cyclic = [(graph.id, regions) for graph in cut_graphs for regions in graph.cyclic]
-    evidence = replace(recorded, plan=plan, assignment=assignment, partitions=records, cyclic=cyclic)
+    evidence = replace(recorded, assignment=assignment, partitions=records, cyclic=cyclic)
     return Preview(records, tuple(check(evidence)))
 
 

@@ -24,7 +24,7 @@ from regional_explorer.record.action import COMPILE, RETRACE
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.grouping import grouped
+from regional_explorer.record.grouping import Kept, grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Plan, Selector, config_of
 from regional_explorer.regions.cut import CutGraph, PartitionNumbering, Piece, PieceContent, built, cut_graph, pieces_of
@@ -60,7 +60,8 @@ class CutProgram:
     used again. The live graphs ask ``main``, the first program of a capture, what to run: the cut graphs of its
     ``selected_program``, itself or one beside it, or, with None, the graphs as captured. All share the store. Graphs
     that are traced later are cut for ``main`` alone.
-    ``tried_configs`` has the configs that each piece was compiled under, by fingerprint and artifact.
+    ``checked`` has what checks of the cut found, ``tried_configs`` the configs that each piece was compiled under, by
+    fingerprint and artifact.
     """
 
     capture: TracedGraphs
@@ -70,6 +71,7 @@ class CutProgram:
     tried_configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     main: Self | None = None
     selected_program: CutProgram | None = field(default=None, init=False, repr=False, compare=False)
+    checked: Kept[list[Diagnostic]] = field(default_factory=Kept, init=False, repr=False, compare=False)
     _frames: list[Frame] = field(default_factory=list)
     _made: dict[LiveGraph, LiveCut] | None = None
     _pieces: dict[PieceContent, Piece] = field(default_factory=dict)

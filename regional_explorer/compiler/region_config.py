@@ -240,30 +240,20 @@ def check_value(key: str, value: Any) -> Any:
 def parse_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox
     """Return the value that a person typed: a choice by its text, else a Python literal, else the text.
 
-    A literal of another type is taken as text if the key accepts text.
-
-    Raises:
-        InvalidConfigValueError, UnknownConfigKeyError, InvalidConfigKeyError: as ``check_value``.
+    A literal of another type is taken as text if the key accepts text. The value is not checked.
     """
-    entry = check_key(key)
+    entry, hint = catalogue()[key], config_entries()[key].value_type
     if isinstance(typed, bool):
-        return check_value(key, typed)
+        return typed
     text = typed.strip()
-    choices = [choice for choice in entry.choices if str(choice) == text]
-    if choices:
-        return check_value(key, choices[0])
+    if choices := [choice for choice in entry.choices if str(choice) == text]:
+        return choices[0]
     literal = {"true": "True", "false": "False", "none": "None"}.get(text.lower(), text)
     try:
         value = ast.literal_eval(literal)
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # what literal_eval raises if it is not a literal
-        return check_value(key, text)
-    try:
-        return check_value(key, value)
-    except InvalidConfigValueError as error:
-        try:
-            return check_value(key, text)
-        except InvalidConfigValueError:
-            raise error from None
+        return text
+    return text if _fits_type(text, hint, entry.default) and not _fits_type(value, hint, entry.default) else value
 
 
 def inert_reason(key: str, device_type: str) -> str | None:

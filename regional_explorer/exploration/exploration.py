@@ -103,8 +103,8 @@ class Exploration(Edits, Results):
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        if isinstance(plan, Plan) and plan.tracing != self.plan.tracing:
-            check_plan(plan)
+        check_plan(plan)
+        if plan.tracing != self.plan.tracing:
             self._retrace(plan.tracing, lambda _: plan, dynamic=self.live.capture.dynamic)
         else:
             self._edit_plan(lambda _: plan)
@@ -113,9 +113,7 @@ class Exploration(Edits, Results):
         # The lock spans reading and replacing the plan: an edit of another thread in between would be lost.
         with self.exclusive_use.editing():
             self.live.require_open()
-            plan = change(self.draft())
-            check_plan(plan)
-            self.live.program.apply(plan)
+            self.live.program.apply(change(self.draft()))
         return self
 
     def apply(self, what: Diagnostic | Action, **filled: Any) -> Any:

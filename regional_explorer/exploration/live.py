@@ -60,6 +60,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.environment import Environment
 from regional_explorer.record.expected import compile_rate, compiles_seen, expected_compile_s, expected_plan_s
 from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.record.grouping import Kept
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, Tracing
 from regional_explorer.record.plan_file import (
@@ -140,6 +141,12 @@ _COMPILES_SEEN: dict[str, tuple[float, float]] = {}
 """The expected and the real seconds of the compiles of this process, by key."""
 
 
+def _rate_with(session: Session) -> float:
+    """Return the rate of all compiles of this process, with those of ``session``."""
+    _COMPILES_SEEN.update(compiles_seen(session))
+    return compile_rate(_COMPILES_SEEN)
+
+
 def _environment_of(traced: Environment, call: Call) -> Environment:
     """Return the environment of a trace with the present settings, and the present mode of the call's modules."""
     return present_environment(traced, call.mode)
@@ -180,6 +187,8 @@ class Live:
         self.saved_artifacts: dict[str, str] = {}
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
+        self._rate = Kept[float]()
+        self._marked = Kept[tuple[tuple[Graph, ...], dict[str, dict[str, tuple[str, ...]]]]]()
         weakref.finalize(self, _remember_dropped, weakref.ref(self.capture)).atexit = False
 
     def benchmark(
@@ -354,16 +363,20 @@ class Live:
             key: replace(artifact, code=codes.get(key), kernel_times=kernel_times.get(key))
             for key, artifact in artifact_records(program, plan_partitions).items()
         }
+        marked = self._marked.of(
+            (graphs, program.assignment),
+            lambda: (tuple(program.assignment.with_carved_marked(graphs)), members(graphs, program.assignment)),
+        )
         session = Session(
             title=self.title,
             environment=environment,
             grad=capture.call.grad,
             dynamic=capture.dynamic,
             late_graphs=tuple(sorted(capture.late_graphs)),
-            graphs=tuple(program.assignment.with_carved_marked(graphs)),
+            graphs=marked[0],
             breaks=capture.breaks,
             plan=program.plan,
-            members=members(graphs, program.assignment),
+            members=marked[1],
             partitions=with_measured_states(plan_partitions, partition_timings),
             timings=timings,
             conditions=conditions,
@@ -380,8 +393,8 @@ class Live:
             tuning=self.tuning,
             suggestions=self.suggestions.get(settings_text(), ()) if self.suggestions else (),
         )
-        _COMPILES_SEEN.update(compiles_seen(session))
-        session = replace(session, compile_rate=compile_rate(_COMPILES_SEEN))
+        compiled = tuple(program.store.artifacts), costs, len(_COMPILES_SEEN)
+        session = replace(session, compile_rate=self._rate.of(compiled, lambda: _rate_with(session)))
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):
             session = replace(session, reconciliation=reconcile(results.timings, region_timings(session), results.cut))
@@ -401,7 +414,7 @@ class Live:
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *pattern_diagnostics(session),
-            *self.insights.diagnostics,
+            *(self.insights.diagnostics if self.insights.diagnoses else ()),
         ]
         all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
         return replace(session, diagnostics=tuple(all_diagnostics))

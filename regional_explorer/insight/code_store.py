@@ -65,7 +65,7 @@ class Insights:
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The findings about regions whose code has not changed since they were diagnosed."""
-        needed = self.needed_keys() if self.diagnoses else {}
+        needed = self.needed_keys()
         return tuple(
             diagnostic
             for region, (keys, diagnostics) in self.diagnoses.items()

@@ -10,7 +10,14 @@ from typing import Any
 from regional_explorer.errors import listing, sendable
 from regional_explorer.picture.layout import Badge, LegendEntry
 from regional_explorer.picture.open_folds import legend_entry
-from regional_explorer.picture.page_records import Payload, Records, first_tab, graph_tabs, piece_rows
+from regional_explorer.picture.page_records import (
+    Payload,
+    Records,
+    first_tab,
+    graph_tabs,
+    groups_by_size,
+    piece_rows,
+)
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
@@ -46,16 +53,23 @@ def graph_traits(session: Session, records: Records) -> Payload:
     """
     graphs = [records.of(session, graph) for graph in session.graphs]
     entries = [legend_entry(summary) for summary in region_summaries(session)]
+    of_trace = records.of_trace.of(
+        (session.graphs, bool(session.plan.regions)),
+        lambda: {
+            "graphs": [{"id": sendable(known.graph.id), "names": known.names} for known in graphs],
+            "tabs": graph_tabs(session),
+            "first": first_tab(session),
+            "overlays": list(_group_overlays(groups_by_size(session.graphs))),
+        },
+    )
     return {
-        "graphs": [{"id": sendable(known.graph.id), "names": known.names} for known in graphs],
-        "tabs": graph_tabs(session),
-        "first": first_tab(session),
+        **of_trace,
+        "overlays": [*of_trace["overlays"], *overlays(session)],
         "look": {
             "regions": [_region(entry) for entry in entries],
             "pieces": [piece_rows(session, known.graph, known.pieces) for known in graphs],
             "legend": list(_legend(entries)),
         },
-        "overlays": [*_group_overlays(records.groups(session)), *overlays(session)],
     }
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import textwrap
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -69,33 +69,31 @@ REGIONS, PROFILE = "Regions", "Where the time goes"
 """The sections that a panel has elsewhere."""
 
 
-def _sections(session: Session) -> Mapping[str, Sequence[Table[Any]]]:
-    """Return the tables of a session in order, in sections by title."""
-    run_time, *phases = run_time_tables(session)
-    return {
-        "Run time": [run_time],
-        "Forward and backward": phases,
-        "Plans tried": [tuning_table(session)],
-        "How it adds up": [reconciliation_table(session)],
-        REGIONS: [regions_alone_table(session), regions_table(session)],
-        PROFILE: profile_tables(session),
-        "Pieces and their results": [partitions_table(session), numerics_table(session)],
-        "Compiling": [*compile_tables(session), patterns_table(session)],
-        "Memory and graph breaks": [memory_table(session), kept_table(session), breaks_table(session)],
-    }
+_SECTIONS: Mapping[str, Callable[[Session], Sequence[Table[Any]]]] = {
+    "Run time": lambda session: run_time_tables(session)[:1],
+    "Forward and backward": lambda session: run_time_tables(session)[1:],
+    "Plans tried": lambda session: [tuning_table(session)] if session.tuning else [],
+    "How it adds up": lambda session: [reconciliation_table(session)],
+    REGIONS: lambda session: [regions_alone_table(session), regions_table(session)],
+    PROFILE: profile_tables,
+    "Pieces and their results": lambda session: [partitions_table(session), numerics_table(session)],
+    "Compiling": lambda session: [*compile_tables(session), patterns_table(session)],
+    "Memory and graph breaks": lambda session: [memory_table(session), kept_table(session), breaks_table(session)],
+}
+"""The tables of a session in order, in sections by title."""
 
 
 def report(session: Session) -> list[Table[Any]]:
     """Return the tables of a session in order, without tables that have neither rows nor a note."""
-    tables = (table for section in _sections(session).values() for table in section)
+    tables = (table for tables_of in _SECTIONS.values() for table in tables_of(session))
     return [table for table in tables if table.shown_rows or table.empty]
 
 
 def report_nodes(session: Session, *, without: Collection[str] = ()) -> list[Node]:
     """Return the tables of a session as elements, each section folded as a whole; those ``without`` are left out."""
     elements: list[Node] = []
-    for title, section in _sections(session).items():
-        tables = [table for table in section if table.shown_rows and title not in without]
+    for title in (title for title in _SECTIONS if title not in without):
+        tables = [table for table in _SECTIONS[title](session) if table.shown_rows]
         inside = [element for table in tables for element in replace(table, fold="").elements()]
         fold = node("details", node("summary", title), *inside, open=any(table.opens for table in tables))
         elements += [fold] if len(tables) > 1 else [element for table in tables for element in table.elements()]

@@ -267,6 +267,15 @@ class Fold:
         return len(self.nodes) > 1 and bool(self.parts)
 
 
+def without_states(pieces: Iterable[RegionPiece]) -> list[tuple[RegionPiece, int]]:
+    """Return what an outline depends on: the pieces, and which are alike, but not in what state they are."""
+    alike: dict[Hashable, int] = {}
+    return [
+        (replace(piece, state=None, error=""), alike.setdefault((piece.region, piece.state, piece.note), len(alike)))
+        for piece in pieces
+    ]
+
+
 def outline(graph: Graph, pieces: Sequence[RegionPiece], chains: Mapping[str, Chain] | None = None) -> tuple[Fold, ...]:
     """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
 

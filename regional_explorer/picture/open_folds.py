@@ -151,12 +151,16 @@ def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
 
 
 class SectionBuilder:
-    """Builds the boxes of one graph; ``pieces`` are its pieces of regions, ``inputs`` the inputs that have boxes."""
+    """Builds the boxes of one graph; ``pieces`` are its pieces of regions, ``inputs`` the inputs that have boxes.
+
+    Folds of an earlier plan may have other states of the same pieces.
+    """
 
     def __init__(self, session: Session, graph: Graph, pieces: Sequence[RegionPiece]) -> None:
         self.session = session
         self.graph = graph
         self.pieces = pieces
+        self.pieces_now = {piece.id: piece for piece in pieces}
         self.piece_names = piece_names(session, pieces)
         self.nodes = graph.by_name
         self.producers = producers(graph)
@@ -240,7 +244,7 @@ class SectionBuilder:
             marks=tuple(self._badges(fold.nodes)),
             tooltip=self._box_tooltip(fold, op_texts),
             region=fold.piece.region if fold.piece else None,
-            failed=any(piece.state is State.FAILED for piece in fold.pieces),
+            failed=any(self.pieces_now[piece.id].state is State.FAILED for piece in fold.pieces),
             shares=() if fold.piece else self._region_shares(fold),
             opens=fold.opens,
         )
@@ -297,8 +301,8 @@ class SectionBuilder:
             values = ", ".join(map(str, first.values[:3]))
             code = f"{first.source}: {first.source.text}" if first.source and first.source.text else first.source or ""
             lines = [f"{clean(first.name, 60)} = {clean(first.target, 60)}", clean(values, 120), clean(code, 80)]
-        if fold.piece and fold.piece.error:
-            lines.append(clean(fold.piece.error, 160))
+        if fold.piece and (error := self.pieces_now[fold.piece.id].error):
+            lines.append(clean(error, 160))
         return "\n".join(line for line in lines if line)
 
     def input_box(self, name: str) -> Box:
@@ -308,6 +312,7 @@ class SectionBuilder:
         return Box("", BoxLook.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
 
     def _piece_title(self, piece: RegionPiece) -> str:
+        piece = self.pieces_now[piece.id]
         ops = count(len(piece.nodes), "op")
         words = [self.piece_names[piece.id], ops]
         if piece.state in {State.FAILED, State.STALE, State.EAGER}:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import count, sendable
-from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
+from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes, without_states
 from regional_explorer.picture.layout import Box
 from regional_explorer.picture.open_folds import SectionBuilder, initially_open, piece_names, shown_graphs
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role, layer_glob
+from regional_explorer.record.grouping import Kept
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.regions import RegionTiming, region_timings_of_whole_call
 from regional_explorer.record.session import Session
@@ -58,22 +59,14 @@ def first_tab(session: Session) -> str:
 
 
 class Records:
-    """The records of graphs, kept from session to session; unchanged records are the same objects."""
+    """The records of graphs, kept from session to session; unchanged records are the same objects.
+
+    ``of_trace`` has the parts of the page's data that follow from the graphs.
+    """
 
     def __init__(self) -> None:
         self._graphs: dict[str, GraphRecords] = {}
-        self._grouped: tuple[Sequence[Graph], Mapping[str, Sequence[str]]] = (), {}
-
-    def groups(self, session: Session) -> Mapping[str, Sequence[str]]:
-        """Return the groups of the nodes of all graphs by title, the largest first."""
-        if self._grouped[0] != session.graphs:
-            counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
-            for groups in (groups_of(op) for graph in session.graphs for op in graph.ops):
-                for title, group in groups.items():
-                    counted[title][clean(group, SHORT)] += bool(group)
-            by_size = {title: [group for group, ops in of.most_common() if ops] for title, of in counted.items()}
-            self._grouped = session.graphs, by_size
-        return self._grouped[1]
+        self.of_trace = Kept[Payload]()
 
     def of(self, session: Session, graph: Graph) -> GraphRecords:
         """Return the records of a graph of ``session``."""
@@ -82,6 +75,15 @@ class Records:
             records = self._graphs[graph.id] = GraphRecords(session, graph)
         records.follow(session)
         return records
+
+
+def groups_by_size(graphs: Iterable[Graph]) -> Mapping[str, Sequence[str]]:
+    """Return the groups of the nodes of all graphs by title, the largest first."""
+    counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for groups in (groups_of(op) for graph in graphs for op in graph.ops):
+        for title, group in groups.items():
+            counted[title][clean(group, SHORT)] += bool(group)
+    return {title: [group for group, ops in of.most_common() if ops] for title, of in counted.items()}
 
 
 class GraphRecords:
@@ -98,6 +100,7 @@ class GraphRecords:
         self.shown = [node for node in graph.nodes if node.role is Role.OP or node.name in inputs]
         self.names = [sendable(node.name) for node in self.shown]
         self._scopes: Mapping[str, Chain] | None = None
+        self._outline = Kept[Sequence[Fold]]()
         self._facts: Payload | None = None
         self._folds: Payload | None = None
         self._folded: object = None
@@ -132,7 +135,9 @@ class GraphRecords:
             if self._scopes is None:
                 self._scopes = scopes(self.graph)
             builder = SectionBuilder(self.session, self.graph, self.pieces)
-            self._folds = graph_folds(builder, outline(self.graph, self.pieces, self._scopes), self.shown)
+            chains = self._scopes
+            folds = self._outline.of(without_states(self.pieces), lambda: outline(self.graph, self.pieces, chains))
+            self._folds = graph_folds(builder, folds, self.shown)
         return self._folds
 
 

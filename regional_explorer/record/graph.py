@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from regional_explorer.errors import listing
 from regional_explorer.record import Count, Integer, Record
-from regional_explorer.record.grouping import grouped
+from regional_explorer.record.grouping import Kept, grouped
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
@@ -548,21 +548,19 @@ class KeptTensor(NamedTuple):
 V = TypeVar("V")
 
 
-def _remember_last(view: Callable[[Sequence[Graph]], V]) -> Callable[[Iterable[Graph]], V]:
-    """Decorator: remember what ``view`` made of the last graphs, which an edit of the plan does not change."""
-    last: list[tuple[Sequence[Graph], V]] = []
+def _kept(view: Callable[[Sequence[Graph]], V]) -> Callable[[Iterable[Graph]], V]:
+    """Decorator: keep what ``view`` made of the last graphs, which an edit of the plan does not change."""
+    last = Kept[V]()
 
     @wraps(view)
-    def remembered(graphs: Iterable[Graph]) -> V:
+    def kept(graphs: Iterable[Graph]) -> V:
         given = tuple(graphs)
-        if not last or last[0][0] != given:
-            last[:] = [(given, view(given))]
-        return last[0][1]
+        return last.of(given, lambda: view(given))
 
-    return remembered
+    return kept
 
 
-@_remember_last
+@_kept
 def kept_for_backward(graphs: Iterable[Graph]) -> Sequence[KeptTensor]:
     """Return the tensors that forwards keep for their backward, largest first.
 
@@ -592,7 +590,7 @@ def _computed_for(backward: Graph, forward: Graph) -> Iterable[Node]:
     return {base.name: base for base in bases if base.role is Role.OP and base.values}.values()
 
 
-@_remember_last
+@_kept
 def recomputed_ops(graphs: Iterable[Graph]) -> Mapping[str, Node]:
     """Return the ops of forwards that the backward repeats instead of keeping their results, by ``graph:name``."""
     ops = ((graph, node) for graph in graphs if graph.kind is GraphKind.BACKWARD for node in graph.ops)

@@ -1,9 +1,9 @@
-"""Groups items: by a key, or into the connected components of an undirected graph."""
+"""Groups items, by a key or into the connected components of a graph, and keeps values by what they were made of."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -31,3 +31,16 @@ def connected_components(items: Sequence[K], links: Iterable[tuple[K, K]]) -> li
         if first in root and second in root:
             root[find(first)] = find(second)
     return list(grouped((find(item), item) for item in items).values())
+
+
+class Kept(Generic[V]):
+    """What was last made of a source, as a tuple of records; it is made again only of another source."""
+
+    def __init__(self) -> None:
+        self._last: tuple[object, V] | None = None
+
+    def of(self, source: object, make: Callable[[], V]) -> V:
+        """Return what was last made, if it was made of an equal ``source``; else make it."""
+        if self._last is None or self._last[0] != source:
+            self._last = source, make()
+        return self._last[1]

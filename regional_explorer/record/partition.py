@@ -54,6 +54,12 @@ class Partition(Record, frozen=True):
     compiles_without: tuple[str, ...] = ()
     """If it did not compile: the config keys that are known to cause that."""
 
+    @property
+    def as_cut(self) -> Partition:
+        """What the cut made, without config and artifact; all of it if it failed."""
+        cut = self.id, self.region, self.instance, self.graph, self.nodes
+        return self if self.error else Partition(*cut, State.STALE)
+
 
 def keys_of_same_code(partitions: Iterable[Partition]) -> list[tuple[str, ...]]:
     """Return the largest sets of config keys that are known not to change the code of any of the partitions."""

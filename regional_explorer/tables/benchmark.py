@@ -27,7 +27,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
     RegionTiming,
 )
-from regional_explorer.record.session import Session
+from regional_explorer.record.session import Session, derived
 from regional_explorer.style.css import LIGHT, TONES
 from regional_explorer.style.element import Node, clean, node
 from regional_explorer.style.formats import (
@@ -150,6 +150,7 @@ def _timed_name(timing: Timing) -> str:
     return name if isinstance(name, VariantName) else clean(name)
 
 
+@derived
 def run_time_tables(session: Session) -> list[Table[Timing]]:
     """Return the run times of the whole call, and in a fold the times of forward and backward if there are any."""
     table = timings_table(session)

@@ -12,6 +12,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
 from regional_explorer.exploration.results import RegionCode
 from regional_explorer.record.files import plan_line
+from regional_explorer.record.grouping import Kept
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
@@ -54,7 +55,7 @@ class Control:
         self.jobs = Jobs(self)
         self.lock = threading.RLock()
         self._nodes_of_rows: tuple[str, ...] = ()
-        self._choice: tuple[object, Choice] = ((), NO_CHOICE)
+        self._choice = Kept[Choice]()
         self._code_for_targets: dict[tuple[str, str, str], RegionCode] = {}
 
     # ------------------------------------------------------------------------------------------------------- changes
@@ -71,7 +72,7 @@ class Control:
                 self._nodes_of_rows = nodes
                 if after.selection is before.selection:
                     after = replace(after, selection=nodes, clicked=None)
-            outdated = _preview_key(after) != _preview_key(before)
+            outdated = _preview_key(after) != _preview_key(before) or not before.plan.cuts_the_same(after.plan)
             self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
                 listener(self)
@@ -92,10 +93,8 @@ class Control:
         state, graphs = self.state, self.session.graphs
         if state.mark.kind != SELECTION or whole_regions(self.session, state.selection):
             return NO_CHOICE
-        key = state.selection, state.clicked, graphs
-        if self._choice[0] != key:
-            self._choice = key, choice_for(state.selection, graphs, state.clicked)
-        return self._choice[1]
+        chosen = state.selection, graphs, state.clicked
+        return self._choice.of(chosen, lambda: choice_for(*chosen))
 
     def read_exploration(self) -> None:
         """Read the session and the runs from the exploration."""
@@ -217,10 +216,10 @@ class Control:
 
 
 def _preview_key(state: PanelState) -> tuple[object, ...]:
-    """Return a key of everything a preview depends on, except the name; if it changes, the preview is outdated."""
+    """Return a key of everything a preview depends on, except the name and the plan; else the preview is outdated."""
     form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()
-    return form.kind, form.pattern, chosen, state.plan, state.job is None
+    return form.kind, form.pattern, chosen, state.job is None
 
 
 _CONTROLS: weakref.WeakValueDictionary[int, Control] = weakref.WeakValueDictionary()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import traitlets
+from msgspec import structs
 
 from regional_explorer.page.graph import SHARE
 from regional_explorer.page.panes import columns
 from regional_explorer.page.report import PROFILE, REGIONS, report_nodes
 from regional_explorer.page.static import script, style
 from regional_explorer.record.files import plan_line
+from regional_explorer.record.grouping import Kept
 from regional_explorer.style.element import Node, node
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
@@ -44,6 +47,14 @@ def session_shown(shown: Shown) -> object:
     return shown.session, shown.runs, shown.state.busy
 
 
+def selection_shown(shown: Shown) -> object:
+    """Return what is selected, what the forms say about it, and the regions that there are."""
+    state, session = shown.state, shown.session
+    forms = state.mark, state.rename, shown.choice, shown.suggestions, state.busy, state.mark.preview and session
+    regions = [structs.replace(region, config={}, backward_config=None) for region in state.plan.regions]
+    return state.selection, state.selected_rows, forms, regions, session.members
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A part of the panel: the function that makes its elements, and the class and role of their container.
@@ -56,6 +67,20 @@ class Part:
     key: Callable[[Shown], object] = all_but_progress
 
 
+def pane(
+    name: str,
+    make: Callable[[Shown], list[Node]],
+    place: Mapping[str, str],
+    key: Callable[[Shown], object] = all_but_progress,
+) -> Part:
+    """Return the part of a pane, which has no elements while it is hidden."""
+    return Part(
+        lambda shown: make(shown) if shown.state.shows(name) else [],
+        place,
+        lambda shown: key(shown) if shown.state.shows(name) else None,
+    )
+
+
 HEAD: Mapping[str, Part] = {  # the progress has a place of its own beside the title: a job moves nothing
     "header": Part(header, {}),
     "progress": Part(progress, {"class_": "rx-progress"}, status_shown),
@@ -63,22 +88,24 @@ HEAD: Mapping[str, Part] = {  # the progress has a place of its own beside the t
 ABOVE: Mapping[str, Part] = {
     "gone": Part(lambda _: [], {"class_": "rx-alert", "role": "alert"}),  # the page fills it when its kernel is gone
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
-    "problem": Part(problem, {"class_": "rx-alert"}),
+    "problem": Part(problem, {"class_": "rx-alert"}, lambda shown: shown.state.problem),
     "answer": Part(answer_part, {"class_": "rx-answer"}),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),
-    "editing": Part(edit_bar, {"class_": "rx-editing"}),
-    "marking": Part(mark_form, {"class_": "rx-mark"}),
+    "editing": Part(edit_bar, {"class_": "rx-editing"}, selection_shown),
+    "marking": Part(mark_form, {"class_": "rx-mark"}, selection_shown),
 }
 UNDER = {  # what a selection changes is below the graph, so that the graph stays where it is
-    "picked": Part(selection_buttons, {"class_": "rx-line rx-picked", "role": "group", "aria_label": "Selection"}),
-    "preview": Part(preview_nodes, {"class_": "rx-preview"}),
+    "picked": Part(
+        selection_buttons, {"class_": "rx-line rx-picked", "role": "group", "aria_label": "Selection"}, selection_shown
+    ),
+    "preview": Part(preview_nodes, {"class_": "rx-preview"}, selection_shown),
 }
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
-    WHY: Part(why_pane, {"class_": "rxt rx-why"}),
-    CODE: Part(code_head, {}),
-    CONFIG: Part(config_editor, {"class_": "rxt rx-config"}),
-    TIME: Part(time_table, {"class_": "rxt rx-time"}, session_shown),
+    WHY: pane(WHY, why_pane, {"class_": "rxt rx-why"}),
+    CODE: pane(CODE, code_head, {}),
+    CONFIG: pane(CONFIG, config_editor, {"class_": "rxt rx-config"}),
+    TIME: pane(TIME, time_table, {"class_": "rxt rx-time"}, session_shown),
 }
 BELOW: Mapping[str, Part] = {
     "plans": Part(plans, {"class_": "rxt rx-compare"}, session_shown),
@@ -153,7 +180,8 @@ class Panel(SessionView):
         self.id = self.model_id
         self.control = control
         self._state: Shown | None = None
-        self._keys: dict[str, object] = {}
+        self._made = {name: Kept[list[Node]]() for name in PARTS}
+        self._tree = Kept[list[Node]]()
         self._lock = control.lock
         with control.lock:
             control.listeners.append(self.show)
@@ -162,26 +190,24 @@ class Panel(SessionView):
 
     def show(self, control: Control) -> None:
         """Show the state and the session of ``control``."""
-        before, self._state = self._state, control.shown()
-        state, session = self._state.state, self._state.session
+        before, shown = self._state, control.shown()
+        self._state, state, session = shown, shown.state, shown.session
         with self.hold_sync():
-            self.tree = panel_tree(state)
+            self.tree = self._tree.of((state.pane, state.columns), lambda: panel_tree(state))
             if before is None or before.state.plan != state.plan:
                 self.plan = plan_line(state.plan)
             for name, part in PARTS.items():
-                key = part.key(self._state)
-                if self._keys.get(name) != key:
-                    self._keys[name] = key
-                    setattr(self, f"part_{name}", part.make(self._state))
+                setattr(self, f"part_{name}", self._made[name].of(part.key(shown), partial(part.make, shown)))
             if tuple(self.selection) != state.selection:
                 self.select(state.selection)
-            self.marked = previewed_nodes(state.mark)
+            if before is None or before.state.mark != state.mark:
+                self.marked = previewed_nodes(state.mark)
             if before is None or session is not before.session:
                 self.set_session(session)
                 if before is not None and session.profile not in (None, before.session.profile):
                     self.show_overlay(SHARE)
             if state.shows(CODE):
-                self.set_code(() if self._state.code is None else self._state.code.partitions)
+                self.set_code(() if shown.code is None else shown.code.partitions)
             if before is not None and state.revealed is not before.state.revealed:
                 self.scroll_to_nodes(state.revealed)
 

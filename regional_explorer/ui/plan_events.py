@@ -8,7 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
-from regional_explorer.errors import RegionalExplorerError, SelectorError
+from regional_explorer.errors import (
+    InvalidConfigKeyError,
+    InvalidConfigValueError,
+    RegionalExplorerError,
+    SelectorError,
+)
 from regional_explorer.page.answer import gain_of
 from regional_explorer.record.action import ActionKind
 from regional_explorer.record.answer import answer_of
@@ -238,18 +243,17 @@ def _set_value(control: Control, event: Event) -> None:
     region, direction = _opened_config(control)
     config = config_of(control.state.plan[region], direction or Direction.FORWARD)
     setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
-    try:
-        value = parse_value(event.of, typed)
-    except RegionalExplorerError as error:
-        _show_invalid(control, setting, InvalidInput(str(typed), str(error)))
-        return
+    value = parse_value(event.of, typed)
     if event.of not in config and value == catalogue()[event.of].default:  # an added field, left at its default
         control.update(lambda state: _without_error(state, setting))
         return
-    control.edit(
-        lambda ex: ex.configure(region, {event.of: value}, direction=direction),
-        lambda state, plan: _without_error(state.edited(plan), setting),
-    )
+    try:
+        control.edit(
+            lambda ex: ex.configure(region, {event.of: value}, direction=direction),
+            lambda state, plan: _without_error(state.edited(plan), setting),
+        )
+    except (InvalidConfigKeyError, InvalidConfigValueError) as error:
+        _show_invalid(control, setting, InvalidInput(str(typed), str(error)))
 
 
 def _unset_value(control: Control, event: Event) -> None:

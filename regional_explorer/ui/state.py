@@ -177,8 +177,10 @@ class PanelState:
         """Return the state with a new ``plan``; ``undone`` restores the previous plan, without tracing again."""
         if plan == self.plan:
             return self
-        past = (before.traced(plan.tracing) for before in (*self.past, self.plan)[-MAX_UNDO:])
-        return self._with_plan(plan, tuple(past), ())
+        past = (*self.past, self.plan)[-MAX_UNDO:]
+        if plan.tracing != self.plan.tracing:
+            past = tuple(before.traced(plan.tracing) for before in past)
+        return self._with_plan(plan, past, ())
 
     def undone(self) -> Self:
         """Return the state with the previous plan."""

@@ -25,6 +25,7 @@ from regional_explorer.page.panes import (
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.grouping import Kept
 from regional_explorer.record.region_code import PartitionCode, qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import page_css
@@ -108,8 +109,9 @@ class SessionView(anywidget.AnyWidget):
         self._records = Records()
         self._functions: tuple[Function, ...] = ()
         self._rows: dict[str, Rows] = {}
-        self._line_inputs: object = None
-        self._lines: LineNodes = ()
+        self._lines = Kept[LineNodes]()
+        self._source = Kept[list[Node]]()
+        self._sheet = Kept[list[Node]]()
         self._partitions: Sequence[PartitionCode] = ()
         self._lock = threading.RLock()
         self._in_order = OrderedMessages(self._handle_in_order)
@@ -163,13 +165,13 @@ class SessionView(anywidget.AnyWidget):
             self._functions = source_listing(session)
             self._rows["source"] = line_rows(self._functions)
             self._set_links()
-        inputs = session.graphs, session.plan.numbers, session.members, session.profile
-        if inputs != self._line_inputs:
-            self._line_inputs, self._lines = inputs, line_nodes(self._functions, session)
-            self.part_style = [style_sheet(page_css(len(session.plan.regions)))]
-        shown = source_pane(self._functions, self._lines, session)
-        if shown != self.part_source:
-            self.part_source = shown
+        of_lines = session.graphs, session.plan.numbers, session.members, session.profile
+        lines = self._lines.of(of_lines, lambda: line_nodes(self._functions, session))
+        shown = lines, session.diagnostics
+        self.part_source = self._source.of(shown, lambda: source_pane(self._functions, lines, session))
+        self.part_style = self._sheet.of(
+            len(session.plan.regions), lambda: [style_sheet(page_css(len(session.plan.regions)))]
+        )
 
     def set_code(self, partitions: Sequence[PartitionCode]) -> None:
         """Show the code of a region's partitions, unless it is shown already."""

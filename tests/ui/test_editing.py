@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from regional_explorer.compiler import partition_records
 from regional_explorer.compiler.region_config import catalogue
+from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.exploration import live
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.export.to_source import configure_calls
 from regional_explorer.record.figure import Figure
+from regional_explorer.record.grouping import Kept
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.tuning import Suggestion
 from regional_explorer.style.element import words
@@ -55,6 +59,61 @@ def test_edit_buttons_follow_the_selection(panel: Panel, control: Control) -> No
     panel.press("clear")
     assert enabled_buttons(panel) == set()
     assert control.state.selection == ()
+
+
+EDITS: list[Callable[[Panel], None]] = [
+    lambda panel: panel.press("open", "act"),
+    lambda panel: panel.press("set", "max_fusion_size", value="8"),
+    lambda panel: panel.press("set", "max_fusion_size", value="many"),
+    lambda panel: panel.press("set", "epilogue_fusion", value=False),
+    lambda panel: panel.press("enable", "act", value=False),
+    lambda panel: panel.press("undo"),
+    lambda panel: panel.press("set", "cpp.simdlen", value="128"),
+    lambda panel: panel.press("pane", "time"),
+    lambda panel: type_in(panel, "repick", "ops relu", "mm"),
+    lambda panel: panel.press("undo"),
+    lambda panel: pick(panel, "mm", "act"),
+    lambda panel: panel.press("merge"),
+    lambda panel: panel.press("pane", "why"),
+    lambda panel: panel.press("undo"),
+    lambda panel: panel.press("remove", "act"),
+    lambda panel: panel.press("undo"),
+    lambda panel: panel.press("redo"),
+]
+
+
+def everything_sent(panel: Panel) -> dict[str, Any]:
+    own = {"id", "layout", "shown", "answered", "tooltip", "tabbable", "comm"}
+    return {name: value for name, value in panel.get_state().items() if name not in own and not name.startswith("_")}
+
+
+def test_an_edited_panel_shows_what_a_new_one_would(panel: Panel, control: Control, exploration: Exploration) -> None:
+    """What an edit does not make again is what would be made again."""
+    plans = []
+    for number, edit in enumerate(EDITS):
+        edit(panel)
+        plans.append(exploration.plan)
+        kept = exploration.session
+        exploration.live.program.checked, exploration.live._marked = Kept(), Kept()
+        exploration.live._snapshot = None
+        assert exploration.session == kept, number
+        new = Panel(control)
+        assert everything_sent(panel) == everything_sent(new), number
+        new.close()
+    assert sum(one != other for one, other in pairwise(plans)) == len(EDITS) - 5  # the others edit no plan
+
+
+def test_a_config_edit_runs_no_check_of_graphs(
+    panel: Panel, exploration: Exploration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[Evidence] = []
+    monkeypatch.setattr(partition_records, "check", lambda evidence: checks.append(evidence) or [])
+    panel.press("open", "act")
+    panel.press("set", "max_fusion_size", value="8")
+    assert exploration.plan["act"].config == {"max_fusion_size": 8}
+    assert checks == []
+    panel.press("remove", "act")
+    assert len(checks) == 1
 
 
 def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, exploration: Exploration) -> None:
