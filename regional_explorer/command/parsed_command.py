@@ -154,7 +154,7 @@ class Command:
                 file cannot be written or the plan cannot be read; or with a plan, ``-c`` names no region of the plan or
                 of ``-r``. Without a plan, ``-c`` may name a region that is marked in the source.
         """
-        from regional_explorer.compiler.region_config import parse_value
+        from regional_explorer.compiler.region_config import check_value, parse_value
         from regional_explorer.exploration.results import ENDINGS
         from regional_explorer.record.files import load_plan, writable_path
         from regional_explorer.regions.select import LineRange
@@ -166,7 +166,7 @@ class Command:
         if self.tune is not None and not self.bench:
             raise CommandError("--tune measures plans, and --no-bench measures nothing: leave one of them out.")
         for _, key, value in self.settings:
-            parse_value(key, value)
+            check_value(key, parse_value(key, value))
         regions = {}
         for name, text in self.marks:
             selector = Selector.parse(text)

@@ -241,8 +241,11 @@ def parse_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value
     """Return the value that a person typed: a choice by its text, else a Python literal, else the text.
 
     A literal of another type is taken as text if the key accepts text. The value is not checked.
+
+    Raises:
+        UnknownConfigKeyError, InvalidConfigKeyError: as ``check_key``.
     """
-    entry, hint = catalogue()[key], config_entries()[key].value_type
+    entry, hint = check_key(key), config_entries()[key].value_type
     if isinstance(typed, bool):
         return typed
     text = typed.strip()

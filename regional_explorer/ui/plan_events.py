@@ -243,11 +243,11 @@ def _set_value(control: Control, event: Event) -> None:
     region, direction = _opened_config(control)
     config = config_of(control.state.plan[region], direction or Direction.FORWARD)
     setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
-    value = parse_value(event.of, typed)
-    if event.of not in config and value == catalogue()[event.of].default:  # an added field, left at its default
-        control.update(lambda state: _without_error(state, setting))
-        return
     try:
+        value = parse_value(event.of, typed)
+        if event.of not in config and value == catalogue()[event.of].default:  # an added field, left at its default
+            control.update(lambda state: _without_error(state, setting))
+            return
         control.edit(
             lambda ex: ex.configure(region, {event.of: value}, direction=direction),
             lambda state, plan: _without_error(state.edited(plan), setting),

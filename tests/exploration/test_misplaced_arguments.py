@@ -49,7 +49,7 @@ def test_the_error_names_the_misplaced_argument_and_the_right_form(misplaced, pr
     [
         (lambda: rx.explore(model, (ids,), dynamics=True), "dynamic"),
         (lambda: rx.explore(model, (ids,), gradd=False), "grad"),
-        (lambda: rx.explore(model, (ids,), partitoner="min_cut"), "partitioner"),
+        (lambda: rx.explore(model, (ids,), tracin=rx.Tracing()), "tracing"),
     ],
 )
 def test_the_error_names_the_option_near_a_misspelled_keyword(call, option):
