@@ -389,7 +389,9 @@ class Exploration(Edits, Results):
         assert tuning is not None  # noqa: S101 - else the search has raised
         if apply and tuning.plan is not None:
             self.plan = tuning.plan
-        return TuningResult(tuning)
+        session = self.live.session
+        modes = self.live.capture.modes_of_calls()[0]
+        return TuningResult(tuning, ExplorationRecord(session.title, session.environment, session.grad, modes=modes))
 
     def suggest(self, budget_s: float | None = None, *, run: Run = PLAIN_RUN) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
@@ -670,7 +672,8 @@ class Exploration(Edits, Results):
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
 
         The file also has the call and the environment in which the plan was explored and measured. A warning is given
-        if its results were wrong, or if it was slower than eager or than ``torch.compile``. The file lists the SHA-256
+        if its results were wrong, if it was slower than eager or than ``torch.compile``, or if a search has found
+        another plan, which ``ex.tune(…).save(path)`` writes. The file lists the SHA-256
         of its artifacts that ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
 
         Raises:
@@ -684,8 +687,13 @@ class Exploration(Edits, Results):
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
-        for item in _plan_warnings(session):
-            text = f"{item.message} The plan was saved anyway. {item.remedy}"
+        texts = [f"{item.message} The plan was saved anyway. {item.remedy}" for item in _plan_warnings(session)]
+        if (found := session.tuning and session.tuning.plan) and found != session.plan:
+            texts.append(
+                f"The plan at hand was saved, not the one that ex.tune found: {session.tuning.answer}. To save that "
+                "one, apply it first: ex.plan = ex.session.tuning.plan."
+            )
+        for text in texts:
             warnings.warn(text, stacklevel=stacklevel_of_caller())
         return saved
 

@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import (
     InvalidArgumentError,
     NotCompiledError,
+    PlanError,
     SessionError,
     check_argument,
     require_notebook,
@@ -27,10 +30,11 @@ from regional_explorer.page.code import code_html, code_text, diff_html, diff_te
 from regional_explorer.page.report import page_html, session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
-from regional_explorer.record.files import dump_session, file_path, load_session, write_file
+from regional_explorer.record.files import dump_session, file_path, load_session, save_plan, write_file
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, the_region
+from regional_explorer.record.plan_file import ExplorationRecord
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.region_code import Coverage, PartitionCode, partition_codes, region_code, total_coverage
 from regional_explorer.record.roofline import (
@@ -304,15 +308,32 @@ class CodeDiffs(CodeResult):
 class TuningResult(CodeResult):
     """The result of a search for the best plan: the answer, then the plans that were timed.
 
-    ``ex.plan = ex.tune().plan`` applies the plan; ``ex.tuning`` has every try.
+    ``ex.plan = ex.tune().plan`` applies the plan; ``ex.tuning`` has every try. ``explored`` is what a saved plan says
+    of the call.
     """
 
     record: Tuning
+    explored: ExplorationRecord
 
     @property
     def plan(self) -> Plan | None:
         """The best plan; None if no plan is faster than eager or ``torch.compile``, or if the search was cancelled."""
         return self.record.plan
+
+    def save(self, path: str | Path) -> Path:
+        """Write the best plan to a JSON file, for ``rx.compile(fn, path)``; the plan of the exploration stays.
+
+        Raises:
+            PlanError: there is no such plan, or the file cannot be written.
+        """
+        if self.plan is None:
+            raise PlanError(f"There is no plan to save. {search_sentences(self.record)}")
+        speed = self.record.by_title[self.record.answer].speedup
+        bounds = (speed and speed.bounds) or (None, None)
+        explored = msgspec.structs.replace(
+            self.explored, speedup=speed and speed.value, speedup_low=bounds[0], speedup_high=bounds[1]
+        )
+        return save_plan(self.plan, path, explored)
 
     def __str__(self) -> str:
         """Return the answer, and the table."""

@@ -44,6 +44,9 @@ class Outcome(StrEnum):
     CHAOTIC = "chaotic"
     """Rounding alone may change its results without limit, so whether they are right is unknown."""
 
+    SHORTER = "on the shorter call"
+    """It was tried on the shorter call alone, where others were faster."""
+
     NOT_BITWISE = "not bitwise"
     """Its results are right, but bitwise equality with eager's was required."""
 
@@ -84,6 +87,8 @@ class Try(Record, frozen=True):
     """The median over rounds of eager ÷ plan."""
     over_full: Figure | None = None
     """The median over rounds of ``torch.compile`` ÷ plan."""
+    promised: Figure | None = None
+    """The median over rounds of ``torch.compile`` ÷ plan on the shorter call; of eager ÷ plan if that fails there."""
     compile_s: Seconds | None = None
     """The seconds waited for its compile; artifacts from a cache took none."""
     peak_bytes: Figure | None = None
@@ -149,6 +154,8 @@ class Tuning(Record, frozen=True, dict=True):
     """What else the machine did in the final comparison."""
     floor: Quantity = 0.0
     """The smallest relative difference that counted in the final comparison; one call timed twice differed by it."""
+    shorter: str = ""
+    """The repeats of the shorter call, on which most plans were tried, such as ``1 of 8 Block``; empty without one."""
     remarks: Mapping[str, Count] = {}
     """Why the requested executor did not compile some pieces: the number of pieces by reason."""
 

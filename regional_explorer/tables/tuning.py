@@ -28,7 +28,7 @@ def tuning_table(session: Session) -> Table[Try]:
     """One row per plan that ``ex.tune`` tried or meant to try, the fastest first.
 
     Rows with ``final`` have the figures of the final comparison, in which all plans took turns. The figures of other
-    rows guided the search; each is of a race of its own.
+    rows guided the search; each is of a race of its own. ``promised`` is ``torch.compile`` ÷ plan on the shorter call.
     """
     tuning = session.tuning or Tuning(())
     table = tries_table(tuning)
@@ -54,6 +54,8 @@ def tries_table(tuning: Tuning) -> Table[Try]:
             *bound_columns("speedup_low", "speedup_high", lambda row: row.speedup)[:2],
             Number("over_full", lambda row: row.over_full, "torch.compile ÷", write=times),
             *bound_columns("over_full_low", "over_full_high", lambda row: row.over_full, _interval_text),
+            Number("promised", lambda row: row.promised, "shorter call", write=times),
+            *bound_columns("promised_low", "promised_high", lambda row: row.promised)[:2],
             Number("compile_s", lambda row: measured_once(row.compile_s), "compile"),
             Number("peak_bytes", lambda row: row.peak_bytes, "peak"),
             Number("kept_bytes", lambda row: row.kept_bytes, "kept", dtype="Int64"),
@@ -63,7 +65,11 @@ def tries_table(tuning: Tuning) -> Table[Try]:
         rows,
         "",
         lambda: [" ".join(search_notes(tuning))],
-        heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
+        heads=(
+            *("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI"),
+            *(["shorter call"] if tuning.shorter else []),
+            *("compile", "peak", "kept", "note"),
+        ),
         shown=[row for row in rows if row.outcome is Outcome.MEASURED or row.final or row.plan is None],
         fold="closed",
     )
@@ -84,7 +90,7 @@ def _interval_text(row: Try) -> str:
 def search_sentences(tuning: Tuning) -> str:
     """Return the result of a search in a few sentences."""
     plan, rival, best = tuning.by_title.get(tuning.answer), tuning.by_title.get(tuning.rival), tuning.best_so_far
-    tried = count(tuning.tried, "plan") if tuning.tried else "no plan"
+    tried = _tried(tuning)
     if plan is None:
         found = [f"The search ended before its final comparison: {tuning.stopped}.", f"It tried {tried}."]
         found += [f"Best so far, while searching: {best.title}, {_speed_text(best)}."] if best is not None else []
@@ -96,6 +102,15 @@ def search_sentences(tuning: Tuning) -> str:
         speeds = "; ".join(f"{with_interval(ratio)} as fast as {other}" for other, ratio in ratios.items())
         found = [f"{plan.title}: {speeds}.", f"It is the best of {tried}.", *_differences(tuning, plan)]
     return " ".join([*found, *_left_out(tuning)])
+
+
+def _tried(tuning: Tuning) -> str:
+    """Return how many plans were tried, and how many of them on the call itself."""
+    tried = count(tuning.tried, "plan") if tuning.tried else "no plan"
+    if not tuning.shorter or not tuning.tried:
+        return tried
+    timed = sum(row.plan is not None and row.score is not None for row in tuning.tries)
+    return f"{tried}, {timed} of them on the whole call, the others on a shorter one ({tuning.shorter})"
 
 
 def _no_faster_plan(tuning: Tuning, answer: Try) -> Iterator[str]:

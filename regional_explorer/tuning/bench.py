@@ -83,12 +83,17 @@ class Bench(Protocol[P]):
     at_hand: Plan
     suggested: Sequence[Suggestion]
     context: MeasureContext
+    repeats: str
+    """The repeats of a shorter call, such as ``1 of 8 Block``."""
 
     def step(self, *, timed: bool) -> AbstractContextManager[None]:
         """Return a context manager for a step in which nobody else uses the exploration; between steps others may."""
 
     def start(self) -> None:
         """Start the toolchain, once per process, so that no plan is charged for its start."""
+
+    def shorter(self) -> Bench[P] | None:
+        """Return the bench of the call in which one of each kind of repeated modules runs; None if nothing repeats."""
 
     def prepare(self, plan: Plan) -> P:
         """Trace the call with a plan's tracing, and cut it; raise if that is impossible."""

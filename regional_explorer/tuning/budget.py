@@ -106,7 +106,7 @@ class Spending:
     """The clock of a search with a budget: it reports each step, runs it, and charges its time to a task.
 
     ``so_far`` returns the beginning of each report; ``first_cost_s`` is the assumed cost of a plan until one was
-    compiled.
+    compiled, ``expected_s`` the cost of a plan by title where it is known from a shorter call.
     """
 
     def __init__(self, bench: Bench[Any], budget_s: float, so_far: Callable[[], str]) -> None:
@@ -114,7 +114,14 @@ class Spending:
         self.began_s = self.now()
         self.spent_on: dict[str, float] = {}
         self.first_cost_s = 0.0
+        self.expected_s: dict[str, float] = {}
         self._costs: dict[tuple[bool, bool], list[float]] = {}
+
+    def on_another_call(self, bench: Bench[Any], so_far: Callable[[], str]) -> Spending:
+        """Return the spending of the same budget on plans of another call, which cost something else."""
+        other = Spending(bench, self.budget_s, so_far)
+        other.began_s, other.spent_on = self.began_s, self.spent_on
+        return other
 
     def now(self) -> float:
         """Return the time of the bench's clock."""
@@ -179,7 +186,9 @@ class Spending:
         self._costs.setdefault(_cost_kind(candidate), []).append(seconds)
 
     def cost_s(self, candidate: Candidate) -> float:
-        """Return the expected cost of a plan in seconds, from the plans most like it."""
+        """Return the expected cost of a plan in seconds, from the shorter call or the plans most like it."""
+        if candidate.title in self.expected_s:
+            return self.expected_s[candidate.title]
         wrapped, has_keys = _cost_kind(candidate)
         alike = ((wrapped, has_keys), (wrapped, not has_keys), (not wrapped, has_keys), (not wrapped, not has_keys))
         nearest = next((kind for kind in alike if kind in self._costs), (False, False))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from regional_explorer.capture.shorter_call import ShorterCall, repeats_of
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.artifact_folder import Machine
@@ -59,6 +60,10 @@ _OUTCOMES = {NumericsVerdict.FAILED: Outcome.WRONG, NumericsVerdict.CHAOTIC: Out
 """The outcome of a try whose results were not found right."""
 
 
+MOST_OF_CALL = 0.7
+"""A call with more than this share of the ops of the whole one is no shorter call: it compiles hardly faster."""
+
+
 @dataclass(frozen=True)
 class LivePlan:
     """A plan on a trace of the call."""
@@ -98,6 +103,9 @@ class LiveBench:
         crew: Crew,
     ) -> None:
         self.variants = variants
+        self.repeats = ""
+        self._environment = environment
+        self._shorter: LiveBench | None = None
         self._crew = crew
         self._values: dict[str, Values | None] = {}
         self._call = variants.call
@@ -128,6 +136,31 @@ class LiveBench:
         """Start the toolchain, once per process."""
         self._crew.start()
         self._run_untimed(lambda: start_toolchain(self.variants.program, no_progress))
+
+    def shorter(self) -> LiveBench | None:
+        """Return the bench of the call in which one of each kind of repeated modules runs; None if nothing repeats."""
+        self._shorter = self._run_untimed(self._make_shorter)
+        return self._shorter
+
+    def _make_shorter(self) -> LiveBench | None:
+        main = self.variants.program
+        try:
+            repeats = repeats_of(self._call)
+            if not repeats:
+                return None
+            call = ShorterCall(self._call, repeats)
+            capture = Capture(call, self._own_tracing, dynamic=self.variants.dynamic)
+        except Exception:  # noqa: BLE001 - the user's code may raise anything without its modules
+            return None
+        plan = Plan(tracing=self._own_tracing)
+        program = Program(capture, plan, main.store, tried_configs=main.tried_configs, toolchain=main.toolchain)
+        variants = Variants(call, program, dynamic=self.variants.dynamic)
+        shorter = LiveBench(variants, self._environment, self.context.run, self._turn, self._crew)
+        shorter.repeats = ", ".join(map(str, repeats))
+        if _ops_of(program) <= MOST_OF_CALL * _ops_of(main):
+            return shorter
+        shorter.close()
+        return None
 
     def prepare(self, plan: Plan) -> LivePlan:
         """Trace the call with a plan's tracing, unless that trace exists, and cut it.
@@ -381,9 +414,22 @@ class LiveBench:
             for key in program.store.artifacts.keys() - kept_keys:
                 del program.store.artifacts[key]
             self.free(())
+            if self._shorter is not None:
+                self._shorter.close()
+
+    def close(self) -> None:
+        """Free a shorter call with its traces."""
+        self.free(())
+        self.variants.close()
+        self.variants.program.capture.close()
+        self._call.close()
 
     def _run_untimed(self, work: Callable[[], T]) -> T:
         return self.context.run.threads.run_untimed(work)
+
+
+def _ops_of(program: Program) -> int:
+    return sum(len(graph.ops) for graph in program.capture.graphs)
 
 
 def _recorded_call(name: str, recorded: RecordedInputs) -> Iterator[TimedCall]:

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Generic
 
-from regional_explorer.errors import NoCompilerError, error_line
+from msgspec.structs import replace
+
+from regional_explorer.errors import error_line
 from regional_explorer.measure.rounds import FIRST_CALLS, StopReason
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import QUIET, Figure
-from regional_explorer.record.plan import config_texts
 from regional_explorer.record.statistics import MIN_FLOOR
-from regional_explorer.record.tuning import AT_HAND, EAGER, Outcome, PieceRace, SearchStage, Try, Tuning
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    Outcome,
+    SuggestionKind,
+    Try,
+    Tuning,
+)
 from regional_explorer.tables.tuning import search_sentences
-from regional_explorer.tuning.bench import Bench, P, RaceResult, TimedPiece
+from regional_explorer.tuning.bench import Bench, P
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger
-from regional_explorer.tuning.space import (
-    WRAPPER,
-    Candidate,
-    Root,
-    best_changes,
-    candidate_of,
-    in_words,
-    is_whole,
-    likeliest_candidates,
-    neighbours,
-    other_plans,
-    tracings_to_try,
-    whole_graph_candidate,
-    with_changes,
-    with_configs_of,
-    without_cpp_wrapper,
-)
+from regional_explorer.tuning.space import Candidate, other_plans, suggested_plan, tracings_to_try
+from regional_explorer.tuning.stages import Stages, surely_behind
 from regional_explorer.tuning.tries import FINAL_SHARE, FINALISTS, Tries
 
-PIECES_SHARE = 0.08
-"""The largest share of the budget for races of single pieces."""
-COMPILED = (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE)
-"""The outcomes of plans whose pieces can be raced."""
-WRAPPED_WITHIN = 0.1
-"""A C++ wrapper is tried on a tracing that, without it, is slower than the best by at most this fraction."""
+SHORTER_SHARE = 0.5
+"""The largest share of the budget for plans on a shorter call."""
+CARRY_COSTS = 0.8
+"""The cost of the first plan that is carried from the shorter call to the call, in compiles of ``torch.compile``.
+
+Most of its kernels are built by then.
+"""
 
 
 def keep_nothing(_so_far: Tuning) -> None:
@@ -75,153 +71,107 @@ def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning
 
 
 class _Search(Generic[P]):
-    """What a search tries, in which order, and the result of its final comparison."""
+    """What a search tries, in which order, and the result of its final comparison.
+
+    ``shorter`` are the stages on a shorter call. What is fast there is tried on the call itself.
+    """
 
     def __init__(self, bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning], object]) -> None:
         """Start the clock."""
         self.bench = bench
         self.limits = limits
-        self.tries = Tries(bench, limits, ledger, lambda: keep(self.tuning()))
+        self.ledger = ledger
+        self.after_batch = partial(self._keep, keep)
+        self.tries = Tries(bench, limits, ledger, self.after_batch)
         self.time = self.tries.time
-        self.pieces: list[PieceRace] = []
+        self.stages = Stages(bench, limits, self.tries)
+        self.shorter: Stages[P] | None = None
+        self.repeats = ""
         self.answer = self.rival = ""
         self.gain: Figure | None = None
         self.stopped: str = StopReason.PRECISE
         self.noise, self.floor = QUIET, 0.0
 
+    def _keep(self, keep: Callable[[Tuning], object]) -> None:
+        keep(self.tuning())
+
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self.tries.measure_references()
-        first, *others = likeliest_candidates(grad=self.bench.grad)
-        self.tries.try_all([first, *self._plan_at_hand(), *others])
-        self.tries.try_all(
-            [whole_graph_candidate(SearchStage.TRACING, tracing) for tracing in tracings_to_try(grad=self.bench.grad)]
-        )
-        self._try_wrappers()
-        self._try_keys()
+        self._try_shorter()
+        self._try_layers()
+        self.stages.try_likeliest()
+        self.stages.try_tracings()
         self._try_others()
-        if self._try_pieces():
-            self._try_keys()
+        self.stages.try_pieces()
         self._compare_finalists()
 
-    def _plan_at_hand(self) -> list[Candidate]:
-        """Return the plan at hand if it has regions and is not tried anyway; else nothing."""
-        at_hand = self.bench.at_hand
-        is_another = at_hand.regions and not is_whole(at_hand)
-        return [candidate_of(SearchStage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
-
-    def _try_wrappers(self) -> None:
-        """Try C++ wrappers on the tracings that are not much slower than the best, the fastest first."""
-        traced = [tried for tried in self.tries if tried.stage is SearchStage.TRACING and tried.score is not None]
-        traced.sort(key=lambda tried: -(tried.score or 0.0))
-        wrapped = []
-        for tried in traced:
-            assert tried.plan is not None  # noqa: S101 - only the references have none
-            with_wrapper = whole_graph_candidate(SearchStage.WRAPPER, tried.plan.tracing, WRAPPER)
-            behind = _surely_behind(tried, traced[0])
-            if behind <= WRAPPED_WITHIN:
-                wrapped.append(with_wrapper)
-            else:
-                self.tries.leave_out(
-                    with_wrapper, f"too slow without the C++ wrapper: at least {behind:.0%} slower than the best"
-                )
-        self.tries.try_all(wrapped)
-
-    def _try_keys(self) -> None:
-        """Try every config on the best plan, then the best configs together, until nothing gets better.
-
-        The first time, the configs are tried without a C++ wrapper, which takes longer to compile: a config that helps
-        without it mostly helps with it, too.
-        """
-        best = self.tries.best
-        if best is not None and WRAPPER.items() <= self.tries.candidates[best].config.items():
-            bare = without_cpp_wrapper(self.tries.candidates[best])
-            if bare.title in self.tries and self.tries[bare.title].score is not None:
-                self._try_keys_on(bare, self.tries.candidates[best])
-        while (best := self.tries.best) is not None:
-            base = self.tries.candidates[best]
-            if not self._try_keys_on(base, base):
-                return
-
-    def _try_keys_on(self, base: Candidate, best: Candidate) -> bool:
-        """Try every config on ``base``, and the best configs together on ``best``; return whether a try was new."""
-        changed = list(neighbours(base, self.limits.keys))
-        untried = [plan for plan in changed if plan.title not in self.tries]
-        self.tries.try_all(untried, beside=base.title)
-        better = [plan for plan in changed if plan.title != best.title and self._is_better(plan.title, base)]
-        if len(better) > 1 or (better and best != base):
-            self.tries.try_all([with_configs_of(best, better)])
-        return any(self.tries[plan.title].outcome is not Outcome.NOT_TRIED for plan in untried)
-
-    def _is_better(self, title: str, base: Candidate) -> bool:
-        tried, score = self.tries[title], self.tries[base.title].score or 0.0
-        return tried.can_be_chosen and (tried.score or 0.0) > score * (1.0 + MIN_FLOOR)
+    def _try_layers(self) -> None:
+        """Try the largest modules that repeat as a region: it compiles one of each kind, so it is ready soon."""
+        suggested = self.bench.suggested
+        layers = [one for one in suggested if one.kind is SuggestionKind.MODULES and one.distinct < one.instances]
+        if layers:
+            largest, all_ops = max(layers, key=lambda one: one.ops), max(one.ops for one in suggested)
+            candidate = suggested_plan(largest, self.bench.at_hand.tracing)
+            share = largest.ops / all_ops * largest.distinct / largest.instances
+            self.time.expected_s[candidate.title] = share * self.time.first_cost_s + self.tries.race_s
+            self.stages.try_all([candidate])
 
     def _try_others(self) -> None:
         """Try the plan at hand under other tracings, and suggested regions under the best tracing."""
         if (best := self.tries.best) is not None:
             tracing = self.tries.candidates[best].plan.tracing
-            self.tries.try_all(
+            self.stages.try_all(
                 other_plans(self.bench.at_hand, self.bench.suggested, tracings_to_try(grad=self.bench.grad), tracing)
             )
 
-    # ------------------------------------------------------------------------------------------------ keys per region
+    # ----------------------------------------------------------------------------------------------- the shorter call
 
-    def _try_pieces(self) -> bool:
-        """Race the pieces of the best plan alone, and try the winners together; return whether that plan is the best.
+    def _try_shorter(self) -> None:
+        """Try all on a shorter call, where that is possible, and then on the call what was fast there."""
+        end_s = min(
+            self.time.now() + self.time.share_s(SHORTER_SHARE),
+            self.tries.deadline() - CARRY_COSTS * self.time.first_cost_s,
+        )
+        if end_s < self.time.now() + self.time.share_s(SHORTER_SHARE / 4.0):
+            return
+        with self.time.step("tracing", "looking for repeated modules"):
+            bench = self.bench.shorter()
+        if bench is None:
+            return
+        tries = Tries(bench, self.limits, self.ledger, self.after_batch, clock=self.time, before=end_s)
+        self.shorter, self.repeats = Stages(bench, self.limits, tries), bench.repeats
+        tries.measure_references()
+        self.shorter.try_tracings()
+        self.shorter.try_pieces()
+        self._expect_costs(tries)
+        self.stages.elsewhere = tries.tried
+        self.tries.try_all(self._promising(tries))
 
-        The pieces are compiled already under each config that was tried on the best plan.
-        """
-        best = self.tries.best
-        if best is None or not self.tries.make_ready(best):
-            return False
-        base = self.tries.candidates[best]
-        new = [change for change in self.limits.keys if not change.items() <= base.config.items()]
-        changed = {
-            ", ".join(config_texts(change)): (change, neighbour)
-            for change, neighbour in zip(new, neighbours(base, new), strict=True)
-            if neighbour.title in self.tries and self.tries[neighbour.title].outcome in COMPILED
-        }
-        if not changed or self.time.now() + self.time.share_s(PIECES_SHARE) > self.tries.deadline():
-            return False
-        with self.time.step("tracing", "cutting the pieces of the best plan"):
-            others = {change: self.bench.prepare(neighbour.plan) for change, (_, neighbour) in changed.items()}
-        raced = self._race_pieces(best, others)
-        changes = {place: changed[change][0] for place, change in best_changes(raced).items()}
-        if not changes:
-            return False
-        plan = with_changes(base.plan, changes)
-        together_again = candidate_of(SearchStage.PIECES, Root(f"{best}; {in_words(changes)}", plan))
-        self.tries.try_all([together_again])
-        return self.tries.best == together_again.title
+    def _expect_costs(self, shorter: Tries[P]) -> None:
+        """Expect that plans take as many times as long to compile as plain ``torch.compile`` as on the shorter call."""
+        full_s = shorter[TORCH_COMPILE].compile_s
+        for title in shorter.fastest_first():
+            compile_s = shorter[title].compile_s
+            if compile_s and full_s:
+                self.time.expected_s[title] = self.time.first_cost_s * compile_s / full_s + self.tries.race_s
 
-    def _race_pieces(self, best: str, others: Mapping[str, P]) -> list[tuple[TimedPiece, Mapping[str, RaceResult]]]:
-        """Race each kind of piece of a plan that matters; pieces that take most of the time get most of the budget."""
-        with self.time.step("timing", "timing the pieces of the best plan", timed=True):
-            pieces = self.bench.pieces(self.tries.ready[best], self.time.share_s(PIECES_SHARE / 4.0))
-        time_s, least_s = self.tries[best].time_s, 0.0
-        if time_s is not None:
-            least_s = MIN_FLOOR * time_s.value
-        all_s = sum(piece.seconds_per_call for piece in pieces if piece.seconds_per_call >= least_s)
-        raced = []
-        for piece in sorted(pieces, key=lambda piece: -piece.seconds_per_call):
-            if piece.seconds_per_call < least_s:
-                why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
-                self.pieces.append(PieceRace(piece.partition, why_not=why_not))
-                continue
-            budget_s = self.time.share_s(PIECES_SHARE) * piece.seconds_per_call / all_s
-            try:
-                with self.time.step("timing", f"racing the pieces of the best plan: {piece.partition}", timed=True):
-                    results = self.bench.race_piece(piece, others, budget_s)
-            except (CancelledError, NoCompilerError):
-                raise
-            except Exception as error:  # noqa: BLE001 - compiled code may raise anything
-                self.pieces.append(PieceRace(piece.partition, why_not=error_line(error)))
-                results = {}
-            else:
-                self.pieces.append(_piece_race(piece.partition, results))
-            raced.append((piece, results))
-        return raced
+    def _promising(self, shorter: Tries[P]) -> Iterator[Candidate]:
+        """Yield the plans that were fast on the shorter call, as long as one may be the best on the call itself."""
+        for title in shorter.fastest_first():
+            high, best = shorter[title].score or 0.0, self.tries.best
+            best_score = (self.tries[best].score or 0.0) if best is not None else 0.0
+            if high * (1.0 + self._missed_by(shorter)) >= best_score:
+                yield shorter.candidates[title]
+
+    def _missed_by(self, shorter: Tries[P]) -> float:
+        """Return by what fraction the shorter call has missed the speed of a plan on the call so far, at most."""
+        missed = [
+            abs(tried.score / promised - 1.0)
+            for tried in self.tries
+            if tried.score and tried.title in shorter and (promised := shorter[tried.title].score)
+        ]
+        return max([MIN_FLOOR, *missed])
 
     # -------------------------------------------------------------------------------------------- the final comparison
 
@@ -267,7 +217,7 @@ class _Search(Generic[P]):
         """
         end_s, finalists = self.time.end_s, list[str]()
         ranked = self.tries.fastest_first()
-        may_win = [title for title in ranked if _surely_behind(self.tries[title], self.tries[ranked[0]], 1.0) == 0.0]
+        may_win = [title for title in ranked if surely_behind(self.tries[title], self.tries[ranked[0]], 1.0) == 0.0]
         for title in (*may_win, *self.tries.unraced()):
             if len(finalists) == FINALISTS:
                 break
@@ -279,7 +229,7 @@ class _Search(Generic[P]):
     def tuning(self) -> Tuning:
         """Return the record of the search."""
         return Tuning(
-            tuple(self.tries),
+            tuple(self.tries) if self.shorter is None else tuple(_with_promises(self.tries, self.shorter.tries)),
             self.answer,
             self.rival,
             self.gain,
@@ -287,26 +237,21 @@ class _Search(Generic[P]):
             self.limits.budget_s,
             self.time.spent_s,
             dict(self.time.spent_on),
-            tuple(self.pieces),
+            tuple(self.stages.pieces),
             str(self.stopped),
             self.noise,
             self.floor,
+            self.repeats,
         )
 
 
-def _piece_race(partition: str, results: Mapping[str, RaceResult]) -> PieceRace:
-    """Return a race of a piece with its winner."""
-    faster = {change: raced for change, raced in results.items() if raced.verdict is Verdict.FASTER}
-    best = max(faster, key=lambda change: faster[change].speedup.value, default="")
-    return PieceRace(partition, best, faster[best].speedup if best else None)
-
-
-def _surely_behind(tried: Try, best: Try, least: float = 0.0) -> float:
-    """Return the fraction by which a try is at least slower than the best, and than a call whose score is ``least``.
-
-    It is 0 if an interval is missing.
-    """
-    speed, best_speed = tried.over_full or tried.speedup, best.over_full or best.speedup
-    if speed is None or best_speed is None or speed.high is None or best_speed.low is None:
-        return 0.0
-    return max(0.0, 1.0 - speed.high / max(best_speed.low, least))
+def _with_promises(tries: Iterable[Try], shorter: Iterable[Try]) -> Iterator[Try]:
+    """Yield the tries on a call with what the shorter one promised, then those on the shorter one alone."""
+    promised = {tried.title: tried for tried in shorter if tried.plan is not None}
+    for tried in tries:
+        promise = promised.pop(tried.title, None)
+        yield tried if promise is None else replace(tried, promised=promise.over_full or promise.speedup)
+    for tried in promised.values():
+        outcome = Outcome.SHORTER if tried.outcome in (Outcome.MEASURED, Outcome.SLOWER) else tried.outcome
+        figure = tried.over_full or tried.speedup
+        yield Try(tried.title, tried.stage, outcome, tried.plan, tried.why, tried.same_as, promised=figure)

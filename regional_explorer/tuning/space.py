@@ -164,8 +164,13 @@ def other_plans(
                 yield candidate_of(SearchStage.OTHERS, Root(f"{AT_HAND}, {tracing}", at_hand.traced(tracing)))
     for suggestion in suggested:
         if suggestion.kind is not SuggestionKind.WHOLE:
-            plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=best)
-            yield candidate_of(SearchStage.OTHERS, Root(f"suggested: {suggestion.name}, {best}", plan))
+            yield suggested_plan(suggestion, best)
+
+
+def suggested_plan(suggestion: Suggestion, tracing: Tracing) -> Candidate:
+    """Return the plan with a suggested region alone as a candidate."""
+    plan = Plan((Region(suggestion.name, suggestion.selectors),), tracing=tracing)
+    return candidate_of(SearchStage.OTHERS, Root(f"suggested: {suggestion.name}, {tracing}", plan))
 
 
 # -------------------------------------------------------------------------------------------------- configs per region

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Generic
@@ -38,6 +39,8 @@ RACE_SHARE = 0.06
 
 A race takes no longer than its plans took to compile, or a third of this share if that is longer.
 """
+SHORTER_RACE_SHARE = 0.0125
+"""The share of the budget for a race on the shorter call, which needs far less time for as many rounds."""
 MEMORY_SHARE = 0.01
 """The largest share of the budget for measuring the memory of one plan."""
 BATCH = 3
@@ -57,14 +60,28 @@ class Tries(Generic[P]):
     ``candidates`` are the plans that were tried or left out, ``ready`` those that are compiled and right, with their
     traces, and ``references`` the calls that every plan is compared with; each by title. ``time`` is the clock of the
     search. ``after_batch`` is called after each batch.
+
+    With ``before``, the time at which they have to end, they are the tries on the shorter call of the search whose
+    clock is ``clock``: no memory is read.
     """
 
-    def __init__(self, bench: Bench[P], limits: Limits, ledger: Ledger, after_batch: Callable[[], object]) -> None:
-        """Start the clock."""
+    def __init__(
+        self,
+        bench: Bench[P],
+        limits: Limits,
+        ledger: Ledger,
+        after_batch: Callable[[], object],
+        clock: Spending | None = None,
+        before: float = math.inf,
+    ) -> None:
+        """Start the clock, unless it runs already."""
         self.candidates: dict[str, Candidate] = {}
         self.ready: dict[str, P] = {}
         self.references: dict[str, TimedCall] = {}
-        self.time = Spending(bench, limits.budget_s, self._so_far)
+        self.time = (
+            clock.on_another_call(bench, self._so_far) if clock else Spending(bench, limits.budget_s, self._so_far)
+        )
+        self._before, self._is_shorter = before, clock is not None
         self._bench, self._limits, self._ledger, self._after_batch = bench, limits, ledger, after_batch
         self._by_title: dict[str, Try] = {}
         self._prepared_keys: dict[str, str] = {}
@@ -115,6 +132,11 @@ class Tries(Generic[P]):
             raise
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
             self._drop(TORCH_COMPILE, Outcome.FAILED, error_line(error))
+
+    @property
+    def race_s(self) -> float:
+        """The most seconds that a race takes."""
+        return self.time.share_s(SHORTER_RACE_SHARE if self._is_shorter else RACE_SHARE)
 
     # ----------------------------------------------------------------------------------------------------- one batch
 
@@ -243,7 +265,7 @@ class Tries(Generic[P]):
             return
         other = beside or self.best
         others = [other] if other is not None and other not in titles and self.make_ready(other) else []
-        most_s = self.time.share_s(RACE_SHARE)
+        most_s = self.race_s
         result = self.measure(
             [self.baseline, *others, *titles],
             min(max(compile_s, most_s / 3.0), most_s),
@@ -282,6 +304,8 @@ class Tries(Generic[P]):
         return surely_slower(result, self.phase, plans, lambda name: self._by_title[name].can_be_chosen)
 
     def _peak_memory(self, title: str, call: TimedCall) -> MemoryPeak | None:
+        if self._is_shorter:
+            return None
         with self.time.step("memory", f"reading the memory of {title}"):
             return self._bench.peak_memory(call, self.time.share_s(MEMORY_SHARE))
 
@@ -349,6 +373,11 @@ class Tries(Generic[P]):
         return [
             title for title in self.ready if self._by_title[title].can_be_chosen and self._by_title[title].score is None
         ]
+
+    @property
+    def tried(self) -> set[str]:
+        """The titles of the plans that were tried, whatever the outcome."""
+        return {tried.title for tried in self if tried.outcome is not Outcome.NOT_TRIED}
 
     @property
     def best(self) -> str | None:
@@ -432,7 +461,8 @@ class Tries(Generic[P]):
 
     def deadline(self) -> float:
         """Return the time at which the final comparison has to begin; the first plan may take half of its time."""
-        return self.time.began_s + self.time.share_s(1.0 - FINAL_SHARE * (1.0 if self._has_compared else 0.5))
+        final_s = self.time.share_s(FINAL_SHARE * (1.0 if self._has_compared else 0.5))
+        return min(self._before, self.time.end_s - final_s)
 
     def _so_far(self) -> str:
         """Return the results so far, for the progress line."""
@@ -446,4 +476,5 @@ class Tries(Generic[P]):
         elif now != highest:
             why = "was timed again" if self._by_title[before.title].can_be_chosen else "had to be dropped"
             fell = f" ({highest} before a plan {why})"
-        return f"best so far {now} as fast as {self.baseline}{fell}, {count(so_far.tried, 'plan')} tried; "
+        where = f" on the shorter call ({self._bench.repeats})" if self._is_shorter else ""
+        return f"best so far {now} as fast as {self.baseline}{where}{fell}, {count(so_far.tried, 'plan')} tried; "

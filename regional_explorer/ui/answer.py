@@ -18,16 +18,13 @@ from regional_explorer.record.tuning import Suggestion, SuggestionKind
 from regional_explorer.regions.suggest import suggestions_of
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import duration, with_interval, word
+from regional_explorer.tuning.forecast import forecast
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Shown
 
 FIND_BEST = "Find the best plan"
-TUNE_S = 120.0
-"""The time budget of a search from the panel, in seconds."""
-ABOUT_SEARCH = (
-    f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
-    "keeps plans that are faster and right"
-)
+SEARCHES = {"tune": 120.0, "tune 10 min": 600.0, "tune 30 min": 1800.0}
+"""The time budget in seconds of each event that starts a search, or goes on with it."""
 WITH_COMPILE = "Compile the whole call with plain torch.compile, and measure your plan beside it"
 MEASURE_SUGGESTED = "measure suggested"
 """The event that measures what the suggested regions gain."""
@@ -123,7 +120,7 @@ def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
     actions = {part.kind: part for part in answer.next if isinstance(part, Action)}
     unsure = answer.state is AnswerState.NO_VERDICT
     first = None if answer.times or unsure else "rx-primary"
-    search = button(FIND_BEST, "tune", title=ABOUT_SEARCH, class_=first, disabled=busy)
+    search = _search_buttons(shown, first)
     benchmark = actions.get(ActionKind.BENCHMARK)
     seconds = benchmark.options.get("budget_s") if benchmark else None
     if benchmark and (unsure or answer.outdated_by or seconds):
@@ -132,18 +129,41 @@ def _next_step(answer: Answer, shown: Shown) -> Iterator[Node]:
         text, about = f"{text}{' more' if adds else ''}", words_of(answer.next[1:])
         do = "measure more" if adds else "measure for"
         again = button(text, do, str(seconds or ""), title=f"{text}{about}", class_="rx-primary", disabled=busy)
-        yield node("div", again, *_again_button(answer, QUIET, busy=busy), search, class_="rx-line")
+        yield node("div", again, *_again_button(answer, QUIET, busy=busy), *search, class_="rx-line")
         if not answer.outdated_by:
             yield node("p", node("b", text), about, _left_out_note(shown) if adds else "", class_="rx-quiet")
     elif unsure or answer.state is AnswerState.TRACED or ActionKind.TUNE in actions:
         again = _again_button(answer, QUIET_SEARCH, busy=busy) if answer.found else []
-        yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
+        about = f"about 2 min: {forecast(shown.session, SEARCHES['tune'])}; keeps what is faster and right"
+        yield node("div", *search, *again, node("span", about, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
             where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
             note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
             yield node("div", *([] if shown.session.profile else [where]), note, class_="rx-line")
-    elif ActionKind.BENCHMARK not in actions and answer.next not in ((), (TAKE_FOUND,)):
-        yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
+    else:
+        if ActionKind.BENCHMARK not in actions and answer.next not in ((), (TAKE_FOUND,)):
+            yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
+        if shown.session.tuning is not None:
+            yield node("div", *search, class_="rx-line")
+
+
+def _search_buttons(shown: Shown, first: str | None) -> list[Node]:
+    """Return the button that starts a search, or those that go on with it."""
+    session, busy = shown.session, shown.state.busy
+    if session.tuning is None:
+        about = "Tries ways of tracing and configs, and compares the best with eager and torch.compile"
+        return [button(FIND_BEST, "tune", title=about, class_=first, disabled=busy)]
+    buttons = (
+        button(
+            f"{seconds / 60:.0f} min",
+            do,
+            title=f"{forecast(session, seconds)}; what was tried is not tried again",
+            aria_label=f"Go on searching for {seconds / 60:.0f} minutes",
+            disabled=busy,
+        )
+        for do, seconds in SEARCHES.items()
+    )
+    return [node("span", "Go on searching: ", class_="rx-quiet"), *buttons]
 
 
 def _left_out_note(shown: Shown) -> str:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import Tracing
 from regional_explorer.record.session import SHAPES
 from regional_explorer.tables.tuning import search_sentences
-from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SUGGEST_S, TUNE_S
+from regional_explorer.ui.answer import FIND_BEST, MEASURE_SUGGESTED, QUIET, QUIET_SEARCH, SEARCHES, SUGGEST_S
 from regional_explorer.ui.control import Control, Event, EventKind, is_choice, is_flag, is_text, one_of
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.parts import MAX_BUDGET_S
@@ -55,8 +56,8 @@ def _measure_more(ex: Exploration, state: PanelState, run: Run) -> None:
     ex.benchmark(None, state.budget_s, more=True, run=run)
 
 
-def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
-    ex.tune(TUNE_S, run=run)
+def _tune(ex: Exploration, _state: PanelState, run: Run, do: str = "tune") -> None:
+    ex.tune(SEARCHES[do], run=run)
 
 
 COMPARE = "compare torch.compile"
@@ -69,7 +70,7 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
-    "tune": (FIND_BEST, _tune),
+    **{do: (FIND_BEST, partial(_tune, do=do)) for do in SEARCHES},
     MEASURE_SUGGESTED: ("Measure the suggestions", lambda ex, _, run: ex.suggest(SUGGEST_S, run=run)),
     QUIET: ("Measure when it is quiet", _when_quiet(_measure)),
     QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
@@ -82,7 +83,7 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
     """Start the job of the event ``do``; a profile also opens the pane of times."""
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
-    searches = do in {"tune", QUIET_SEARCH}
+    searches = do in {*SEARCHES, QUIET_SEARCH}
     stop = "Stop, keep the best" if searches else CANCEL
     follows = _tell_of_search if searches else compare_in_background if do in {"measure", QUIET} else None
     control.jobs.start(*JOBS[do], background=background, stop=stop, then=follows and (lambda: follows(control)))

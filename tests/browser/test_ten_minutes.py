@@ -22,9 +22,9 @@ MODEL = """
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from regional_explorer.ui import job_events
+from regional_explorer.ui import answer
 
-job_events.TUNE_S = 20.0
+answer.SEARCHES['tune'] = 20.0
 torch.manual_seed(0)
 config = Qwen3Config(
     num_hidden_layers=3, hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2,

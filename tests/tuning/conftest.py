@@ -11,7 +11,7 @@ import pytest
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.record.plan import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND
-from regional_explorer.tuning import search, space
+from regional_explorer.tuning import space, stages
 from regional_explorer.tuning.live_bench import LiveBench
 from tests.shared.fakes import TickingClock, timed_by
 
@@ -42,6 +42,6 @@ def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
         ),
     )
     monkeypatch.setattr(space, "WAYS", (Tracing(joint_passes=True), AS_TORCH_COMPILE))
-    monkeypatch.setattr(search, "WRAPPED_WITHIN", -1.0)
+    monkeypatch.setattr(stages, "WRAPPED_WITHIN", -1.0)
     with timed_by(clock):
         yield clock

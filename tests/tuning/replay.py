@@ -76,11 +76,14 @@ class ReplayBench:
     clock: FakeClock = field(default_factory=FakeClock)
     at_hand: Plan = field(default_factory=Plan)
     suggested: Sequence[Suggestion] = ()
+    repeats: str = ""
+    shortened: ReplayBench | None = None
     simulate_pieces: Callable[[Plan], Sequence[SimulatedPiece]] = lambda _plan: ()
     eager_over: float = 1.3
     full: Callable[[], tuple[TimedCall, float]] = field(init=False)
     torch_compile: Behaviour = field(default_factory=Behaviour)
     step_s: float = 0.03
+    full_s: float = 6.0
     noise: float = 0.004
     drift: float = 0.0
     grad: bool = True
@@ -105,13 +108,20 @@ class ReplayBench:
     def start(self) -> None:
         self.clock.spend(1.0)
 
+    def shorter(self) -> ReplayBench | None:
+        self.log.append(("shorter", None))
+        if self.shortened is not None:
+            self.shortened.clock = self.clock
+            self.shortened.context = self.context
+        return self.shortened
+
     def prepare(self, plan: Plan) -> ReplayedPlan:
         self.log.append(("prepare", plan))
         self.clock.spend(0.5)
         behaviour = self.simulate(plan)
         if behaviour.refusal:
             raise CaptureError(RefusalCode.GRAPH_FAILED, behaviour.refusal)
-        return ReplayedPlan(f"{plan!r}", behaviour, plan)
+        return ReplayedPlan(f"{self.repeats}{plan!r}", behaviour, plan)
 
     def compile(self, prepared: Sequence[ReplayedPlan], run: Run) -> list[CompileResult | None]:
         built: list[CompileResult | None] = []
@@ -178,8 +188,8 @@ class ReplayBench:
     def compile_full(self) -> tuple[TimedCall, float]:
         if self.torch_compile.failure:
             raise RuntimeError(self.torch_compile.failure)
-        self.clock.spend(6.0)
-        return self._timed_call(TORCH_COMPILE, self.torch_compile), 6.0
+        self.clock.spend(self.full_s)
+        return self._timed_call(TORCH_COMPILE, self.torch_compile), self.full_s
 
     def _timed_call(self, title: str, behaviour: Behaviour) -> TimedCall:
         peaks[title] = behaviour.peak_bytes

@@ -16,6 +16,7 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
 from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.files import load_plan_file
 from regional_explorer.record.plan import AS_TORCH_COMPILE, FROZEN, Direction, Tracing, whole_graph
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.torch_api.inductor import empty_caches
@@ -51,6 +52,14 @@ def test_a_found_plan_can_be_applied_saved_and_compiled(slow_references: Ticking
     assert found.plan is not None
     assert found.plan in [whole_graph(way, {}) for way in (JOINT, AS_TORCH_COMPILE)]
     assert all(one.peak_bytes is not None for one in tries.values() if one.outcome is Outcome.MEASURED and one.plan)
+
+    with pytest.warns(UserWarning, match="not the one that ex.tune found"):
+        ex.save_plan(tmp_path / "at hand.json")
+    assert load_plan_file(tmp_path / "at hand.json").plan == plan
+    saved_plan = load_plan_file(found.save(tmp_path / "found.json"))
+    assert saved_plan.plan == found.plan
+    assert saved_plan.explored is not None
+    assert saved_plan.explored.speedup is not None
 
     store, compiles = ex.live.program.store, ex.live.program.store.compiles
     ex.plan = found.plan
