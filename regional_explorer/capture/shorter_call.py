@@ -58,6 +58,8 @@ def repeats_of(call: Call) -> list[Repeats]:
         return run
 
     candidates = [part for part in parts if id(part) in list_of or any(part.children())]
+    if not candidates:
+        return []
     with _replacing({module: recording(module, module.forward) for module in candidates}), call.restoring():
         call.forward()
     once = {module: runs_[0] for module, runs_ in runs.items() if len(runs_) == 1}

@@ -389,9 +389,9 @@ class Exploration(Edits, Results):
         assert tuning is not None  # noqa: S101 - else the search has raised
         if apply and tuning.plan is not None:
             self.plan = tuning.plan
-        session = self.live.session
         modes = self.live.capture.modes_of_calls()[0]
-        return TuningResult(tuning, ExplorationRecord(session.title, session.environment, session.grad, modes=modes))
+        explored = ExplorationRecord(self.live.title, self.live.environment, self.live.call.grad, modes=modes)
+        return TuningResult(tuning, explored)
 
     def suggest(self, budget_s: float | None = None, *, run: Run = PLAIN_RUN) -> SuggestionList:
         """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
