@@ -33,6 +33,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "exhaustive": search.exhaustive_rows,
     "plan-time": search.search_cost_rows,
     "predicted": search.predicted_rows,
+    "shorter": search.shorter_rows,
     "steps": production.step_rows,
     "production-start": production.start_rows,
     "import": engine.import_rows,
@@ -57,7 +58,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 """Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
 
 ASKED = (
-    *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted"),
+    *("traced", "tuning", "bitwise", "inference", "exhaustive", "plan-time", "predicted", "shorter"),
     *("expected", "sums", "links", "findings", "gpu-code", "compare-apart", "self-test"),
 )
 """Rows that run only when they are named."""

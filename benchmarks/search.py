@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import nn
 from torch._inductor.utils import fresh_cache
@@ -67,6 +68,47 @@ class Denoising(nn.Module):
 
 
 MODELS: Mapping[str, Make] = {**TRACED, "dit": lambda: (Denoising(), torch.randn(4, 3, 32, 32))}
+
+
+class WithLoss(nn.Module):
+    """A language model of ``transformers`` that returns its loss on its own input."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return a scalar loss."""
+        loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
+        return loss
+
+
+def _bert() -> tuple[nn.Module, torch.Tensor]:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        hidden_size=128, num_hidden_layers=12, num_attention_heads=4, intermediate_size=512, vocab_size=1000
+    )
+    return WithLoss(BertForMaskedLM(config)).eval(), torch.randint(0, 1000, (2, 64))
+
+
+def _qwen3() -> tuple[nn.Module, torch.Tensor]:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=48,
+        vocab_size=1000,
+    )
+    return WithLoss(Qwen3ForCausalLM(config)), torch.randint(0, 1000, (2, 64))
+
+
+UNTUNED: Mapping[str, Make] = {"bert": _bert, "qwen3": _qwen3}
+"""Models that nothing of the search was chosen by."""
 
 
 def search_from_scratch(ex: rx.Exploration, search_s: float, **options: Any) -> Tuning:
@@ -158,6 +200,46 @@ def _why_missed(search: Tuning, titles: Sequence[str]) -> str:
     tried = [search.by_title[title] for title in titles if title in search.by_title]
     tried = [try_ for try_ in tried if try_.outcome is not Outcome.NOT_TRIED]
     return f"tried, and not picked: {tried[0].title}: {tried[0].outcome}" if tried else f"never tried: {titles[0]}"
+
+
+# ------------------------------------------------------------------------------------------------- the shorter call
+
+
+def shorter_rows(
+    models: Sequence[str] = ("gpt", "llama", "dit", "norms", *UNTUNED), rounds_s: float = 10.0
+) -> Iterator[Row | str]:
+    """Time a step traced as is fastest on the shorter call, beside the way of tracing that is fastest on the step.
+
+    Before each row, a line says how alike both calls rank the ways, plain ``torch.compile`` among them.
+    """
+    for name in models:
+        model, x, _ = reset_and_make({**MODELS, **UNTUNED}[name])
+        with rx.explore(model, (x,)) as ex:
+            bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext(), Crew(0))
+            with bench.closing():
+                with bench.step(timed=False):
+                    shorter = bench.shorter()
+                if shorter is None:
+                    yield f"{name}: no shorter call"
+                    continue
+                whole_s, short_s = _ways_s(bench, rounds_s), _ways_s(shorter, rounds_s)
+        common = [way for way in whole_s if way in short_s]
+        whole, short = (pd.Series({way: statistics.median(side[way]) for way in common}) for side in (whole_s, short_s))
+        correlation = whole.rank().corr(short.rank())
+        yield f"{name} ({shorter.repeats}): rank correlation of {len(common)} codes: {correlation:.2f}"
+        chosen, best = str(short.idxmin()), str(whole.idxmin())
+        what = f"a step of {name}, traced as is fastest on the shorter call: {chosen}"
+        yield Row(what, f"the fastest on the step: {best}", whole_s[chosen], whole_s[best], 1.02, unit="s")
+
+
+def _ways_s(bench: LiveBench, rounds_s: float) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of a step, by round, under each way of tracing with code of its own and ``torch.compile``."""
+    ways = [whole_graph_candidate(SearchStage.TRACING, way) for way in tracings_to_try(grad=bench.grad)]
+    calls, _ = _compile_space(bench, ways, math.inf)
+    calls[TORCH_COMPILE] = bench.full()[0]
+    with bench.step(timed=True), bench.measuring():
+        result = measure_rounds(list(calls.values()), rounds_s, bench.context, baseline=TORCH_COMPILE)
+    return {title: phases[Phase.STEP] for title, phases in result.samples.items()}
 
 
 # ---------------------------------------------------------------------------------------------------- what it costs

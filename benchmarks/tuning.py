@@ -14,7 +14,7 @@ from torch import nn
 
 import regional_explorer as rx
 from benchmarks.row import Row, inference_calls, training_steps
-from benchmarks.search import MODELS, search_from_scratch
+from benchmarks.search import MODELS, UNTUNED, search_from_scratch
 from benchmarks.traced import PLAIN, reset_and_make
 from regional_explorer.record.tuning import TORCH_COMPILE, NumericsRequirement
 
@@ -22,11 +22,11 @@ SEARCH_S = 120.0
 """The budget of each search, except for training."""
 
 
-def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = 300.0) -> Iterator[Row]:
+def tuning_rows(models: Sequence[str] = (*MODELS, *UNTUNED), search_s: float = 300.0) -> Iterator[Row]:
     """Search for the plan of each model with an empty ledger, then time training steps with it in other rounds."""
     ratios = []
     for name in models:
-        model, x, leaves = reset_and_make(MODELS[name])
+        model, x, leaves = reset_and_make({**MODELS, **UNTUNED}[name])
         with rx.explore(model, (x,)) as ex:
             search = search_from_scratch(ex, search_s, apply=True)
             functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: torch.compile(model)}
@@ -37,7 +37,7 @@ def tuning_rows(models: Sequence[str] = tuple(MODELS), search_s: float = 300.0) 
         best = min(("eager", PLAIN), key=lambda name_: statistics.median(steps[name_]))
         answer = PLAIN if search.answer == TORCH_COMPILE else search.answer
         row = Row(f"a step of {name} by the plan found: {answer}", best, steps[answer], steps[best], 1.01)
-        ratios.append(row.ratio)
+        ratios += [row.ratio] if name in MODELS else []
         yield row
     if len(ratios) > 1:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))

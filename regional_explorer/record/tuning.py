@@ -88,7 +88,9 @@ class Try(Record, frozen=True):
     over_full: Figure | None = None
     """The median over rounds of ``torch.compile`` ÷ plan."""
     promised: Figure | None = None
-    """The median over rounds of ``torch.compile`` ÷ plan on the shorter call; of eager ÷ plan if that fails there."""
+    """The median over rounds of ``torch.compile`` ÷ plan on the shorter call."""
+    after_s: Seconds | None = None
+    """The seconds from the beginning of the search until it was first timed."""
     compile_s: Seconds | None = None
     """The seconds waited for its compile; artifacts from a cache took none."""
     peak_bytes: Figure | None = None

@@ -192,6 +192,9 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
     outcomes = [f"{number} {outcome}" for outcome, number in sorted(tuning.counts.items())]
     if outcomes:
         yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(outcomes)}."
+    finds = list(_finds(tuning))
+    if finds:
+        yield f"Compared with {TORCH_COMPILE}, while searching: {listing(finds, 6)}."
     left_out = [row for row in tuning.tries if row.outcome is Outcome.NOT_TRIED]
     if left_out:
         first = left_out[0]
@@ -218,6 +221,17 @@ def search_notes(tuning: Tuning) -> Iterator[str]:
     if spent:
         yield f"{duration(tuning.spent_s)} of {duration(tuning.budget_s)} spent: {spent}."
     yield tuning.noise.sentence
+
+
+def _finds(tuning: Tuning) -> Iterator[str]:
+    """Yield each try that was faster than all before it on the same call, and when that was known."""
+    best = {"": 0.0, " on the shorter call": 0.0}
+    for row in sorted(tuning.tries, key=lambda row: row.after_s or 0.0):
+        where = "" if row.over_full is not None else " on the shorter call"
+        figure = row.over_full or row.promised
+        if row.plan is not None and row.after_s is not None and figure is not None and figure.value > best[where]:
+            best[where] = figure.value
+            yield f"{times(figure.value)}{where} after {duration(row.after_s)}"
 
 
 # ---------------------------------------------------------------------------------------------------- suggested regions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Generic
+from typing import Any, Generic
 
 from msgspec.structs import replace
 
@@ -247,11 +247,13 @@ class _Search(Generic[P]):
 
 def _with_promises(tries: Iterable[Try], shorter: Iterable[Try]) -> Iterator[Try]:
     """Yield the tries on a call with what the shorter one promised, then those on the shorter one alone."""
-    promised = {tried.title: tried for tried in shorter if tried.plan is not None}
-    for tried in tries:
-        promise = promised.pop(tried.title, None)
-        yield tried if promise is None else replace(tried, promised=promise.over_full or promise.speedup)
-    for tried in promised.values():
-        outcome = Outcome.SHORTER if tried.outcome in (Outcome.MEASURED, Outcome.SLOWER) else tried.outcome
-        figure = tried.over_full or tried.speedup
-        yield Try(tried.title, tried.stage, outcome, tried.plan, tried.why, tried.same_as, promised=figure)
+    on_call = {tried.title: tried for tried in tries}
+    on_shorter = {tried.title: tried for tried in shorter if tried.plan is not None}
+    for title, tried in {**on_shorter, **on_call}.items():
+        promise = on_shorter.get(title, tried)
+        changes: dict[str, Any] = {"promised": promise.over_full} if title in on_shorter else {}
+        if title not in on_call or (tried.outcome is Outcome.NOT_TRIED and promise.outcome is not Outcome.NOT_TRIED):
+            timed = promise.outcome in (Outcome.MEASURED, Outcome.SLOWER)
+            changes |= {"outcome": Outcome.SHORTER if timed else promise.outcome, "time_s": None, "compile_s": None}
+            changes |= {"speedup": None, "over_full": None, "launches": None, "kept_bytes": None}
+        yield replace(tried, **changes)

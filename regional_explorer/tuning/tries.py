@@ -403,8 +403,10 @@ class Tries(Generic[P]):
         phase, full = self.phase, TORCH_COMPILE in self.references
         if phase not in result.samples.get(title, {}):
             return  # it left early, and the rounds before that were disturbed
+        after_s = self._by_title[title].after_s
         self._update(
             title,
+            after_s=self.time.spent_s if after_s is None else after_s,
             time_s=result.time(title, phase),
             speedup=result.ratio(title, phase, EAGER) if final or not full else None,
             over_full=result.ratio(title, phase, TORCH_COMPILE) if full else None,

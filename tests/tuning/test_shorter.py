@@ -113,6 +113,7 @@ def test_the_sentences_and_the_table_say_what_was_tried_where(ledger: Ledger) ->
     on_call = sum(one.score is not None and one.plan is not None for one in tuning.tries)
     text = search_sentences(tuning)
     assert f"{on_call} of them on the whole call, the others on a shorter one (1 of 8 Block)" in text
+    assert "on the shorter call after" in "".join(tries_table(tuning).notes())
     frame = tries_table(tuning).dataframe()
     row = frame.set_index("plan").loc[tuning.answer]
     assert row["promised"] == pytest.approx(row["over_full"], rel=0.02)
@@ -131,6 +132,15 @@ def test_a_live_search_uses_it_and_leaves_the_model_whole(tmp_path: Path, monkey
     assert any(one.promised is not None for one in tuning.tries)
     torch.testing.assert_close(model(x), before, rtol=0.0, atol=0.0)
     assert all("forward" not in vars(module) for module in model.modules())
+
+
+def test_a_plan_without_time_on_the_call_was_tried_all_the_same(ledger: Ledger) -> None:
+    equal: tuple[dict[Tracing, float], dict[str, float]] = ({JOINT: 0.9, Tracing("min_cut"): 0.9}, {})
+    tuning = search(ledger, slow(*equal), short(*equal))
+    without_time = [one for one in tuning.tries if one.outcome is Outcome.SHORTER and "budget" in one.why]
+    assert without_time
+    assert all(one.promised is not None and one.compile_s is None for one in without_time)
+    assert tuning.tried == sum(one.plan is not None and one.outcome is not Outcome.NOT_TRIED for one in tuning.tries)
 
 
 @pytest.mark.parametrize("budget_s", [20.0, 120.0, 1800.0])
