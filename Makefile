@@ -86,7 +86,7 @@ test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the sl
 	$(MAKE) --keep-going --jobs=4 --no-print-directory lint docs test-rest test-browser
 
 test-rest: $(STAMP) cxx ## all tests but the slow ones and the browser's
-	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
+	$(BIN)/python -m pytest -m "not slow and not browser" --ignore tests/browser $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
 test-fast: $(STAMP) ## the tests of records, views and the page's scripts, which trace nothing: under a minute
 	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PARALLEL) $(PYTEST_ARGS)
@@ -95,7 +95,7 @@ test-browser: $(STAMP) $(NODE_STAMP) cxx chromium ## the tests that drive a real
 	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
 coverage: $(STAMP) cxx ## branch coverage of the package by all tests but the slow and the browser's: half as long again
-	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not browser" --ignore tests/browser $(PARALLEL) $(HANGING) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 test-all: lint cxx chromium ## lint, then all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

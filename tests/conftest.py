@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     built or imported ahead of time, but where a test asks for it. Where ``gold`` is installed it links what is
     compiled: the default linker takes a third of the time of a small kernel, because it reads all symbols of torch.
     """
+    gc.set_threshold(100_000)  # tests leave little, and each collection visits what torch has made meanwhile
     os.environ.setdefault("REGIONAL_EXPLORER_WARM", "0")
     if kept := os.environ.get(KEPT_CACHE):
         os.environ[INDUCTOR_CACHE] = str(Path(kept).expanduser().resolve())

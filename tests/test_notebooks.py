@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
-
-from scripts.demo import PRINT_TABLES, run
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 ALWAYS = "quickstart"
@@ -24,6 +21,10 @@ def notebooks() -> list[object]:
 
 @pytest.mark.parametrize("name", notebooks())
 def test_a_notebook_runs(name: str) -> None:
+    import nbformat  # takes seconds, as does what runs it
+
+    from scripts.demo import PRINT_TABLES, run
+
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     for cell in notebook.cells if name == ALWAYS else ():  # its figures do not matter here
         cell.source = re.sub(r"(--budget |budget_s=)[\d.]+", r"\g<1>0.1", cell.source)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import nbformat
 from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, Request
 
 from tests.browser.server import LabServer
@@ -130,12 +130,19 @@ class Lab:
 
     def write_notebook(self, path: str, cells: Sequence[str]) -> None:
         """Write a notebook of code cells, one per text, into the server's folder."""
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+        notebook = {
+            "cells": [
+                {"cell_type": "code", "source": cell, "metadata": {}, "outputs": [], "execution_count": None}
+                for cell in cells
+            ],
             # Without it JupyterLab opens a dialog and asks for a kernel.
-            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
-        )
-        nbformat.write(notebook, self.server.folder / path)
+            "metadata": {
+                "kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+            },
+            "nbformat": 4,
+            "nbformat_minor": 4,  # cells have ids from 5 on
+        }
+        (self.server.folder / path).write_text(json.dumps(notebook), encoding="utf-8")
 
     def open_notebook(self, path: str, *, kernel: bool = True) -> None:
         """Open a notebook, and start its kernel unless ``kernel`` is False."""

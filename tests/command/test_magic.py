@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import nbformat
 import pytest
 from IPython.core.error import UsageError
 from ipywidgets.widgets.widget import _instances
-from nbclient import NotebookClient
-from nbconvert.exporters.html import HTMLExporter
 
 import regional_explorer as rx
 from regional_explorer.command.options import OPTIONS, completions
@@ -731,6 +728,9 @@ LARGEST_OUTPUT = 100_000
 
 
 def run_notebook(*cells: str) -> list[Any]:
+    import nbformat  # takes seconds, as does what runs it
+    from nbclient import NotebookClient
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": ROOT}})
     with pytest.MonkeyPatch.context() as patch:
@@ -762,6 +762,9 @@ def test_cleared_panels_are_closed(notebook_outputs: list[Any]) -> None:
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data
     assert WIDGET in outputs[1].data
+    import nbformat
+    from nbconvert.exporters.html import HTMLExporter
+
     page, _ = HTMLExporter().from_notebook_node(
         nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CALL, outputs=outputs)])
     )
