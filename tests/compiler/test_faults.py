@@ -51,17 +51,20 @@ def normal(x):
 
 EFFECTFUL = {
     "inv": torch.linalg.inv,
+    "two checks": lambda x: torch.linalg.inv(torch.linalg.inv(x).sin() + 9 * torch.eye(4)),
     "solve": lambda x: torch.linalg.solve(x, x.sin()),
     "cholesky": lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(4)),
     "lu_factor": lu,
     "multivariate normal": normal,
-    "two checks": lambda x: torch.linalg.inv(torch.linalg.inv(x).sin() + 9 * torch.eye(4)),
 }
+SHOWN = ("inv", "two checks")
 
 
-# The forward of a training step has the ops of the inference.
+# The forward of a training step has the ops of the inference, and other ops have the effects of these.
 @pytest.mark.parametrize("grad", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("op", EFFECTFUL.values(), ids=EFFECTFUL)
+@pytest.mark.parametrize(
+    "op", [pytest.param(op, marks=() if name in SHOWN else pytest.mark.slow, id=name) for name, op in EFFECTFUL.items()]
+)
 def test_an_op_with_effects_is_compiled_in_its_region(op, grad):
     def f(x):
         with rx.region("r"):

@@ -1,6 +1,7 @@
 """Frozen inference: weights are constants of the regions, and a change of one is never missed."""
 
 import copy
+import functools
 import re
 import warnings
 from types import SimpleNamespace
@@ -15,12 +16,14 @@ from regional_explorer.compiler import artifact
 from regional_explorer.compiler.workpiece import Weights
 from regional_explorer.export.to_source import plan_source
 from regional_explorer.insight.kernel_times import measure_kernel_times
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.files import dump_plan, load_plan
 from regional_explorer.record.plan import FROZEN, SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
 from regional_explorer.torch_api.prepared import Constants
 from regional_explorer.tuning.space import tracings_to_try
 from tests.shared import programs
+from tests.shared.fakes import BudgetByStamps
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
@@ -83,8 +86,10 @@ def test_the_memory_of_constants_is_counted(compiled_layers):
     assert Constants(kinds, ()).size_bytes == one.nbytes + 8 * 8 * 4
 
 
-def test_kernels_of_frozen_code_are_timed(compiled_layers):
+def test_kernels_of_frozen_code_are_timed(compiled_layers, monkeypatch):
     ex, *_ = compiled_layers
+    rounds_by_stamps = functools.partial(run_rounds, clock=BudgetByStamps())  # as many on every machine
+    monkeypatch.setattr("regional_explorer.insight.kernel_times.run_rounds", rounds_by_stamps)
     assert "Here they are inputs." in ex.repro("layer")
     ex.code("layer")
     measure_kernel_times(ex.live.insights, "layer", 0.2, rx.Run())

@@ -93,7 +93,10 @@ TUNED = {"max_autotune": True, "max_autotune_gemm_backends": "CPP"}  # else the 
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("config", [TUNED, {"max_autotune_gemm": True, "max_autotune_gemm_backends": "CPP"}])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(TUNED, marks=pytest.mark.slow), {"max_autotune_gemm": True, "max_autotune_gemm_backends": "CPP"}],
+)
 def test_tuned_batched_products_are_not_called_inert(config):
     ex = rx.explore(chained, batches()).mark("r", ops="*").configure("r", config)
     assert not diagnostics_of(ex, "config-inert"), "before it is known"

@@ -1,9 +1,11 @@
 """Run as a program: rounds of threads that explore and compile at once beside plain torch.compile.
 
-A failure breaks torch for the whole process, so this runs in its own. Prints ``ok`` and the count of rounds.
+A failure breaks torch for the whole process, so this runs in its own. Prints ``ok`` and the count of rounds. With
+``--quick`` each thread has an exploration while the caches are cold, and all share one once they are warm.
 """
 
 import argparse
+import itertools
 import random
 import sys
 import threading
@@ -85,6 +87,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if BEFORE_2_13:
         compile_plainly(Model())  # on the thread that outlives the others: pull request 178950 (docs/upstream.md)
@@ -92,8 +95,8 @@ def main():
     torch.set_num_threads(1)
     count, began = 0, time.monotonic()
     for number in range(options.rounds):
-        for distinct in (True, False):
-            for cold in (True, False):
+        for distinct, cold in itertools.product((True, False), (True, False)):
+            if distinct is cold or not options.quick:
                 run_round(options.threads, distinct=distinct, cold=cold)
                 count += 1
         print(f"{number}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)

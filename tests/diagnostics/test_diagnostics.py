@@ -1,5 +1,6 @@
 """Diagnostics: the page's program of every code shows it, and clean programs show none."""
 
+import functools
 import itertools
 import pickle
 import re
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
+from syrupy.assertion import SnapshotAssertion
 from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
@@ -25,6 +27,7 @@ from regional_explorer.record.plan import CutRule
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from tests.diagnostics.remedies import REMEDIES, ActionRemedy, TextRemedy, words_of
+from tests.golden.snapshots import assert_matches_snapshot, program_text
 from tests.shared import diagnostics_programs, programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, diagnostics_of, needs_region_ids, only
 from tests.shared.diagnostics_programs import explore_on_tokens, gpt_of_neighbours
@@ -63,11 +66,33 @@ UNDER_UPSTREAM = {
 PROGRAMS = diagnostics_programs.page_programs()
 
 
+Explored = Callable[[str], Exploration]
+
+
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> Explored:
+    """Return a function that explores a program of the page, by its code, or a clean one, and closes it: once each."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    @functools.cache
+    def explore(name: str) -> Exploration:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        if name in diagnostics_programs.CLEAN:
+            found = diagnostics_programs.CLEAN[name]()
+        else:
+            found = diagnostics_programs.run_page_program(PROGRAMS[name], folder)
+        with found as ex:
+            return ex
+
+    return explore
+
+
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
-def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.run_page_program(PROGRAMS[code], tmp_path)
+def test_the_program_of_the_page_shows_its_code_and_remedy(code: str, explored: Explored) -> None:
+    ex = explored(code)
     found = diagnostics_of(ex, code)
     if code == "backward-only" and not REGION_IDS:
         assert codes(ex) == ["region-lost"], "torch 2.11 takes the mark away with the frame, from the backward too"
@@ -132,9 +157,14 @@ def test_every_reproducible_code_has_a_program() -> None:
 
 
 @pytest.mark.parametrize("name", diagnostics_programs.CLEAN)
-def test_clean_programs_have_no_diagnostics(name: str) -> None:
-    ex = diagnostics_programs.CLEAN[name]()
-    assert codes(ex) == []
+def test_clean_programs_have_no_diagnostics(name: str, explored: Explored) -> None:
+    assert codes(explored(name)) == []
+
+
+@pytest.mark.compiles
+def test_graphs_partitions_and_diagnostics_of_programs(explored: Explored, snapshot: SnapshotAssertion) -> None:
+    names = [*PROGRAMS, *diagnostics_programs.CLEAN]
+    assert_matches_snapshot([program_text(name, explored(name).session) for name in names], snapshot)
 
 
 @pytest.mark.compiles

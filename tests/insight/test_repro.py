@@ -25,7 +25,7 @@ LIBRARY.impl("twice", torch.empty_like, "Meta")
 
 ALL = """
 import os, runpy, sys, traceback
-import torch
+import torch._dynamo.repro.after_aot, torch._inductor.compile_fx  # once for all scripts
 for path in sys.argv[1:]:
     sys.argv = [path]
     if os.fork() == 0:  # what a script sets stays there
@@ -101,7 +101,9 @@ def backward_of(ex):
 
 DYNAMIC = {"dynamic sizes", "a dynamic number"} if hasattr(after_aot, "_get_compile_args") else set()
 """The scripts with dynamic sizes, which those of torch 2.11 cannot compile."""
-RIGHT = ["a module", "a backward", "shared", "random", "in C++", "as torch.compile", "decomposed", *sorted(DYNAMIC)]
+RIGHT = ["a module", "a backward", "shared", "random", "as torch.compile", *sorted(DYNAMIC & {"dynamic sizes"})]
+ALSO_RIGHT = ["in C++", "decomposed", *sorted(DYNAMIC & {"a dynamic number"})]
+"""Scripts with other settings of what those of ``RIGHT`` set too."""
 WRONG = """
 flat = lambda args: args[0] if isinstance(args[0], list) else args
 compile_fx.compile_fx_inner = lambda gm, inputs, **_: lambda *args: [0 * result for result in gm(*flat(args))]
@@ -131,9 +133,16 @@ def scripts(layers):
     return {**found, "a wrong result": found["a module"].replace("\nif __name__ ==", WRONG)}
 
 
+@pytest.mark.slow
+def test_scripts_with_other_settings_run_with_torch_alone(scripts, tmp_path):
+    outputs = outputs_of([scripts[name] for name in ALSO_RIGHT], tmp_path)
+    assert [output.strip() for output in outputs] == ["done"] * len(ALSO_RIGHT)
+
+
 def test_scripts_run_with_torch_alone(scripts, tmp_path, subtests):
-    """One test, as the scripts take a minute: with several, each process of a run would run them."""
-    outputs = dict(zip(scripts, outputs_of(scripts.values(), tmp_path), strict=True))
+    """One test, as the scripts take long: with several, each process of a run would run them."""
+    names = [*RIGHT, "a wrong result", "a failure"]
+    outputs = dict(zip(names, outputs_of([scripts[name] for name in names], tmp_path), strict=True))
     for name in RIGHT:
         with subtests.test(name):
             assert outputs[name].strip() == "done"

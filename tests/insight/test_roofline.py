@@ -138,7 +138,7 @@ def test_fusable_borders_are_shown_after_measuring():
     ex = explore_chain()
     with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
         ex.roofline()
-    ex.benchmark(budget_s=2.0)
+    ex.benchmark(budget_s=0.5)
     full = full_graphs(ex.live.program)
     (graph,) = full.values()
     assert [kernel.ops for kernel in graph.code.kernels] == [("sin", "cos", "mul"), ("mm",)]

@@ -48,7 +48,8 @@ def python(
     It imports this checkout. Assert that it ends with ``status``, or with any if that is None. ``env`` adds environment
     variables, and None removes one. ``cache`` is its directory for Inductor's files, by default that of the tests.
     """
-    changes: dict[str, str | Path | None] = {"PYTHONPATH": ROOT, **(env or {})}
+    alone = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # with more, Inductor starts a process that imports torch again
+    changes: dict[str, str | Path | None] = {"PYTHONPATH": ROOT, **alone, **(env or {})}
     if cache is not None:
         changes["TORCHINDUCTOR_CACHE_DIR"] = cache
     environment = {name: value for name, value in os.environ.items() if name not in changes}

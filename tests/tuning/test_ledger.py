@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,13 @@ from regional_explorer.record.tuning import EAGER, NumericsRequirement, Outcome,
 from regional_explorer.tuning.budget import Limits
 from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.search import tune
-from tests.shared.processes import ROOT
 from tests.tuning.replay import Behaviour, ReplayBench, cost_model
 
 JOINT = Tracing(joint_passes=True)
 KEYS = ({"cpp_wrapper": True}, {"size_asserts": False}, {"max_fusion_size": 16})
 LIMITS = Limits(600.0, keys=KEYS)
 MODEL = cost_model({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97})
+FORKS = "ignore:.*multi-threaded, use of fork"
 ENTRY = LedgerEntry("k1", "whole graph", Outcome.MEASURED, "code", Figure(1.1, 1.0, 1.2), 3.0)
 
 
@@ -69,20 +69,28 @@ def test_unreadable_ledger_is_refused_and_unwritable_one_is_reported(tmp_path: P
     assert "cannot be written" in ledger.problem
 
 
-APPEND = """
-import sys
-from regional_explorer.record.tuning import Outcome
-from regional_explorer.tuning.tries import LedgerEntry, Ledger
-ledger = Ledger(sys.argv[1])
-for number in range(50):
-    ledger.add(LedgerEntry(f"{sys.argv[2]} {number}", "t" * 300, Outcome.SLOWER, "code"))
-"""
+def in_a_copy(work: Callable[[], object]) -> int:
+    """Run ``work`` in a copy of this process; return its number."""
+    if child := os.fork():
+        return child
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
+@pytest.mark.filterwarnings(FORKS)
 def test_concurrent_appends_tear_no_line(tmp_path: Path) -> None:
     path = tmp_path / "tries.jsonl"
-    writers = [subprocess.Popen([sys.executable, "-c", APPEND, path, name], cwd=ROOT) for name in "ab"]
-    assert [writer.wait() for writer in writers] == [0, 0]
+
+    def append(name: str) -> None:
+        ledger = Ledger(path)
+        for number in range(50):
+            ledger.add(LedgerEntry(f"{name} {number}", "t" * 300, Outcome.SLOWER, "code"))
+
+    writers = [in_a_copy(lambda name=name: append(name)) for name in "ab"]  # type: ignore[misc]
+    assert [os.waitpid(writer, 0)[1] for writer in writers] == [0, 0]
     assert set(Ledger(path).entries) == {f"{name} {number}" for name in "ab" for number in range(50)}
 
 
@@ -152,29 +160,22 @@ def test_bitwise_equality_is_checked_again(tmp_path: Path) -> None:
     assert later.plan is not None
 
 
-KILLED = """
-import os, signal, sys
-from regional_explorer.tuning import search
-from regional_explorer.tuning.ledger import Ledger
-from tests.tuning.replay import ReplayBench
-from tests.tuning.test_ledger import LIMITS, MODEL
-
 class KillingLedger(Ledger):
-    def add(self, entry):
+    """Kills the process in its sixth entry."""
+
+    def add(self, entry: LedgerEntry) -> None:
         super().add(entry)
         if len(self.entries) == 5:
             with self.path.open("ab") as file:
                 file.write(b'{"key":"half a li')
             os.kill(os.getpid(), signal.SIGKILL)
 
-search.tune(ReplayBench(MODEL), LIMITS, KillingLedger(sys.argv[1]))
-"""
 
-
+@pytest.mark.filterwarnings(FORKS)
 def test_a_killed_search_resumes_from_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "tries.jsonl"
-    killed = subprocess.run([sys.executable, "-c", KILLED, path], cwd=ROOT, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = in_a_copy(lambda: tune(ReplayBench(MODEL), LIMITS, KillingLedger(path)))
+    assert os.waitpid(killed, 0)[1] == signal.SIGKILL
     known = set(Ledger(path).entries)
     assert len(known) == 5
     bench = ReplayBench(MODEL)
