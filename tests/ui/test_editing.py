@@ -19,6 +19,7 @@ from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.exploration import live
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.export.to_source import configure_calls
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import Kept
 from regional_explorer.record.plan import Plan
@@ -107,7 +108,12 @@ def test_a_config_edit_runs_no_check_of_graphs(
     panel: Panel, exploration: Exploration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks: list[Evidence] = []
-    monkeypatch.setattr(partition_records, "check", lambda evidence: checks.append(evidence) or [])
+
+    def noted(evidence: Evidence) -> list[Diagnostic]:
+        checks.append(evidence)
+        return []
+
+    monkeypatch.setattr(partition_records, "check", noted)
     panel.press("open", "act")
     panel.press("set", "max_fusion_size", value="8")
     assert exploration.plan["act"].config == {"max_fusion_size": 8}
