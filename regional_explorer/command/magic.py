@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import dis
 import importlib
 import re
 import sys
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -89,12 +87,8 @@ class RegionalMagics(Magics):
                 importlib.import_module("regional_explorer.ui.display")
         # Outside of that block, so that exceptions of the user's own lines keep their traceback.
         self._run_source(source_before)
-        is_used, variable = value_use(calling_frame())
         with _as_usage_error(verbose=verbose):
-            exploration = self._explore_and_show(
-                command, call, local_ns, source=f"{line}\n{cell}", name=command.output or variable
-            )
-        return exploration if is_used else None  # the cell's last line would be displayed again
+            return self._explore_and_show(command, call, local_ns, source=f"{line}\n{cell}")
 
     def _parse_line_and_cell(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
         """Return the parsed command, the source to run before the call, and the call."""
@@ -119,10 +113,10 @@ class RegionalMagics(Magics):
         exec(self.shell.compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
 
     def _explore_and_show(
-        self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str, name: str
+        self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str
     ) -> Exploration:
         from regional_explorer.ui.control import control_of
-        from regional_explorer.ui.display import display_for
+        from regional_explorer.ui.display import display_for, skip_display_of_value
 
         earlier = self._explored.get(source)
         earlier_plan = None if earlier is None else earlier.plan
@@ -140,11 +134,14 @@ class RegionalMagics(Magics):
             if not command.measure(exploration, PLAIN_RUN, only_profile=only_profile):
                 print("Interrupted. The results so far are kept.")  # noqa: T201 - no display is made
             command.finish(exploration)
+            skip_display_of_value(exploration)
             return exploration
         display = display_for(exploration, widget=command.widget)
         display.set_benchmark(command.variants, command.budget)
         display.begin()
-        if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, name or control_of(exploration).owner()):
+        if note := self._note_on_earlier_plan(
+            earlier_plan, exploration.plan, command.output or control_of(exploration).owner()
+        ):
             display.show_note(note)
         if command.bench and not (only_profile and display.profile_in_background()):
             with display.working("Profile" if only_profile else "Compile & measure") as run:
@@ -196,35 +193,6 @@ def _as_usage_error(*, verbose: bool) -> Iterator[None]:
         if verbose:
             raise
         raise UsageError(str(error)) from error
-
-
-_DROPPING = {("POP_TOP", ""), ("PRINT_EXPR", ""), ("CALL_INTRINSIC_1", "INTRINSIC_PRINT")}
-"""The instructions after a call whose value is dropped, or displayed as a cell's last value (Python 3.11; 3.12)."""
-_NAMING = ("STORE_NAME", "STORE_GLOBAL")
-
-
-def calling_frame() -> FrameType | None:
-    """Return the frame of the code that runs the calling magic: the innermost frame outside of IPython."""
-    frame = sys._getframe(1).f_back  # noqa: SLF001 - the documented way to a caller's frame
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("IPython."):
-        frame = frame.f_back
-    return frame
-
-
-def value_use(frame: FrameType | None) -> tuple[bool, str]:
-    """Return whether the value of the call that ``frame`` runs is used, and the global variable that it is bound to.
-
-    The name is empty if the value is bound to no global variable. A value counts as used if that cannot be known: for
-    example, that of an expression which a magic such as ``%%time`` evaluates.
-    """
-    if frame is None:
-        return True, ""
-    after = (one for one in dis.get_instructions(frame.f_code) if one.offset > frame.f_lasti and one.opname != "COPY")
-    following = next(after)
-    argument = following.argrepr if following.opname == "CALL_INTRINSIC_1" else ""
-    if (following.opname, argument) in _DROPPING:
-        return False, ""
-    return True, following.argrepr if following.opname in _NAMING else ""
 
 
 # -------------------------------------------------------------------------------------------------------- ahead of time

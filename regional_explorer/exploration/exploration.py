@@ -60,7 +60,6 @@ from regional_explorer.record.partition import Preview, State
 from regional_explorer.record.plan import AS_UPSTREAM, CutRule, Plan, Tracing, checked_tracing, the_region
 from regional_explorer.record.plan_file import ExplorationRecord, PlanFile
 from regional_explorer.record.session import Session
-from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
@@ -86,8 +85,8 @@ class Exploration(Edits, Results):
     def __init__(self, live: Live) -> None:
         self.live = live
         self.exclusive_use = ExclusiveUse()
-        self.displayed: Session | None = None
-        """The session that the running cell has displayed: it is not displayed again as the cell's value."""
+        self.displayed: Plan | None = None
+        """The plan that the running cell has displayed: its results are not displayed again as the cell's value."""
 
     @property
     def title(self) -> str:
@@ -785,11 +784,10 @@ class Exploration(Edits, Results):
         require_notebook("ex.show()")
         importlib.import_module("regional_explorer.ui.display").show(self, widget=widget)
 
-    def _repr_mimebundle_(self, **requested: Any) -> dict[str, str]:
-        """Return plain text and HTML for Jupyter front ends; one line if the cell has displayed them already."""
-        if self.displayed is self.session:
-            return {"text/plain": f"{clean(self.title)}: displayed above."}
-        return super()._repr_mimebundle_(**requested)
+    def _ipython_display_(self) -> None:
+        """Display nothing if the cell has displayed the results already; else leave it to the representations."""
+        if self.displayed is not self.plan:
+            raise NotImplementedError
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise RegionalExplorerError: the traced call cannot leave this process."""

@@ -87,7 +87,7 @@ class TerminalDisplay:
             tables = compared if session.timings else profile_tables(session)
             sections = [answer_text(answer_of(session)), *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
-        _skip_display_of_value(self._exploration)
+        skip_display_of_value(self._exploration)
 
 
 STATIC_COPY = "rx-static-copy"
@@ -112,15 +112,18 @@ def _remember_last_shown(exploration: Exploration) -> None:
     _last_shown = weakref.ref(exploration)
 
 
-def _skip_display_of_value(exploration: Exploration) -> None:
-    """Keep the running cell from displaying ``exploration`` once more as its value."""
+def skip_display_of_value(exploration: Exploration) -> None:
+    """Keep the running cell from displaying ``exploration`` once more as its value, and ``Out`` from keeping it."""
     shell: Any = get_ipython()
     if shell is None:
         return
-    exploration.displayed = exploration.session
+    exploration.displayed = exploration.plan
 
     def forget() -> None:
         exploration.displayed = None
+        values: dict[int, object] = shell.user_ns.get("_oh", {})
+        for number in [number for number, value in values.items() if value is exploration]:
+            del values[number]
         shell.events.unregister("post_execute", forget)
 
     shell.events.register("post_execute", forget)
@@ -237,7 +240,7 @@ class NotebookDisplay:
 
     def finish(self) -> None:
         """Remember that the results are displayed."""
-        _skip_display_of_value(self._control.exploration)
+        skip_display_of_value(self._control.exploration)
 
     def _on_change(self, control: Control) -> None:
         """Schedule an update of the static copy after a change by a panel; other cells have outputs of their own.

@@ -68,13 +68,6 @@ def test_displayed_value_is_not_displayed_again(run: Run, capsys: Output, cell: 
     assert capsys.readouterr().out.count(DISPLAYED) == 1
 
 
-def test_a_value_that_is_dropped_or_displayed_is_none(run: Run, shell: Any) -> None:
-    earlier = shell.user_ns.get("_")
-    assert run(MADE) is None
-    run(f"%timeit -n 1 -r 1 {MADE}")
-    assert shell.user_ns.get("_") is earlier
-
-
 def test_changed_value_is_displayed(run: Run, capsys: Output) -> None:
     capsys.readouterr()
     run(f"ex = {MADE}\nex.mark('act', ops='aten.relu*')")
