@@ -14,7 +14,7 @@ from regional_explorer.record.plan import Direction, Region, config_of
 from regional_explorer.style.css import toned
 from regional_explorer.style.element import SHORT, Node, clean, clean_page, node, verbatim
 from regional_explorer.ui.parts import alert, button, choice, copy_python_button, field
-from regional_explorer.ui.state import InvalidInput, Shown
+from regional_explorer.ui.state import CONFIG, InvalidInput, Shown
 
 MAX_KEYS = 40
 _NO_DOC = "Not documented in torch"
@@ -110,7 +110,7 @@ DIRECTION_OPTIONS = (
 def config_editor(shown: Shown) -> list[Node]:
     """Return the fields of the open region's config, and the list of keys to add."""
     state, region = shown.state, shown.opened
-    if region is None:
+    if not state.shows(CONFIG) or region is None:
         return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
     direction, busy, device = state.direction_of(region), state.busy, shown.session.environment.device_type
     config = config_of(region, direction or Direction.FORWARD)

@@ -47,6 +47,13 @@ def session_shown(shown: Shown) -> object:
     return shown.session, shown.runs, shown.state.busy
 
 
+def times_shown(shown: Shown) -> object:
+    """Return the profile and the selectors of the regions, and whether a job is running."""
+    session, regions = shown.session, shown.session.plan.regions
+    profiled = session.profile, session.profile_outdated_by, session.graphs
+    return profiled, [region.selectors for region in regions], shown.state.busy
+
+
 def selection_shown(shown: Shown) -> object:
     """Return what is selected, what the forms say about it, and the regions that there are."""
     state, session = shown.state, shown.session
@@ -65,20 +72,6 @@ class Part:
     make: Callable[[Shown], list[Node]]
     place: Mapping[str, str]
     key: Callable[[Shown], object] = all_but_progress
-
-
-def pane(
-    name: str,
-    make: Callable[[Shown], list[Node]],
-    place: Mapping[str, str],
-    key: Callable[[Shown], object] = all_but_progress,
-) -> Part:
-    """Return the part of a pane, which has no elements while it is hidden."""
-    return Part(
-        lambda shown: make(shown) if shown.state.shows(name) else [],
-        place,
-        lambda shown: key(shown) if shown.state.shows(name) else None,
-    )
 
 
 HEAD: Mapping[str, Part] = {  # the progress has a place of its own beside the title: a job moves nothing
@@ -102,10 +95,12 @@ UNDER = {  # what a selection changes is below the graph, so that the graph stay
 }
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
-    WHY: pane(WHY, why_pane, {"class_": "rxt rx-why"}),
-    CODE: pane(CODE, code_head, {}),
-    CONFIG: pane(CONFIG, config_editor, {"class_": "rxt rx-config"}),
-    TIME: pane(TIME, time_table, {"class_": "rxt rx-time"}, session_shown),
+    WHY: Part(why_pane, {"class_": "rxt rx-why"}),
+    CODE: Part(code_head, {}, lambda shown: shown.state.shows(CODE) and all_but_progress(shown)),
+    CONFIG: Part(
+        config_editor, {"class_": "rxt rx-config"}, lambda shown: shown.state.shows(CONFIG) and all_but_progress(shown)
+    ),
+    TIME: Part(time_table, {"class_": "rxt rx-time"}, times_shown),
 }
 BELOW: Mapping[str, Part] = {
     "plans": Part(plans, {"class_": "rxt rx-compare"}, session_shown),

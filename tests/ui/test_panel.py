@@ -267,7 +267,7 @@ def test_one_pane_is_shown_unless_its_column_is_hidden(panel: Panel) -> None:
     panel.press("pane", "code")
     assert shown_columns() == ["graph", "beside", "code"]
     assert "Code of mm" in text(panel, "code")
-    assert text(panel, "config") == "", "a hidden pane is not made"
+    assert text(panel, "config") == "Select a region: its config is shown here."
     panel.press("pane", "nonsense")
     assert shown_columns() == ["graph", "beside", "code"]
     panel.press("column", "beside")
