@@ -16,7 +16,7 @@ exclude_patterns = ["_build"]
 # Links such as diagnostics.md#state-kept point at headings.
 myst_heading_anchors = 3
 
-autodoc_default_options = {"members": True}
+autodoc_default_options = {"members": True, "undoc-members": True}  # a field whose name says it all has no docstring
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import json
 import os
 import re
@@ -146,19 +145,6 @@ def test_public_names_of_classes_and_functions_are_unique() -> None:
     functions = [node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)]
     twins = [name for name, times in (Counter(classes) + Counter(functions)).items() if times > 1]
     assert [name for name in twins if not name.startswith("_") and name not in ENTRY_POINTS] == []
-
-
-def test_every_field_of_a_record_has_its_docstring() -> None:
-    trees = [tree_of(path) for path in (PACKAGE / "record").glob("*.py")]
-    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    pairs = [(owner, pair) for owner in classes for pair in itertools.pairwise([*owner.body, ast.Pass()])]
-    bare = [
-        f"{owner.name}.{ast.unparse(field.target)}"
-        for owner, (field, after) in pairs
-        if isinstance(field, ast.AnnAssign)
-        and not (isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant))
-    ]
-    assert bare == []
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:

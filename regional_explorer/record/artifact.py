@@ -60,7 +60,6 @@ class Kernel(Record, frozen=True):
     name: str
     """Its name in the generated code."""
     kind: KernelKind
-    """Its kind."""
     ops: tuple[str, ...] = ()
     """The aten ops fused into it, after Inductor's own passes."""
     nodes: tuple[Count, ...] = ()
@@ -124,7 +123,6 @@ class ArtifactCode(Record, frozen=True):
     """The generated code of one artifact. Its kernels are found by lowering the partition once more."""
 
     text: str
-    """The code."""
     kernels: tuple[Kernel, ...] = ()
     """Its kernels, in the order of their launches."""
     views: tuple[Count, ...] = ()
@@ -400,9 +398,7 @@ class CodeDiff:
     partition: str
     """The id of the partition."""
     before: ArtifactCode
-    """The code before."""
     after: ArtifactCode
-    """The code after."""
 
     @property
     def complete(self) -> bool:

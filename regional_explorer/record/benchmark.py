@@ -163,13 +163,11 @@ class Timing(Record, frozen=True):
     """Run time of one variant in one phase; compile time is never part of it."""
 
     variant: str
-    """The name of the variant."""
     phase: Phase
     """The part of the call that was timed."""
     samples_s: tuple[Seconds, ...]
     """Seconds per call, one entry per round, in the order of the rounds."""
     median_s: Figure
-    """The median of the samples."""
     iqr_s: Seconds | None = None
     """Their interquartile range; None with fewer than ``LEAST_SAMPLES`` samples."""
     speedup: Figure | None = None
@@ -210,9 +208,7 @@ class Conditions(Record, frozen=True):
     device: str
     """The device that ran the call."""
     torch: str
-    """The version of torch."""
     threads: Count
-    """The number of threads."""
     confidence: Quantity
     """The confidence of the intervals."""
     rounds: Count
@@ -261,11 +257,8 @@ class Numerics(Record, frozen=True):
     """
 
     variant: str
-    """The name of the variant."""
     tensor: str
-    """The name of the tensor."""
     dtype: str = ""
-    """Its dtype."""
     bitwise: bool = False
     """Whether it equals eager's to the bit."""
     error: float = 0.0
@@ -279,7 +272,6 @@ class Numerics(Record, frozen=True):
     tolerance: float = 0.0
     """The error that is allowed."""
     verdict: NumericsVerdict = NumericsVerdict.NOT_CHECKED
-    """The conclusion."""
     note: str = ""
     """A remark on the result."""
     partition: str = ""
@@ -320,7 +312,6 @@ class CompileCost(Record, frozen=True):
     """The compile time of one artifact, or of the ``full`` variant."""
 
     what: str
-    """What was compiled."""
     seconds: Seconds
     """How long it took."""
     cache: str
@@ -388,9 +379,7 @@ class MemoryPeak(Record, frozen=True):
     """The peak memory of one call of a variant, above what was allocated before it."""
 
     variant: str
-    """The name of the variant."""
     peak_bytes: Figure
-    """The peak."""
     how: str
     """``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages of the system)."""
     least_bytes: Count = 0

@@ -172,7 +172,6 @@ class Diagnostic(Record, frozen=True):
     """One finding with a stable ``code``, such as ``region-split``."""
 
     code: DiagnosticCode
-    """The code."""
     message: str
     """What was found."""
     severity: Severity = Severity.WARNING

@@ -12,13 +12,10 @@ class Environment(Record, frozen=True):
     """The torch, Python, machine and settings in which a call is traced and measured."""
 
     torch: str
-    """The version of torch."""
     python: str
-    """The version of Python."""
     device: str
     """The device of the call."""
     threads: Count
-    """The number of threads."""
     mode: str = ""
     """The mode of the call's modules, such as ``training mode``; empty if there are none, or in an older file."""
     settings: Mapping[str, str] = {}

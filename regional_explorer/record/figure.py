@@ -15,7 +15,6 @@ class Figure(Record, frozen=True, array_like=True):
     """A measured number, in the unit of its field, with its confidence interval."""
 
     value: Difference
-    """The number."""
     low: Difference | None = None
     """The lower end of the interval; None without one."""
     high: Difference | None = None

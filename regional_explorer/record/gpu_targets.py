@@ -26,7 +26,6 @@ class GpuTarget(Record, frozen=True):
     shared_per_block: int
     """Bytes of shared memory that one block can have."""
     memory_bytes: int
-    """Bytes of memory."""
     l2_bytes: int
     """Bytes of the L2 cache."""
     memory_gb_s: float
@@ -38,7 +37,6 @@ class GpuTarget(Record, frozen=True):
     threads_per_multiprocessor: int = 2048
     """The maximum number of resident threads."""
     registers_per_multiprocessor: int = 65536
-    """The registers of a multiprocessor."""
     blocks_per_multiprocessor: int = 32
     """The maximum number of resident blocks."""
     shared_reserved: int = 1024

@@ -57,13 +57,9 @@ class SourceLine(Record, frozen=True):
     """One line of the user's program, as the trace saw it."""
 
     file: str
-    """The file."""
     line: Integer
-    """The number of the line."""
     function: str
-    """The name of the function."""
     text: str = ""
-    """The text of the line."""
     def_line: int = 0
     """The line of the function's ``def``; 0 if unknown."""
     scope: str = ""
@@ -101,7 +97,6 @@ class FunctionSpan(NamedTuple):
     first: int
     """Its first line, decorators included."""
     def_line: int
-    """The line of its ``def``."""
     last: int
     """Its last line."""
     name: str
@@ -139,13 +134,9 @@ class TensorSpec(Record, frozen=True):
     """The traced properties of one tensor. Sizes and strides are ints, or text if symbolic."""
 
     dtype: str
-    """The dtype."""
     shape: tuple[Integer | str, ...]
-    """The sizes."""
     stride: tuple[Integer | str, ...]
-    """The strides."""
     device: str
-    """The device."""
 
     @property
     def size_bytes(self) -> int | None:
@@ -166,7 +157,6 @@ class ModuleCall(Record, frozen=True):
     """The path below the root module as ``named_modules()`` gives it, ``""`` for the root. If other roots have the path
     too, the root's name stands before it, and the path alone is an alias."""
     class_name: str
-    """The class of the module."""
     call: Integer = 0
     """The number of this call of the module."""
     aliases: tuple[str, ...] = ()
@@ -367,11 +357,8 @@ class FailedOp(Record, frozen=True):
     graph: str
     """The id of the graph."""
     node: str
-    """The name of the node."""
     target: str
-    """The operator."""
     error: str
-    """The error."""
 
 
 def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
@@ -407,7 +394,6 @@ class UntracedOps(Record, frozen=True):
     """Ops of one operator, module and line that run in no graph because of a graph break."""
 
     op: str
-    """The operator."""
     count: Integer
     """How many there are."""
     module: ModuleCall | None = None

@@ -32,15 +32,12 @@ class Partition(Record, frozen=True):
     id: str
     """Its id: region, instance and graph."""
     region: str
-    """The name of the region."""
     instance: Integer
-    """The number of the instance."""
     graph: str
     """The id of the graph."""
     nodes: tuple[str, ...]
     """The names of its ops in that graph."""
     state: State
-    """Its state."""
     config_requested: Mapping[str, Any] = {}
     """The config of the plan."""
     artifact: str | None = None
@@ -78,7 +75,6 @@ class PartitionContent(NamedTuple):
     code: str | None
     """The hash of the code that runs; the key of the artifact if the code is not known; None if it runs eagerly."""
     state: State
-    """Its state."""
 
 
 PlanContent = tuple[PartitionContent, ...]

@@ -193,9 +193,7 @@ class Region(Record, frozen=True):
     """What the user marked: a name, the selectors that pick its nodes, and the requested config."""
 
     name: str
-    """The name."""
     selectors: tuple[Selector, ...]
-    """Its selectors."""
     config: Mapping[str, Any] = {}
     """Values by dotted Inductor config key, for both directions unless there is a ``backward_config``; keys set to
     ``DEFAULT`` are left out."""

@@ -48,9 +48,7 @@ class OpTime(Record, frozen=True):
     graph: str
     """The id of the graph."""
     node: str
-    """The name of the op."""
     seconds: Figure
-    """Its time."""
     too_short: bool = False
     """Whether most of its time is overhead of measuring, so that it counts in sums but means little alone."""
 
@@ -59,11 +57,9 @@ class ProfileRow(Record, frozen=True):
     """The sum over the ops of one module (with the modules inside), source line or operator, per call."""
 
     kind: ProfileKind
-    """The kind of the row."""
     name: str
     """The module, line or operator."""
     seconds: Figure
-    """The time."""
     forward_s: Seconds
     """The part in the forward."""
     backward_s: Seconds
@@ -139,7 +135,6 @@ class TimeShare(Record, frozen=True):
     """A row of a profile with the selector that marks it."""
 
     row: ProfileRow
-    """The row."""
     selector: Selector | None = None
     """The selector that marks its ops; None if there is none."""
     modules: tuple[str, ...] = ()
@@ -156,9 +151,7 @@ class TimeShares:
     """The profile of a session, linked to the nodes of its graphs."""
 
     graphs: Sequence[Graph]
-    """The graphs of the session."""
     profile: Profile
-    """Its profile."""
 
     def by(self, kind: ProfileKind) -> list[TimeShare]:
         """Return the rows of one kind, the longest first; modules that are equal in all layers share one row."""

@@ -58,9 +58,7 @@ class LinkedKernel(Record, frozen=True):
     number: int
     """The number of the launch, from 1."""
     kernel: Kernel
-    """The kernel."""
     nodes: tuple[Node, ...]
-    """The nodes."""
 
     @property
     def lines(self) -> tuple[SourceLine, ...]:
@@ -73,11 +71,8 @@ class PartitionCode:
     """The generated code of one partition, and its kernels in the order they run."""
 
     partition: Partition
-    """The partition."""
     code: ArtifactCode
-    """Its code."""
     nodes: tuple[Node, ...]
-    """The nodes of ``Partition.nodes``."""
     times: ArtifactKernelTimes | None = None
     """The times of its kernels; None if not measured."""
 

@@ -28,7 +28,6 @@ class RegionTiming(Record, frozen=True):
     """
 
     region: str
-    """The name of the region."""
     phase: Phase
     """The part of the call; a step is forward + backward."""
     eager_s: Figure
@@ -164,7 +163,6 @@ class CallPart(Record, frozen=True):
     seconds: float
     """Seconds that it adds to each call; negative if it saves."""
     region: str | None = None
-    """The region, if it is one."""
 
 
 @derived
@@ -293,7 +291,6 @@ class RegionSummary(Record, frozen=True):
     ops_backward: int
     """How many ops it has in the backward."""
     partitions: tuple[Partition, ...]
-    """Its partitions."""
     compile_s: float | None
     """The seconds waited for compiles of its own artifacts; None if it has none."""
     timing: RegionTiming | None

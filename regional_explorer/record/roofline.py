@@ -43,7 +43,6 @@ class PhaseReach(Record, frozen=True):
     phase: Phase
     """The part of the call."""
     eager_s: Figure
-    """The time of eager."""
     regional_s: Figure
     """The time under the plan."""
     full_s: Figure
@@ -74,9 +73,7 @@ class RegionReach(Record, frozen=True):
     """The gain of one region, measured alone, over eager."""
 
     region: str
-    """The name of the region."""
     gain_s: Figure | None
-    """The gain."""
     share: Figure | None
     """Its part of full's total gain."""
 
@@ -85,7 +82,6 @@ class OpDifference(Record, frozen=True):
     """How Inductor's decomposition of an op changes its results, on the values of the call."""
 
     op: str
-    """The operator."""
     nodes: int
     """How many nodes call it."""
     bitwise: int
@@ -102,7 +98,6 @@ class BitwiseTrial(Record, frozen=True):
     """The comparison of full Inductor under a config with eager; results that cannot be compared do not count."""
 
     config: Mapping[str, object]
-    """The config."""
     tensors: int = 0
     """How many tensors were compared."""
     bitwise: int = 0
@@ -146,7 +141,6 @@ class FullGraph(Record, frozen=True):
     names: tuple[str, ...]
     """The nodes that positions in the code refer to."""
     code: ArtifactCode
-    """The code."""
 
 
 def borders(session: Session, full: Mapping[str, FullGraph]) -> tuple[Border, ...]:

@@ -32,11 +32,9 @@ class Change(Record, frozen=True):
     """The number of ops and views before and after a stage, and what became of the ops."""
 
     ops_before: int
-    """Ops before."""
     ops: int
     """Ops after; kernels, if ``kernels``."""
     views_before: int
-    """Views before."""
     decomposed: int = 0
     """The number of ops that became several ops, or that several kernels compute."""
     fused: int = 0
@@ -145,7 +143,6 @@ class Stage(Record, frozen=True):
     """One stage of a partition; for Dynamo's and AOTAutograd's graphs, the region's part of the graph."""
 
     kind: StageKind
-    """The kind of the stage."""
     title: str
     """The title that people read."""
     nodes: tuple[Node, ...]
@@ -172,7 +169,6 @@ class PartitionStages(Record, frozen=True):
     """The stages of one partition."""
 
     partition: Partition
-    """The partition."""
     stages: tuple[Stage, ...]
     """Its stages in order."""
     equal: tuple[str, ...] = ()
